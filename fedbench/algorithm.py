@@ -1,0 +1,169 @@
+"""A federated method as a record of pure functions whose defaults are FedAvg (ADR 0002).
+
+Client functions read as for one client and broadcast over a cohort: a vector is [..., P], a client's number [..., 1].
+Nothing in them mixes clients; only ``update`` reduces over the cohort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+import torch
+from torch import Tensor
+
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+Weights = Literal["size", "uniform"]
+
+
+class ServerInit(Protocol):
+    """(w [P], N) -> the server's state; it holds the model under ``"w"``."""
+
+    def __call__(self, w: Tensor, num_clients: int, /) -> State: ...
+
+
+class ClientInit(Protocol):
+    """W [P] -> one client's lasting state; the loop keeps it as [N, ...]."""
+
+    def __call__(self, w: Tensor, /) -> State: ...
+
+
+class Broadcast(Protocol):
+    """Server state -> everything a client may know of the server this round."""
+
+    def __call__(self, server: State, /) -> State: ...
+
+
+class Start(Protocol):
+    """(message, lasting state, info) -> local variables; they hold the model under ``"w"``."""
+
+    def __call__(self, msg: State, client: State, info: ClientInfo, /) -> State: ...
+
+
+class Step(Protocol):
+    """One local step: (oracle, message, local variables, batch, info) -> local variables."""
+
+    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo, /) -> State: ...
+
+
+class Finish(Protocol):
+    """(message, lasting state, local variables, info) -> (upload, lasting state)."""
+
+    def __call__(self, msg: State, client: State, local: State, info: ClientInfo, /) -> tuple[State, State]: ...
+
+
+class Update(Protocol):
+    """(server state, uploads [C, ...], info [C]) -> server state."""
+
+    def __call__(self, server: State, up: State, cohort: ClientInfo, /) -> State: ...
+
+
+class Deploy(Protocol):
+    """(server state, lasting states) -> the model the clients are judged on, [P]."""
+
+    def __call__(self, server: State, clients: State, /) -> Tensor: ...
+
+
+class Gradient(Protocol):
+    """(oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]."""
+
+    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo, /) -> Tensor: ...
+
+
+class Direction(Protocol):
+    """(uploads, cohort) -> the uphill direction handed to the server's optimizer, [P]."""
+
+    def __call__(self, up: State, cohort: ClientInfo, /) -> Tensor: ...
+
+
+class LocalPart(TypedDict):
+    """What a local solver contributes to an ``Algorithm``."""
+
+    start: Start
+    step: Step
+
+
+class ServerPart(TypedDict):
+    """What a server optimizer contributes to an ``Algorithm``."""
+
+    server_init: ServerInit
+    update: Update
+
+
+def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+    """Return ∇F_k(w; batch), the default ``gradient`` of a local solver."""
+    return oracle.grad(local["w"], batch)
+
+
+def descent(opt: Optimizer = SGD, gradient: Gradient = batch_gradient) -> LocalPart:
+    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round."""
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], **opt.init(msg["w"])}
+
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        d, new = opt.update(gradient(oracle, msg, local, batch, info), local)
+        return {**local, **new, "w": torch.addcmul(local["w"], info.lr, d, value=-1)}
+
+    return {"start": start, "step": step}
+
+
+def mean_delta(up: State, cohort: ClientInfo) -> Tensor:
+    """Return Σ p_k Δ_k: p [C] @ Δ [C, P] -> [P]."""
+    return cohort.p @ up["delta"]
+
+
+def server_descent(opt: Optimizer = SGD, lr: float = 1.0, direction: Direction = mean_delta) -> ServerPart:
+    """Server: w <- w - η_g · opt(direction(uploads))."""
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return {"w": w, **opt.init(w)}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        d, new = opt.update(direction(up, cohort), server)
+        return {**server, **new, "w": torch.add(server["w"], d, alpha=-lr)}
+
+    return {"server_init": server_init, "update": update}
+
+
+def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    """Upload Δ_k = w - w_k and leave the lasting state as it is: the default ``finish``."""
+    return {"delta": msg["w"] - local["w"]}, client
+
+
+_LOCAL, _SERVER = descent(), server_descent()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A federated method. Every default is FedAvg's.
+
+    Attributes:
+        server_init: makes the server's state.
+        client_init: makes one client's lasting state (FedAvg: none).
+        broadcast: what is sent down.
+        start: local variables at the beginning of local work.
+        step: one local step on one batch.
+        finish: what is sent up, and the lasting state afterwards.
+        update: the server's step.
+        deploy: the model that is evaluated.
+        needs: measured for the cohort before local work and handed over in ``info.probe``: "loss" (F_k(w), float64) and
+            "grad" (∇F_k(w)) at the broadcast w, on all training examples; "loss_init" (F_k at the run's first model).
+        weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
+        remarks: what a user should be told about a finished run, from the last server state.
+    """
+
+    server_init: ServerInit = _SERVER["server_init"]
+    client_init: ClientInit = lambda w: {}
+    broadcast: Broadcast = lambda server: {"w": server["w"]}
+    start: Start = _LOCAL["start"]
+    step: Step = _LOCAL["step"]
+    finish: Finish = upload_delta
+    update: Update = _SERVER["update"]
+    deploy: Deploy = lambda server, clients: server["w"]
+    needs: frozenset[Literal["loss", "grad", "loss_init"]] = frozenset()
+    weights: Weights = "size"
+    remarks: Callable[[State], list[str]] = lambda server: []

@@ -1,0 +1,1 @@
+"""One file per method: a function from hyperparameters to an ``Algorithm``."""

@@ -1,0 +1,108 @@
+"""AdaFedAdam."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+_OFFSET = 1e-10  # added to a loss before a fractional or negative power
+_FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
+
+
+def adafedadam(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 1.0,
+    server_lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    step_scale: Literal["one", "certainty", "certainty_after_6"] = "certainty",
+    inverse_rate: Literal["ratio", "loss"] = "loss",
+) -> Algorithm:
+    """AdaFedAdam (Ju et al., 2023, Algs. 1-2): Adam on updates rescaled to the length of the local gradient.
+
+    Client: r_k = ||Δ_k|| / ||∇F_k(w)||, U_k = Δ_k / r_k, certainty χ_k = ln(r_k/η_l) + 1. Server: ω_k ∝ n_k I_k^α,
+    g = Σ ω_k U_k, χ = Σ ω_k χ_k; Adam with β1^χ, β2^χ, the running products of these for the bias correction, and
+    step η χ.
+
+    Args:
+        local: any local solver; η_l is its rate.
+        alpha: α >= 0, the strength of fairness.
+        server_lr: η.
+        beta1: β1.
+        beta2: β2.
+        eps: ε.
+        step_scale: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item 3); "certainty_after_6" by η
+            in the first six updates and by η χ afterwards (the authors' code).
+        inverse_rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w) ("loss", the authors' code).
+
+    Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1).
+    Deviation: a client that did not move, or whose gradient is 0, contributes U_k = 0 with χ_k = 1 and keeps its
+    weight; χ_k >= 0.1 (the run says how often that bound was met).
+    """
+    alpha = number("algo.alpha", alpha, at_least=0)
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
+    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
+    eps = number("algo.eps", eps, above=0)
+    choice("algo.step_scale", step_scale, ("one", "certainty", "certainty_after_6"))
+    choice("algo.inverse_rate", inverse_rate, ("ratio", "loss"))
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        scalars = {"c_m": 1.0, "c_v": 1.0, "t": 0.0, "floored": 0.0}
+        state = {k: w.new_full((), v, dtype=torch.float64) for k, v in scalars.items()}
+        return {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **state}
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        delta, grad = msg["w"] - now["w"], info.probe["grad"]
+        moved, slope = (torch.linalg.vector_norm(v, dim=-1, keepdim=True, dtype=torch.float64) for v in (delta, grad))
+        alive = (moved > 0) & (slope > 0)
+        r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
+        unit = torch.where(alive, delta * (1 / r).to(delta.dtype), torch.zeros_like(delta))
+        return {"update": unit, "certainty": torch.log(r / info.lr) + 1}, client
+
+    def share(cohort: ClientInfo) -> Tensor:
+        """ω [C], float64."""
+        rate = cohort.probe["loss"] + (0.0 if alpha.is_integer() else _OFFSET)
+        if inverse_rate == "ratio":
+            rate = rate / (cohort.probe["loss_init"] + _OFFSET)
+        top = rate.max()
+        rate = torch.where(top > 0, rate / top, torch.ones_like(rate))  # all losses 0: weights n_k
+        omega = cohort.n * rate**alpha
+        return omega / omega.sum()
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        omega, raw = share(cohort), up["certainty"].squeeze(1)
+        g = omega.to(up["update"].dtype) @ up["update"]
+        chi = omega @ raw.clamp_min(_FLOOR)
+        b1, b2 = beta1**chi, beta2**chi
+        c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
+        m = b1 * server["m"] + (1 - b1) * g
+        v = b2 * server["v"] + (1 - b2) * g.square()
+        scale = {
+            "one": torch.ones_like(chi),
+            "certainty": chi,
+            "certainty_after_6": torch.where(server["t"] < 6, torch.ones_like(chi), chi),
+        }[step_scale]
+        step = scale * server_lr * (m / (1 - c_m)) / ((v / (1 - c_v)).sqrt() + eps)
+        floored = server["floored"] + (raw < _FLOOR).sum()
+        return {
+            "w": server["w"] - step, "m": m, "v": v, "c_m": c_m, "c_v": c_v, "t": server["t"] + 1, "floored": floored
+        }  # fmt: skip
+
+    def remarks(server: State) -> list[str]:
+        times = int(server["floored"])
+        return [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"] if times else []
+
+    needs = frozenset({"loss", "grad"} | ({"loss_init"} if inverse_rate == "ratio" else set()))
+    return Algorithm(
+        **descent(local), server_init=server_init, finish=finish, update=update, needs=needs, remarks=remarks
+    )

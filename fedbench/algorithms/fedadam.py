@@ -1,0 +1,44 @@
+"""FedAdam."""
+
+from __future__ import annotations
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer, adam
+
+
+def fedadam(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    v0: float | None = None,
+    bias_correction: bool = False,
+    eps_inside: bool = False,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedAdam (Reddi et al., ICLR 2021, Alg. 2): Adam on d = Σ p_k Δ_k, without bias correction, v from τ².
+
+    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods go by this name:
+    ``torch.optim.Adam`` on d (AdaFedAdam paper: server_lr=1e-3 beta2=.999 tau=1e-8 v0=0 bias_correction=true) and τ
+    inside the root (AdaFed paper, Eqs. 28-30: eps_inside=true).
+
+    Args:
+        local: the local solver.
+        server_lr: η_g.
+        beta1: β1.
+        beta2: β2.
+        tau: τ.
+        v0: start of v; None is τ².
+        bias_correction: m/(1-β1^t), v/(1-β2^t).
+        eps_inside: √(v + τ) in place of √v + τ.
+        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+
+    Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.weights", weights, ("size", "uniform"))
+    server = adam(beta1, beta2, tau, tau**2 if v0 is None else v0, bias_correction, eps_inside)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

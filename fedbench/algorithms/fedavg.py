@@ -1,0 +1,22 @@
+"""FedAvg."""
+
+from __future__ import annotations
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+
+
+def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
+    """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
+
+    Args:
+        local: the local solver.
+        server_lr: η_g; 1 replaces the model by the average of the local models.
+        weights: p_k by number of training examples, or uniform.
+
+    Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate η_g η_l.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.weights", weights, ("size", "uniform"))
+    return Algorithm(**descent(local), **server_descent(lr=server_lr), weights=weights)

@@ -1,0 +1,37 @@
+"""FedAvgM."""
+
+from __future__ import annotations
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, flag, number
+from fedbench.optim import SGD, Optimizer, sgd
+
+
+def fedavgm(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 1.0,
+    beta: float = 0.9,
+    nesterov: bool = False,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedAvgM (Hsu, Qi & Brown, 2019): v <- β v + Σ p_k Δ_k; w <- w - η_g v.
+
+    There is no factor 1-β: the stationary step is 1/(1-β) times FedAvg's.
+
+    Args:
+        local: the local solver.
+        server_lr: η_g.
+        beta: β in [0, 1).
+        nesterov: step along Σ p_k Δ_k + β v. Deviation when true: the paper has no Nesterov form.
+        weights: p_k by number of training examples, or uniform.
+
+    Identity: β = 0 is FedAvg.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    beta = number("algo.beta", beta, at_least=0, below=1)
+    flag("algo.nesterov", nesterov)
+    choice("algo.weights", weights, ("size", "uniform"))
+    # without momentum Nesterov's look-ahead is the direction itself
+    server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -1,0 +1,44 @@
+"""FedNova."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent, server_descent
+from fedbench.errors import RequestError, number
+from fedbench.optim import SGD, Optimizer, sgd
+from fedbench.types import ClientInfo, State
+
+
+def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0) -> Algorithm:
+    """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
+
+    a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
+    [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k / a_k.
+
+    Args:
+        local: the local solver; it has to be linear in the gradients.
+        server_momentum: the server buffers the direction, b <- ρ_s b + d (the authors' code: gmf).
+
+    Raises:
+        RequestError: if the local solver has no a_k.
+
+    Identity: equal a_k is FedAvg.
+    Deviation: Nesterov momentum and clipping are not in the paper; a_k is then counted for Nesterov's direction, and
+    clipping (which is not linear) is ignored in it.
+    """
+    server_momentum = number("algo.server_momentum", server_momentum, at_least=0, below=1)
+    passes = local.passes
+    if passes is None:
+        raise RequestError("fednova needs a local solver that is linear in the gradients, got another; use sgd")
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        a = passes(info.steps)  # [C, 1]
+        return {"unit": (msg["w"] - now["w"]) / a, "a": a}, client
+
+    def direction(up: State, cohort: ClientInfo) -> Tensor:
+        tau_eff = cohort.p @ up["a"].squeeze(1)
+        return tau_eff * (cohort.p @ up["unit"])
+
+    server = server_descent(sgd(momentum=server_momentum), direction=direction)
+    return Algorithm(**descent(local), **server, finish=finish)

@@ -1,0 +1,35 @@
+"""FedProx."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def fedprox(
+    local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size"
+) -> Algorithm:
+    """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
+
+    Args:
+        local: the local solver; clipping, decay and momentum act on the whole gradient, proximal term included.
+        mu: μ.
+        server_lr: η_g.
+        weights: p_k by number of training examples, or uniform.
+
+    Identity: μ = 0 is FedAvg.
+    Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.
+    """
+    mu = number("algo.mu", mu, at_least=0)
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.weights", weights, ("size", "uniform"))
+
+    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return torch.add(oracle.grad(now["w"], batch), now["w"] - msg["w"], alpha=mu)
+
+    return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)

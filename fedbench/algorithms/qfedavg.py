@@ -1,0 +1,46 @@
+"""q-FedAvg."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent, server_descent
+from fedbench.errors import number
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+_OFFSET = 1e-10  # added to every loss, as the authors' code does
+
+
+def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -> Algorithm:
+    """q-FedAvg (Li et al., ICLR 2020, Alg. 2), for the objective Σ F_k^{q+1}/(q+1).
+
+    G_k = L Δ_k; D_k = F_k^q G_k; h_k = q F_k^{q-1} ||G_k||² + L F_k^q; w <- w - Σ D_k / Σ h_k. F_k is the loss at the
+    broadcast model on all training examples. p_k does not appear: the authors' code samples clients by size instead.
+
+    Args:
+        local: the local solver.
+        q: q >= 0, the strength of fairness.
+        L: estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's comparison needs L = 1).
+
+    Identity: q = 0 is FedAvg with uniform weights, for any L.
+    Deviation: numerator and denominator are both divided by (max F)^q, so that a large q does not overflow.
+    """
+    q = number("algo.q", q, at_least=0)
+    if L is not None:
+        L = number("algo.L", L, above=0, remedy="null is 1/local.lr")
+
+    def direction(up: State, cohort: ClientInfo) -> Tensor:
+        loss = cohort.probe["loss"] + _OFFSET  # [C] float64
+        top = loss.max()
+        f = loss / top
+        lipschitz = 1 / cohort.lr.double() if L is None else torch.full_like(loss, L)
+        length = lipschitz * torch.linalg.vector_norm(up["delta"], dim=1, dtype=torch.float64)  # ||G_k||
+        h = q * f ** (q - 1) * length.square() / top + lipschitz * f**q
+        weight = lipschitz * f**q / h.sum()
+        return weight.to(up["delta"].dtype) @ up["delta"]
+
+    return Algorithm(
+        **descent(local), **server_descent(direction=direction), needs=frozenset({"loss"}), weights="uniform"
+    )

@@ -1,0 +1,126 @@
+"""Which examples each client sees at each local step, for a whole chunk of clients at once.
+
+The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a pure function, the
+same for every algorithm, engine mode, cohort size and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.data.federated import FederatedDataset
+from fedbench.randomness import Purpose, key, spread, whole_numbers
+from fedbench.types import Batch
+
+_BLOCK_BYTES = 32 * 2**20  # features gathered at once; more is not faster and only takes memory
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What every client does in a round.
+
+    Attributes:
+        lr: η_l, the rate of the local solver.
+        batch_size: examples of a batch; None is one batch of all of a client's examples, in stored order.
+        epochs: (lo, hi), drawn per client and round; lo = hi is a fixed number.
+        steps: a fixed number of steps in place of epochs, or None.
+    """
+
+    lr: float
+    batch_size: int | None
+    epochs: tuple[int, int] = (1, 1)
+    steps: int | None = None
+
+    def widths(self, n: np.ndarray) -> np.ndarray:
+        """Return the size of each client's largest batch."""
+        return n if self.batch_size is None else np.minimum(n, self.batch_size)
+
+    def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int) -> np.ndarray:
+        """Return τ_k, the local steps of each client in this round; the last short batch of an epoch counts."""
+        if self.steps is not None:
+            return np.full(len(ids), self.steps, dtype=np.int64)
+        epochs = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        return epochs * -(-n // np.maximum(self.widths(n), 1))
+
+
+class Plan:
+    """Where the examples of a chunk go, whatever their order: computed once per composition of the chunk.
+
+    Batches are packed step by step; the clients are ordered by τ, most first, so that those still at work at step t
+    are the first active[t].
+
+    Args:
+        ids: [c] the clients, ordered by falling ``tau``.
+        tau: [c] their local steps.
+        data: whose training rows are used.
+        work: the batch size.
+    """
+
+    def __init__(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork) -> None:
+        n = data.train.counts[ids]
+        width = int(work.widths(n).max())
+        per_epoch = -(-n // width)
+        epochs = -(-tau // per_epoch)  # begun
+        client = np.repeat(np.arange(len(ids)), epochs)  # a segment is an epoch of a client
+        epoch = np.arange(len(client)) - np.repeat(np.cumsum(epochs) - epochs, epochs)
+        length = n[client]
+        segment = np.repeat(np.arange(len(client)), length)
+        within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+
+        self.active = (len(ids) - np.searchsorted(tau[::-1], np.arange(tau.max()), side="right")).tolist()
+        starts = np.concatenate([[0], np.cumsum(self.active)])
+        owner = client[segment]
+        number = within // width  # of the batch in its epoch
+        step = epoch[segment] * per_epoch[owner] + number
+        slot = (starts[np.minimum(step, len(self.active))] + owner) * width + within % width
+        slot[step >= tau[owner]] = starts[-1] * width  # one spare place takes what a limit on steps cuts off
+
+        device = data.x.device
+        self.data, self.shuffled = data, work.batch_size is not None
+        self.shape = (int(starts[-1]), width)
+        self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
+        # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there
+        self.lone = np.minimum(width, n[0] - np.arange(len(self.active)) % per_epoch[0] * width).tolist()
+        first = np.cumsum(n) - n
+        self.rows = data.train.of_clients(ids).index_select(0, _on(device, first[owner] + within))
+        self.epoch, self.segment, self.slot = (_on(device, v) for v in (epoch[segment], segment, slot))
+        self.weight = self._place(_on(device, 1.0 / np.minimum(width, n[owner] - number * width)).to(data.dtype))
+
+    def batches(self, seed: int, round: int) -> Iterator[tuple[Batch, int]]:
+        """Yield (batch, clients still at work) for every step of this round."""
+        rows = self._place(self.rows if not self.shuffled else self._shuffle(seed, round))
+        example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
+        step = start = 0
+        while step < len(self.active):  # gather the features of several steps at once
+            stop, size = step, 0
+            while stop < len(self.active) and (size == 0 or (size + self.active[stop]) * example <= _BLOCK_BYTES):
+                size += self.active[stop]
+                stop += 1
+            block = rows[start : start + size]
+            x, y, weight = self.data.features(block), self.data.labels(block), self.weight[start : start + size]
+            at = 0
+            for t in range(step, stop):
+                k = self.active[t]
+                width = self.lone[t] if k == 1 else self.shape[1]
+                yield Batch(*(v[at : at + k, :width] for v in (x, y, weight))), k
+                at += k
+            step, start = stop, start + size
+
+    def _shuffle(self, seed: int, round: int) -> Tensor:
+        hashes = spread(key(seed, Purpose.BATCHES, round), self.epoch, self.rows)
+        order = torch.argsort((self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True)
+        return self.rows.index_select(0, order)
+
+    def _place(self, values: Tensor) -> Tensor:
+        packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
+        return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
+
+
+def _on(device: torch.device, values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values).to(device)

@@ -1,0 +1,187 @@
+"""The command line: ``fedbench <overrides>`` runs, ``fedbench list|report`` are its other words."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import fedbench
+from fedbench.config import config_dir
+from fedbench.errors import RequestError, nearest
+
+_HELP = """\
+fedbench {version}: federated optimisation and fairness, simulated on one machine
+
+usage:
+  fedbench KEY=VALUE ...         run one experiment
+  fedbench -m KEY=V1,V2 ...      run every combination; seeds are swept as seed=0,1,2
+  fedbench list [GROUP]          what there is: {groups}
+  fedbench report [DIR]          tables of the runs below DIR (results): Markdown, CSV, LaTeX
+  fedbench --cfg job KEY=VALUE   show the resolved configuration, train nothing
+  fedbench --help | --version    this text | the version; --hydra-help tells of Hydra's own flags
+
+examples:
+  fedbench algo=adafedadam data=synthetic_leaf rounds=200
+  fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,adafedadam seed=0,1,2
+
+groups:
+{choices}
+The most used keys: rounds, seed, participation, eval_every, local.lr, local.epochs, local.batch_size, local.momentum,
+data.clients, data.split, algo.<its own>, device, engine.mode, data_dir, results_dir, force=true (train again).
+Exit status: 0 done, 1 a run failed or diverged, 2 the request was wrong, 130 interrupted (the same command goes on).
+"""
+_GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
+_LISTED = ("algo", "data", "model", "experiment", "table")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
+    args = [a for a in args if a != "debug=true"]
+    try:
+        return _dispatch(args, loud)
+    except RequestError as error:
+        if loud:
+            traceback.print_exc()
+        return _fail(str(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the same command goes on where it stopped", 130)
+    except BrokenPipeError:
+        # whoever read our output went away; point stdout at nothing so that the interpreter can close it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if loud:
+            traceback.print_exc()
+        return _fail(f"{type(error).__name__}: {error}; debug=true shows where", 1)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"fedbench: {message}", file=sys.stderr)
+    return status
+
+
+def _dispatch(args: list[str], loud: bool) -> int:
+    if not args or args[0] in ("--help", "-h"):
+        choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in _GROUPS)
+        print(_HELP.format(version=fedbench.__version__, groups=", ".join(_LISTED), choices=choices), end="")
+        return 0
+    if args[0] == "--version":
+        print(f"fedbench {fedbench.__version__}")
+        return 0
+    word = args[0]
+    if re.fullmatch(r"[A-Za-z_.-]+", word) and not word.startswith("-"):
+        if word == "list":
+            return _list(args[1:])
+        if word == "report":
+            return _report(args[1:])
+        known = ["list", "report", *(f"{k}=..." for k in ("algo", "data", "model", "experiment", "seed", "rounds"))]
+        raise RequestError(
+            f"{word!r} is neither a word (list, report) nor an override (KEY=VALUE){nearest(word, known)}"
+        )
+    return _hydra(args, loud)
+
+
+def options(group: str) -> list[str]:
+    """Return the names of a config group, as typed on the command line."""
+    root = config_dir() / group
+    files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
+    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in files)
+
+
+def _list(args: list[str]) -> int:
+    if len(args) > 1 or (args and args[0] not in _LISTED):
+        hint = nearest(args[0], _LISTED)
+        raise RequestError(f"fedbench list takes one of {', '.join(_LISTED)}, got {' '.join(args)}{hint}")
+    for group in args or _LISTED:
+        if len(args) == 0:
+            print(f"{group}:")
+        rows = _tables() if group == "table" else [(name, _about(group, name)) for name in options(group)]
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, about in rows:
+            print(f"  {name:<{width}}  {about}".rstrip())
+    return 0
+
+
+def _about(group: str, name: str) -> str:
+    """Return the first comment of a config file."""
+    for line in (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# ") and "@package" not in line:
+            return line.removeprefix("# ")
+    return ""
+
+
+def _tables() -> list[tuple[str, str]]:
+    from fedbench.papers import known_experiments
+
+    return [(k.experiment, f"{k.title}, {k.table}: {', '.join(k.algorithms)}") for k in known_experiments()]
+
+
+def _report(args: list[str]) -> int:
+    from fedbench.report.tables import write_report
+
+    if len(args) > 1:
+        raise RequestError(f"fedbench report takes one directory, got {len(args)}")
+    folder = Path(args[0] if args else "results").expanduser()
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a directory; give one with runs below it")
+    print(write_report(folder))
+    return 0
+
+
+def _hydra(args: list[str], loud: bool) -> int:
+    """Hand the arguments to Hydra, which composes, sweeps and launches jobs."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from fedbench import sweep
+    from fedbench.job import Job, explain, show
+
+    if shown := show(args):
+        print(shown, end="")
+        return 0
+    job, begun = Job(loud), len(sweep.started)
+    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = ["fedbench", *args], "1"  # errors come to us as they are
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(job.run)()
+    except (HydraException, OmegaConfBaseException) as error:
+        for folder in sweep.started[begun:]:
+            sweep.forget(folder)
+        raise explain(error) from error
+    except KeyboardInterrupt:
+        for folder in sweep.started[begun:]:
+            _close(folder)
+        raise
+    finally:
+        sys.argv = argv
+        os.environ.pop("HYDRA_FULL_ERROR") if full is None else os.environ.update(HYDRA_FULL_ERROR=full)
+    if job.error is not None:
+        raise job.error
+    return max([job.status, *map(_close, sweep.started[begun:])])
+
+
+def _close(folder: Path) -> int:
+    """Print what a sweep has come to and return its exit status."""
+    from fedbench import sweep
+    from fedbench.report.tables import summary
+    from fedbench.store import read_run
+
+    notes = sweep.notes(folder)
+    runs = [read_run(Path(n.path)) for n in notes if n.path is not None]
+    for error in dict.fromkeys(n.error for n in notes if n.status in ("refused", "failed")):
+        jobs = [n for n in notes if n.error == error]
+        print(f"fedbench: {jobs[0].status}: {' '.join(jobs[0].overrides)}: {error}", file=sys.stderr)
+        if len(jobs) > 1:
+            print(f"fedbench: and {len(jobs) - 1} more for the same reason", file=sys.stderr)
+    if not runs:
+        sweep.forget(folder)
+        return 2
+    print("\n" + summary(runs))
+    return 0 if all(n.status == "done" for n in notes) else 1

@@ -1,0 +1,1 @@
+"""Sources, partitions, and the federated data set they make."""

@@ -1,0 +1,125 @@
+"""The federated data set: all examples once, and per client and split the rows it owns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the examples that each client owns, client by client.
+
+    Attributes:
+        index: [M] int64 on the device, rows of ``FederatedDataset.x``.
+        offsets: [N + 1] int64 on the host; client k owns index[offsets[k]:offsets[k + 1]].
+    """
+
+    index: Tensor
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, owned: Sequence[np.ndarray]) -> Rows:
+        """Make rows from one array of row numbers per client."""
+        offsets = np.concatenate([[0], np.cumsum([len(o) for o in owned])]).astype(np.int64)
+        index = np.concatenate([*owned, np.empty(0)]).astype(np.int64)
+        return cls(torch.from_numpy(index), offsets)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """[N] how many rows each client owns."""
+        return np.diff(self.offsets)
+
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Return where in ``index`` the rows of the clients ``ids`` are, client by client in that order."""
+        n = self.counts[ids]
+        starts = np.repeat(self.offsets[ids] - np.concatenate([[0], np.cumsum(n)[:-1]]), n)
+        positions: np.ndarray = starts + np.arange(n.sum())
+        return positions
+
+    def of_clients(self, ids: np.ndarray) -> Tensor:
+        """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
+        if len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids))):
+            return self.index
+        return self.index[torch.from_numpy(self.positions(ids)).to(self.index.device)]
+
+    def to(self, device: torch.device) -> Rows:
+        """Return the rows with the index on ``device``."""
+        return replace(self, index=self.index.to(device))
+
+
+@dataclass(frozen=True)
+class FederatedDataset:
+    """T examples on one device, and who owns which of them for training and for testing.
+
+    Immutable: a change of labels or of owners is a new data set.
+
+    Attributes:
+        x: [T, ...]; uint8 images are normalised when they are read, anything else is used as it is.
+        y: [T] int64 labels in [0, classes).
+        train: the training rows of every client.
+        test: the test rows of every client; a client may have none.
+        names: [N] names of the clients.
+        classes: number of labels.
+        mean: per channel, in units of the full range 255; for uint8 images only.
+        std: per channel, likewise.
+        dtype: what ``features`` returns.
+        sources: what the examples were read from, for the record of the run.
+    """
+
+    x: Tensor
+    y: Tensor
+    train: Rows
+    test: Rows
+    names: tuple[str, ...]
+    classes: int
+    mean: Tensor | None = None
+    std: Tensor | None = None
+    dtype: torch.dtype = torch.float32
+    sources: tuple[str, ...] = ()
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return len(self.names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.x.shape[1:])
+
+    def features(self, rows: Tensor) -> Tensor:
+        """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``."""
+        x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.shape)
+        if self.mean is None or self.std is None:
+            return x
+        side = (-1,) + (1,) * (len(self.shape) - 1)
+        scale = 1 / (255 * self.std)
+        return x.to(self.dtype).mul_(scale.view(side)).sub_((self.mean / self.std).view(side))
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """Return the labels of ``rows [...]``."""
+        return self.y.index_select(0, rows.flatten()).view(rows.shape)
+
+    def relabelled(self, y: Tensor) -> FederatedDataset:
+        """Return the data set with other labels [T]."""
+        return replace(self, y=y)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> FederatedDataset:
+        """Return the data set on ``device``, with features of ``dtype``."""
+        x = self.x.to(device) if self.x.dtype == torch.uint8 else self.x.to(device, dtype)
+        scale = [None if v is None else v.to(device, dtype) for v in (self.mean, self.std)]
+        return replace(
+            self,
+            x=x,
+            y=self.y.to(device),
+            train=self.train.to(device),
+            test=self.test.to(device),
+            mean=scale[0],
+            std=scale[1],
+            dtype=dtype,
+        )

@@ -1,0 +1,1 @@
+"""One data set per file: a function (data_dir, seed, ...) -> Examples."""

@@ -1,0 +1,57 @@
+"""Where and with what a run was made: facts for its record."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedbench
+
+_RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return versions, the commit of the checkout that fedbench runs from (None if it is installed), and the device."""
+    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "versions": versions | {k: version(k) for k in _RECORDED},
+        **_commit(),
+        "device": str(device),
+        "device_name": name,
+        "platform": platform.platform(),
+    }
+
+
+def _commit() -> dict[str, Any]:
+    root = Path(fedbench.__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # an installed package; a repository around it would be somebody else's
+        return {"git_commit": None, "git_dirty": None}
+    try:
+        git = ["git", "-C", str(root)]
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {"git_commit": None, "git_dirty": None}
+    return {"git_commit": head, "git_dirty": bool(dirty.strip())}
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory that was in use: of the device, or on a CPU of the whole process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux

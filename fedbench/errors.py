@@ -1,0 +1,92 @@
+"""What the user asked for cannot be done: one exception, and the checks that raise it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RequestError(ValueError):
+    """A request that is wrong: the message says what was given, what is allowed and what to do.
+
+    The command line prints the message alone and exits with status 2.
+    """
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    remedy: str = "",
+) -> float:
+    """Return ``value`` as a float if it is a finite number inside the bounds.
+
+    Raises:
+        RequestError: naming the value, the bounds and the remedy.
+    """
+    bounds = [
+        f"{sign} {bound:g}"
+        for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
+        if bound is not None
+    ]
+    expected = " and ".join(bounds) if bounds else "a finite number"
+    ok = isinstance(value, int | float) and not isinstance(value, bool)
+    x = float(value) if ok else float("nan")  # type: ignore[arg-type]
+    ok = (
+        ok
+        and abs(x) < float("inf")
+        and (above is None or x > above)
+        and (at_least is None or x >= at_least)
+        and (below is None or x < below)
+        and (at_most is None or x <= at_most)
+    )
+    if not ok:
+        raise RequestError(f"{name} must be {expected}, got {value!r}" + (f"; {remedy}" if remedy else ""))
+    return x
+
+
+def whole(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
+    """Return ``value`` as an int if it is a whole number >= ``at_least``.
+
+    Raises:
+        RequestError: naming the value, the bound and the remedy.
+    """
+    ok = not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+    if not ok or int(value) < at_least:  # type: ignore[call-overload]
+        tail = f"; {remedy}" if remedy else ""
+        raise RequestError(f"{name} must be a whole number >= {at_least}, got {value!r}{tail}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def flag(name: str, value: object) -> bool:
+    """Return ``value`` if it is true or false.
+
+    Raises:
+        RequestError: otherwise.
+    """
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
+def choice(name: str, value: object, allowed: Iterable[object]) -> object:
+    """Return ``value`` if it is one of ``allowed``.
+
+    Raises:
+        RequestError: with the allowed values and the nearest one.
+    """
+    allowed = list(allowed)
+    if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):
+        options = ", ".join("null" if a is None else str(a) for a in allowed)
+        raise RequestError(f"{name} must be one of {options}; got {value!r}{nearest(str(value), map(str, allowed))}")
+    return value
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``'; did you mean X?'`` for the known word closest to ``word``, or an empty string."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -1,0 +1,71 @@
+"""What a model does on every client's own data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from fedbench.cohort import Engine
+from fedbench.data.federated import FederatedDataset
+from fedbench.metrics import accuracy_metrics
+from fedbench.probes import losses_and_hits
+from fedbench.task import Task
+
+
+@dataclass(frozen=True)
+class Record:
+    """Measurements of one model: per-client arrays [N] on the host.
+
+    Attributes:
+        n_train: training examples.
+        n_test: test examples; may be 0.
+        correct: right answers on the test examples.
+        test_loss: sum of the example losses on the test examples.
+        train_loss: the same on the training examples.
+    """
+
+    n_train: np.ndarray
+    n_test: np.ndarray
+    correct: np.ndarray
+    test_loss: np.ndarray
+    train_loss: np.ndarray
+
+    def summary(self) -> dict[str, float]:
+        """Return the metrics of the federation; losses are means over all examples of all clients.
+
+        Without any test example the accuracies are NaN.
+        """
+        tested = self.n_test > 0
+        losses = {"train_loss": _mean(self.train_loss, self.n_train), "test_loss": _mean(self.test_loss, self.n_test)}
+        if not tested.any():
+            return {**losses, **dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))}
+        return {**losses, **accuracy_metrics(self.correct[tested] / self.n_test[tested], self.n_test[tested])}
+
+    def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
+        """Return the columns of the per-client table; NaN where a client has no examples."""
+        with np.errstate(invalid="ignore"):
+            return {
+                "client": np.arange(len(names)),
+                "name": names,
+                "n_train": self.n_train,
+                "n_test": self.n_test,
+                "correct": self.correct.astype(np.int64),
+                "accuracy": self.correct / self.n_test,
+                "test_loss": self.test_loss / self.n_test,
+                "train_loss": self.train_loss / self.n_train,
+            }
+
+
+def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> Record:
+    """Measure the model w [P] on every client's test and training examples."""
+    ids = np.arange(data.num_clients)
+    test_loss, correct = losses_and_hits(task, data, data.test, ids, w, engine)
+    train_loss, _ = losses_and_hits(task, data, data.train, ids, w, engine)
+    arrays = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
+    return Record(data.train.counts, data.test.counts, *arrays)
+
+
+def _mean(total: np.ndarray, count: np.ndarray) -> float:
+    return float(total.sum() / count.sum()) if count.sum() else float("nan")

@@ -1,0 +1,158 @@
+"""One composed configuration carried out: between Hydra and ``execute``."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config import Request, Tree, config_dir, make_request, merge_presets
+from fedbench.errors import RequestError, nearest
+from fedbench.execute import Outcome, execute
+from fedbench.sweep import Note, leave
+
+_GROUPS = ("algo", "data", "model", "experiment")
+
+
+class Job:
+    """What Hydra runs, once or for every combination of a sweep.
+
+    A plain run keeps its status and error here, since Hydra hands nothing back; a job of a sweep may be in another
+    process, leaves a note in the sweep's directory, and never stops the others.
+
+    Args:
+        loud: print the traceback of a failed job of a sweep.
+    """
+
+    def __init__(self, loud: bool) -> None:
+        self.loud, self.status = loud, 0
+        self.error: Exception | None = None
+
+    def run(self, cfg: DictConfig) -> None:
+        """Carry out one configuration."""
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        hydra = HydraConfig.get()
+        if hydra.mode == RunMode.MULTIRUN:
+            leave(Path(hydra.sweep.dir), _noted(cfg, int(hydra.job.num), list(hydra.overrides.task), self.loud))
+            return
+        try:
+            self.status = 0 if _carry_out(_request(cfg)).status == "done" else 1
+        except Exception as error:
+            self.error = error
+
+
+def _noted(cfg: DictConfig, number: int, overrides: list[str], loud: bool) -> Note:
+    path: str | None = None
+    try:
+        request = _request(cfg)
+        path = str(request.path)
+        return Note(number, overrides, _carry_out(request).status, path, None)
+    except RequestError as error:
+        return Note(number, overrides, "refused", None, str(error))
+    except Exception as error:
+        if loud:
+            traceback.print_exc()
+        made = path if path and (Path(path) / "meta.json").exists() else None
+        return Note(number, overrides, "failed", made, f"{type(error).__name__}: {error}")
+
+
+def _carry_out(request: Request) -> Outcome:
+    outcome = execute(request)
+    print(outcome.line())
+    for remark in outcome.run.meta.get("remarks", []):
+        print(f"fedbench: {remark}", file=sys.stderr)
+    print(outcome.run.path, flush=True)
+    return outcome
+
+
+def _request(cfg: DictConfig) -> Request:
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra = HydraConfig.get()
+    names = {g: hydra.runtime.choices.get(g) for g in _GROUPS}
+    baseline = None
+    if names["experiment"]:
+        chosen = [f"{g}={names[g]}" for g in ("experiment", "algo")]
+        baseline = _plain(_compose(chosen))
+    return make_request(_plain(cfg), names, list(hydra.overrides.task), baseline)
+
+
+def _plain(cfg: DictConfig) -> Tree:
+    tree = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    assert isinstance(tree, dict)
+    return {str(k): v for k, v in tree.items()}
+
+
+def _compose(overrides: list[str], **kwargs: Any) -> DictConfig:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    if GlobalHydra.instance().is_initialized():
+        return compose("config", overrides, **kwargs)
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return compose("config", overrides, **kwargs)
+
+
+def show(args: list[str]) -> str | None:
+    """Return the text of ``--cfg job``, presets merged in, or None if the arguments do not ask for it.
+
+    Hydra's own printout would leave out what an experiment sets for the chosen algorithm.
+    """
+    import argparse
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--cfg", "-c")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--config-dir", "-cd")
+    known, rest = parser.parse_known_args(args)
+    if known.cfg != "job" or any(a.startswith("-") for a in rest):
+        return None
+    if known.config_dir:
+        rest.append(f"hydra.searchpath=[file://{Path(known.config_dir).resolve()}]")
+    try:
+        cfg = _compose(rest, return_hydra_config=True)
+    except Exception as error:
+        raise explain(error) from error
+    algo = str(cfg.hydra.runtime.choices.algo)
+    overrides = list(cfg.hydra.overrides.task)
+    tree = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(tree, dict)
+    merged = merge_presets({str(k): v for k, v in tree.items() if k != "hydra"}, algo, overrides)
+    shown = OmegaConf.create(merged)
+    if known.resolve:
+        OmegaConf.resolve(shown)
+    if known.package:
+        shown = OmegaConf.select(shown, known.package)
+    return OmegaConf.to_yaml(shown)
+
+
+def explain(error: Exception) -> Exception:
+    """Return what Hydra or OmegaConf objects to, in one line."""
+    from hydra.errors import HydraException, MissingConfigException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = str(error.missing_cfg_file).partition("/")
+        known = sorted(error.options)
+        return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{nearest(name, known)}")
+    if isinstance(error, MissingMandatoryValue):
+        return RequestError(f"{error.full_key} must be set: {error.full_key}=...")
+    text = str(error)
+    if found := re.search(r"Could not override '([^']*)'", text):
+        return RequestError(f"unknown key {found[1]}{nearest(found[1], _keys())}; `fedbench --cfg job` shows the keys")
+    return RequestError(" ".join(text.split("\\nSee https")[0].split()))
+
+
+def _keys() -> list[str]:
+    from fedbench.config import leaves
+
+    return list(leaves(_plain(_compose([]))))

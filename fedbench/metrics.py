@@ -1,0 +1,70 @@
+"""Accuracy and fairness of per-client arrays [N].
+
+All accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and percent².
+Clients without test examples must be left out by the caller.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+import numpy as np
+
+TAILS = (5, 10, 20, 30)  # percent
+
+
+def tail(values: np.ndarray, percent: float, best: bool = False, weights: np.ndarray | None = None) -> float:
+    """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
+
+    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020). ``weights`` weight the mean inside the
+    tail; which clients are in it depends on the values alone, ties by position.
+    """
+    count = max(1, floor(percent * len(values) / 100 + 1e-9))  # 0.29 * 100 is a little less than 29
+    order = np.argsort(values, kind="stable")
+    chosen = order[-count:] if best else order[:count]
+    return float(np.average(values[chosen], weights=None if weights is None else weights[chosen]))
+
+
+def angle_degrees(values: np.ndarray) -> float:
+    """Return the angle between the values and (1, ..., 1): arccos(Σ a / (√N ||a||)) = atan(STD / mean), in degrees.
+
+    All values 0 have no direction: 90. (Fairness as in Li et al., ICLR 2020, Definition 2 of its appendix.)
+    """
+    mean = values.mean()
+    return float(np.degrees(np.arctan2(values.std(), mean))) if mean > 0 else 90.0
+
+
+def kl_uniform(values: np.ndarray, base: float = np.e) -> float:
+    """Return KL(a/Σa || uniform) = Σ p ln(N p), by default in nats; 0 ln 0 is 0, and all values 0 give 0."""
+    total = values.sum()
+    if total <= 0:
+        return 0.0
+    p = values[values > 0] / total
+    return max(0.0, float((p * np.log(len(values) * p)).sum() / np.log(base)))
+
+
+def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, float]:
+    """Return the accuracy columns of a round.
+
+    Args:
+        accuracy: [N] fraction of right answers of each client.
+        n_test: [N] number of its test examples, > 0; the weights of the ``_weighted`` columns.
+
+    STD and variance are of the population (ddof 0).
+    """
+    mean, std = float(accuracy.mean()), float(accuracy.std())
+    weighted = float(np.average(accuracy, weights=n_test))
+    return {
+        "accuracy_mean": mean,
+        "accuracy_std": std,
+        "accuracy_variance": std**2,
+        "accuracy_min": float(accuracy.min()),
+        "accuracy_max": float(accuracy.max()),
+        **{f"accuracy_worst{p}": tail(accuracy, p) for p in TAILS},
+        **{f"accuracy_best{p}": tail(accuracy, p, best=True) for p in TAILS},
+        "angle_degrees": angle_degrees(accuracy),
+        "kl_uniform": kl_uniform(accuracy),
+        "accuracy_mean_weighted": weighted,
+        "accuracy_std_weighted": float(np.sqrt(np.average((accuracy - weighted) ** 2, weights=n_test))),
+        "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
+    }

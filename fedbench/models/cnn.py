@@ -1,0 +1,57 @@
+"""Small convolutional networks. Pooling comes before ReLU: the same function, on a quarter of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedbench.errors import RequestError, whole
+
+
+class ConvNet(nn.Module):
+    """Blocks of convolution (same size), 2x2 max pooling and ReLU, then one hidden linear layer.
+
+    Args:
+        input_shape: (channels, height, width) of one image.
+        classes: number of labels.
+        channels: output channels of the blocks.
+        kernel: side of the convolution kernels, odd.
+        hidden: size of the hidden linear layer.
+
+    Raises:
+        RequestError: for examples that are not images, images too small to pool, or a size out of range.
+    """
+
+    def __init__(
+        self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: int
+    ) -> None:
+        super().__init__()
+        if len(input_shape) != 3:
+            raise RequestError(
+                f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}; "
+                "use model=linear or model=mlp"
+            )
+        if whole("model.kernel", kernel, at_least=1) % 2 == 0:
+            raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
+        widths = [input_shape[0], *(whole("model.channels", c, at_least=1) for c in channels)]
+        side = [s >> len(channels) for s in input_shape[1:]]
+        if min(side) < 1:
+            raise RequestError(
+                f"{len(channels)} poolings need images of at least {2 ** len(channels)} pixels a side, "
+                f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
+            )
+        self.convs = nn.ModuleList(
+            nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], whole("model.hidden", hidden, at_least=1))
+        self.out = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [B, channels, height, width] to logits [B, classes]."""
+        for conv in self.convs:
+            x = torch.relu(F.max_pool2d(conv(x), 2))
+        logits: Tensor = self.out(torch.relu(self.hidden(x.flatten(1))))
+        return logits

@@ -1,0 +1,49 @@
+"""Chains of linear layers with ReLU between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from fedbench.errors import whole
+
+
+class Linear(nn.Linear):
+    """Multinomial logistic regression: logits = W x + b; parameters ``weight [classes, features]``, ``bias``."""
+
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__(prod(input_shape), classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map examples [B, *input_shape] to logits [B, classes]."""
+        return super().forward(x.flatten(1))
+
+
+class MLP(nn.Module):
+    """Multi-layer perceptron with ReLU.
+
+    Args:
+        input_shape: shape of one example; it is flattened.
+        classes: number of labels.
+        hidden: sizes of the hidden layers, one or more.
+
+    Raises:
+        RequestError: for a size below 1, or no hidden layer.
+    """
+
+    def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> None:
+        super().__init__()
+        whole("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
+        sizes = [prod(input_shape), *(whole("model.hidden", h, at_least=1) for h in hidden), classes]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map examples [B, *input_shape] to logits [B, classes]."""
+        h = x.flatten(1)
+        for layer in self.layers[:-1]:
+            h = torch.relu(layer(h))
+        logits: Tensor = self.layers[-1](h)
+        return logits

@@ -1,0 +1,120 @@
+"""First-order optimizers as pairs of pure functions, one vocabulary for clients and server.
+
+``update`` maps a gradient and a state to a direction and the optimizer's new state; whoever calls it takes the step
+w <- w - rate · direction. The state it receives also holds the current model under ``"w"``. Every line broadcasts:
+w and g may be [P] (server) or [C, P] (a cohort).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedbench.errors import RequestError, flag, number
+from fedbench.types import State
+
+
+class Optimizer(NamedTuple):
+    """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
+
+    ``passes(τ)`` tells how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
+    FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
+    """
+
+    init: Callable[[Tensor], State]
+    update: Callable[[Tensor, State], tuple[Tensor, State]]
+    passes: Callable[[Tensor], Tensor] | None = None
+
+
+SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau)
+
+
+def sgd(
+    momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> Optimizer:
+    """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
+
+    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``.
+
+    Args:
+        momentum: ρ in [0, 1).
+        nesterov: step along g + ρ b.
+        weight_decay: λ of the L2 term λ/2 ||w||², added to the gradient.
+        clip_norm: the gradient is scaled to this Euclidean norm where it is longer (per client); None: never.
+
+    Raises:
+        RequestError: for a value out of range, or ``nesterov`` without momentum.
+    """
+    momentum = number("momentum", momentum, at_least=0, below=1)
+    weight_decay = number("weight_decay", weight_decay, at_least=0)
+    if clip_norm is not None:
+        clip_norm = number("clip_norm", clip_norm, above=0, remedy="use null for no clipping")
+    if flag("nesterov", nesterov) and momentum == 0:
+        raise RequestError("nesterov=true needs momentum > 0, got momentum=0; set momentum, or nesterov=false")
+    if not (momentum or weight_decay or clip_norm):
+        return SGD
+
+    def init(w: Tensor) -> State:
+        return {"momentum": torch.zeros_like(w)} if momentum else {}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        if clip_norm is not None:
+            length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
+            g = g * (clip_norm / length.clamp_min(clip_norm))  # length 0 is safe: the factor is then 1
+        if weight_decay:
+            g = torch.add(g, state["w"], alpha=weight_decay)
+        if not momentum:
+            return g, {}
+        b = torch.add(g, state["momentum"], alpha=momentum)
+        return (torch.add(g, b, alpha=momentum) if nesterov else b), {"momentum": b}
+
+    def passes(tau: Tensor) -> Tensor:
+        # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with Nesterov Σ_{t=2}^{τ+1} b_t
+        start = 1 if nesterov else 0
+        m = tau + start
+        return (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
+
+    return Optimizer(init, update, passes)
+
+
+def adam(
+    beta1: float, beta2: float, tau: float, v0: float = 0.0, bias_correction: bool = False, eps_inside: bool = False
+) -> Optimizer:
+    """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that go by the name of FedAdam.
+
+    m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with ``eps_inside``;
+    m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
+
+    Args:
+        beta1: β1 in [0, 1).
+        beta2: β2 in [0, 1).
+        tau: τ, the floor of the denominator (ε in Adam), > 0.
+        v0: the value v starts from.
+        bias_correction: divide by 1-β^t; t counts the updates.
+        eps_inside: τ under the root.
+
+    Raises:
+        RequestError: for a value out of range.
+    """
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+    v0 = number("v0", v0, at_least=0)
+    flag("bias_correction", bias_correction)
+    flag("eps_inside", eps_inside)
+
+    def init(w: Tensor) -> State:
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": w.new_zeros((), dtype=torch.float64)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = beta2 * state["v"] + (1 - beta2) * g.square()
+        t = state["t"] + 1
+        m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if bias_correction else (m, v)
+        floor = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
+        return m_hat / floor, {"m": m, "v": v, "t": t}
+
+    return Optimizer(init, update)

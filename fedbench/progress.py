@@ -1,0 +1,54 @@
+"""A progress bar for people; nothing where nobody watches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """Rounds, accuracy, clients per second and the time left, on standard error if that is a terminal.
+
+    Args:
+        title: what runs.
+        total: number of rounds.
+        done: rounds already done.
+    """
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task(title, total=total, completed=done, facts="")
+        self._accuracy, self._clients, self._start = "", 0, time.perf_counter()
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self, round: int, clients: int, accuracy: float | None) -> None:
+        """Show that ``round`` is done by ``clients`` clients, and the mean accuracy if it was measured."""
+        if self._bar.disable:
+            return
+        self._clients += clients
+        if accuracy is not None:
+            self._accuracy = f"accuracy {100 * accuracy:.2f} %  "
+        rate = self._clients / max(1e-9, time.perf_counter() - self._start)
+        self._bar.update(self._task, completed=round, facts=f"{self._accuracy}{rate:,.0f} clients/s")

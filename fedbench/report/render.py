@@ -1,0 +1,59 @@
+"""Rows of text as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+_LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"}
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table that is also aligned as plain text; the first column is left-aligned."""
+    table = [list(headings), *(list(r) for r in rows)]
+    widths = [max(len(r[i]) for r in table) for i in range(len(headings))]
+    left = {i for i, h in enumerate(headings) if h in ("method", "settings", "status")}
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        return f"| {' | '.join(padded)} |"
+
+    rule = [("-" * w) if i in left else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    return "\n".join(map(line, [headings, rule, *rows])) + "\n"
+
+
+def latex(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """Return a LaTeX tabular for the package booktabs; notes become comments above it."""
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(_escape(c) for c in cells) + r" \\"
+
+    columns = "".join("l" if h in ("method", "settings", "status") else "r" for h in headings)
+    return "\n".join(
+        [
+            *(f"% {n}" for n in notes),
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            line(headings),
+            r"\midrule",
+            *map(line, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _escape(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in text)
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Return CSV with the columns of all rows, in the order in which they first come up."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(k for r in rows for k in r)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

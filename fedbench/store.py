@@ -1,0 +1,208 @@
+"""A run on disk: appended as it happens, complete when DONE is there, readable without what made it.
+
+Files are written beside their place and renamed into it, so that a reader, or a run killed at any moment, never finds
+half of one; only ``rounds.jsonl`` grows in place, and a resumed run cuts it back to its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+Row = dict[str, Any]
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` in one step."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return JSON text; numbers that JSON has no word for (NaN, infinities) become null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that resuming needs.
+
+    Attributes:
+        tensors: by name.
+        progress: numbers, among them ``round``.
+    """
+
+    tensors: dict[str, Tensor]
+    progress: Row
+
+
+class Recorder:
+    """Writes one run.
+
+    Args:
+        path: the run's directory; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._rounds: TextIO | None = None
+
+    @property
+    def _state(self) -> Path:
+        return self.path / "checkpoint" / "state.safetensors"
+
+    def clear(self) -> None:
+        """Remove what an earlier run left here."""
+        for name in ("DONE", "rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "config.yaml"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+    def write_config(self, config: Row) -> None:
+        """Write the resolved configuration."""
+        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+
+    def write_meta(self, meta: Row) -> None:
+        """Write the facts of the run."""
+        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
+
+    def append(self, row: Row) -> None:
+        """Add a line to ``rounds.jsonl``."""
+        if self._rounds is None:
+            self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+        self._rounds.write(to_json(row) + "\n")
+        self._rounds.flush()
+
+    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
+        """Set the per-client table of a round aside until the run is done."""
+        import pandas as pd
+
+        part = self.path / "checkpoint" / f"clients_{round:09d}.parquet.part"
+        part.parent.mkdir(exist_ok=True)
+        table = pd.DataFrame({"round": round, **{k: list(v) for k, v in columns.items()}})
+        table.to_parquet(part, index=False)
+        part.replace(part.with_suffix(""))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint over the one before."""
+        from safetensors.torch import save_file
+
+        self._state.parent.mkdir(exist_ok=True)
+        part = self._state.with_suffix(".part")
+        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in checkpoint.tensors.items()}
+        save_file(tensors, part, metadata={"progress": json.dumps(checkpoint.progress)})
+        part.replace(self._state)
+
+    def load(self) -> Checkpoint | None:
+        """Return the checkpoint of an unfinished run, and cut the files back to it; None if there is none."""
+        from safetensors import safe_open
+
+        if not self._state.exists():
+            return None
+        with safe_open(self._state, framework="pt") as f:
+            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
+            progress: Row = json.loads(f.metadata()["progress"])
+        last = progress["round"]
+        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= last]
+        replace_file(self.path / "rounds.jsonl", "".join(whole))
+        for part in self._state.parent.glob("clients_*.parquet"):
+            if int(part.stem.removeprefix("clients_")) > last:
+                part.unlink()
+        return Checkpoint(tensors, progress)
+
+    def finish(self, model: Mapping[str, Tensor], meta: Row) -> None:
+        """Write the model and the per-client table, then the final facts, then DONE."""
+        import pandas as pd
+        from safetensors.torch import save_file
+
+        self.close()
+        part = self.path / "model.safetensors.part"
+        save_file({k: v.detach().cpu().contiguous().clone() for k, v in model.items()}, part)
+        part.replace(self.path / "model.safetensors")
+        kept = sorted(self._state.parent.glob("clients_*.parquet"))
+        if kept:
+            part = self.path / "clients.parquet.part"
+            pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
+            part.replace(self.path / "clients.parquet")
+        self.write_meta(meta)
+        replace_file(self.path / "DONE", "")
+        shutil.rmtree(self._state.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Close ``rounds.jsonl``."""
+        if self._rounds is not None:
+            self._rounds.close()
+            self._rounds = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it is on disk."""
+
+    path: Path
+    config: Row
+    meta: Row
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return (self.path / "DONE").exists()
+
+    def rounds(self) -> pd.DataFrame:
+        """Return one row per evaluated round."""
+        import pandas as pd
+
+        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        return pd.DataFrame([json.loads(line) for line in lines])
+
+    def last_round(self) -> Row:
+        """Return the last evaluated round."""
+        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        row: Row = json.loads(lines[-1])
+        return row
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of the kept rounds."""
+        import pandas as pd
+
+        return pd.read_parquet(self.path / "clients.parquet")
+
+
+class ResultStore:
+    """Reads the runs below a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __iter__(self) -> Iterator[Run]:
+        for meta in sorted(self.root.rglob("meta.json")):
+            if (meta.parent / "config.yaml").exists():
+                yield read_run(meta.parent)
+
+
+def read_run(path: Path) -> Run:
+    """Return the run in the directory ``path``."""
+    config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    return Run(path, config, meta)

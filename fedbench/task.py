@@ -1,0 +1,116 @@
+"""A task: a model and its loss as functions of a flat parameter vector w [P] (ADR 0001)."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedbench.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the parameters of a model lie in the flat vector: in the model's order, one after another."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of values of each parameter."""
+        return [prod(s) for s in self.shapes]
+
+    def views(self, w: Tensor) -> list[Tensor]:
+        """Return the parameters in ``w [..., P]`` as views [..., *shape]."""
+        return [v.unflatten(-1, s) for v, s in zip(w.split(self.sizes, -1), self.shapes, strict=True)]
+
+    def named(self, w: Tensor) -> dict[str, Tensor]:
+        """Return the parameters in ``w [..., P]`` by name."""
+        return dict(zip(self.names, self.views(w), strict=True))
+
+    def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the flat vector [P] of parameters given by name.
+
+        Raises:
+            RequestError: if names or shapes are not the model's.
+        """
+        want = dict(zip(self.names, self.shapes, strict=True))
+        got = {k: v.shape for k, v in parameters.items()}
+        if got != want:
+            show = [{k: list(s) for k, s in d.items()} for d in (got, want)]
+            raise RequestError(f"the parameters do not fit the model: got {show[0]}, expected {show[1]}")
+        return torch.cat([parameters[k].flatten() for k in self.names])
+
+
+class Task:
+    """Classification with cross-entropy by a model of flat parameters.
+
+    Args:
+        model: a module without buffers. Its own parameters are never read, so it may live on the meta device.
+        device: where w lives.
+        dtype: of w.
+
+    Raises:
+        RequestError: if the model has buffers (such as the running statistics of BatchNorm) or no parameters.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        buffers = [k for k, _ in model.named_buffers()]
+        if buffers:
+            raise RequestError(
+                f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are no parameters and would not "
+                "be averaged; use GroupNorm in place of BatchNorm"
+            )
+        named = list(model.named_parameters())
+        if not named:
+            raise RequestError(f"{type(model).__name__} has no parameters to train")
+        self.model, self.device, self.dtype = model, device, dtype
+        self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
+        self.size = sum(self.layout.sizes)  # P
+        self._copies = threading.local()
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
+
+        Weights and biases of linear and convolutional layers are uniform in ±1/√fan_in.
+
+        Raises:
+            RequestError: for a layer with parameters of a kind that is not known here.
+        """
+        values: dict[str, Tensor] = {}
+        for prefix, module in self.model.named_modules():
+            own = dict(module.named_parameters(recurse=False))
+            if own and not isinstance(module, nn.Linear | nn.Conv2d):
+                raise RequestError(f"no initialisation is known for {type(module).__name__} ({prefix or 'the model'})")
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                bound = 1 / sqrt(module.weight[0].numel())
+                for name, p in own.items():
+                    draw = torch.rand(p.shape, generator=generator)
+                    values[f"{prefix}.{name}" if prefix else name] = (2 * draw - 1) * bound
+        return self.layout.flatten(values).to(self.device, self.dtype)
+
+    def predict(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
+        return self.apply(self.layout.views(w), x)
+
+    def apply(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Return the logits of x under parameters in the model's order."""
+        # functional_call puts the parameters into the module while it runs: one module per thread
+        if not hasattr(self._copies, "model"):
+            self._copies.model = copy.deepcopy(self.model)
+        named = dict(zip(self.layout.names, parameters, strict=True))
+        logits: Tensor = functional_call(self._copies.model, named, (x,))
+        return logits
+
+
+def example_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of every example, in nats: logits [..., K], labels [...] -> [...]."""
+    return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").view(y.shape)

@@ -1,0 +1,86 @@
+"""The few types that every layer shares.
+
+Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of a batch.
+Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, Protocol, TypeAlias
+
+from torch import Tensor
+
+State: TypeAlias = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """One batch of each of A clients. Rows with weight 0 are padding."""
+
+    x: Tensor  # [A, B, ...]
+    y: Tensor  # [A, B]
+    weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
+
+
+class Oracle(Protocol):
+    """First-order information of A clients, each at its own model ``w [A, P]`` on its own batch.
+
+    The loss of a client is the mean over the real examples of its batch.
+    """
+
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P]."""
+        ...
+
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What is known of each client of a cohort in one round.
+
+    On the server every leaf is [C] (a probed gradient [C, P]); client functions see ``columns()``: [C, 1].
+
+    Attributes:
+        id: index of the client in the data set, [C] int64.
+        n: number of training examples.
+        p: aggregation weight, sums to 1 over the cohort.
+        steps: τ_k, the number of local steps of this round.
+        lr: η_l, the rate of the local solver.
+        probe: what the algorithm asked to be measured at the broadcast model (``Algorithm.needs``).
+    """
+
+    id: Tensor
+    n: Tensor
+    p: Tensor
+    steps: Tensor
+    lr: Tensor
+    probe: State = field(default_factory=dict)
+
+    def columns(self) -> ClientInfo:
+        """Return the view for client functions: numbers as [C, 1], gradients unchanged."""
+        return self._map(lambda v: v.unsqueeze(1) if v.dim() == 1 else v)
+
+    def head(self, k: int) -> ClientInfo:
+        """Return the first ``k`` clients."""
+        return self._map(lambda v: v[:k])
+
+    def take(self, rows: Tensor) -> ClientInfo:
+        """Return the clients at positions ``rows``, in that order."""
+        return self._map(lambda v: v.index_select(0, rows))
+
+    def _map(self, f: _Leaf) -> ClientInfo:
+        leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}
+        return ClientInfo(**leaves, probe={k: f(v) for k, v in self.probe.items()})
+
+
+class _Leaf(Protocol):
+    def __call__(self, v: Tensor, /) -> Tensor: ...
+
+
+def nbytes(tensors: Mapping[str, Tensor]) -> int:
+    """Return the number of bytes the tensors hold."""
+    return sum(v.numel() * v.element_size() for v in tensors.values())
