@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor
@@ -16,67 +16,30 @@ from torch import Tensor
 from fedbench.optim import SGD, Optimizer
 from fedbench.types import Batch, ClientInfo, Oracle, State
 
-Weights = Literal["size", "uniform"]
+Weights: TypeAlias = Literal["size", "uniform"]
+Need: TypeAlias = Literal["loss", "grad", "loss_init"]
 
 
-class ServerInit(Protocol):
-    """(w [P], N) -> the server's state; it holds the model under ``"w"``."""
-
-    def __call__(self, w: Tensor, num_clients: int, /) -> State: ...
-
-
-class ClientInit(Protocol):
-    """W [P] -> one client's lasting state; the loop keeps it as [N, ...]."""
-
-    def __call__(self, w: Tensor, /) -> State: ...
-
-
-class Broadcast(Protocol):
-    """Server state -> everything a client may know of the server this round."""
-
-    def __call__(self, server: State, /) -> State: ...
-
-
-class Start(Protocol):
-    """(message, lasting state, info) -> local variables; they hold the model under ``"w"``."""
-
-    def __call__(self, msg: State, client: State, info: ClientInfo, /) -> State: ...
-
-
-class Step(Protocol):
-    """One local step: (oracle, message, local variables, batch, info) -> local variables."""
-
-    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo, /) -> State: ...
-
-
-class Finish(Protocol):
-    """(message, lasting state, local variables, info) -> (upload, lasting state)."""
-
-    def __call__(self, msg: State, client: State, local: State, info: ClientInfo, /) -> tuple[State, State]: ...
-
-
-class Update(Protocol):
-    """(server state, uploads [C, ...], info [C]) -> server state."""
-
-    def __call__(self, server: State, up: State, cohort: ClientInfo, /) -> State: ...
-
-
-class Deploy(Protocol):
-    """(server state, lasting states) -> the model the clients are judged on, [P]."""
-
-    def __call__(self, server: State, clients: State, /) -> Tensor: ...
-
-
-class Gradient(Protocol):
-    """(oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]."""
-
-    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo, /) -> Tensor: ...
-
-
-class Direction(Protocol):
-    """(uploads, cohort) -> the uphill direction handed to the server's optimizer, [P]."""
-
-    def __call__(self, up: State, cohort: ClientInfo, /) -> Tensor: ...
+# (w [P], N) -> the server's state; it holds the model under "w"
+ServerInit: TypeAlias = Callable[[Tensor, int], State]
+# w [P] -> one client's lasting state; the loop keeps it as [N, ...]
+ClientInit: TypeAlias = Callable[[Tensor], State]
+# server state -> everything a client may know of the server this round
+Broadcast: TypeAlias = Callable[[State], State]
+# (message, lasting state, info) -> local variables; they hold the model under "w"
+Start: TypeAlias = Callable[[State, State, ClientInfo], State]
+# one local step: (oracle, message, local variables, batch, info) -> local variables
+Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
+# (message, lasting state, local variables, info) -> (upload, lasting state)
+Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+# (server state, uploads [C, ...], cohort [C]) -> server state
+Update: TypeAlias = Callable[[State, State, ClientInfo], State]
+# (server state, lasting states [N, ...]) -> the model the clients are judged on, [P]
+Deploy: TypeAlias = Callable[[State, State], Tensor]
+# (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
+Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
+# (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
+Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
 
 
 class LocalPart(TypedDict):
@@ -164,6 +127,6 @@ class Algorithm:
     finish: Finish = upload_delta
     update: Update = _SERVER["update"]
     deploy: Deploy = lambda server, clients: server["w"]
-    needs: frozenset[Literal["loss", "grad", "loss_init"]] = frozenset()
+    needs: frozenset[Need] = frozenset()
     weights: Weights = "size"
     remarks: Callable[[State], list[str]] = lambda server: []

@@ -46,7 +46,8 @@ class LocalWork:
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
         epochs = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
-        return epochs * -(-n // np.maximum(self.widths(n), 1))
+        steps: np.ndarray = epochs * -(-n // np.maximum(self.widths(n), 1))
+        return steps
 
 
 class Plan:
@@ -82,7 +83,7 @@ class Plan:
         slot[step >= tau[owner]] = starts[-1] * width  # one spare place takes what a limit on steps cuts off
 
         device = data.x.device
-        self.data, self.shuffled = data, work.batch_size is not None
+        self.ids, self.data, self.shuffled = ids, data, work.batch_size is not None
         self.shape = (int(starts[-1]), width)
         self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
         # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there

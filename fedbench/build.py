@@ -15,10 +15,10 @@ from torch import Tensor
 from fedbench import config as settings
 from fedbench.algorithm import Algorithm
 from fedbench.batches import LocalWork
-from fedbench.cohort import Engine
-from fedbench.config import Request, Tree
+from fedbench.config import Request
 from fedbench.data.assemble import assemble
 from fedbench.data.federated import FederatedDataset
+from fedbench.engine import Engine
 from fedbench.errors import RequestError, nearest
 from fedbench.models.dense import MLP, Linear
 from fedbench.optim import Optimizer, sgd
@@ -28,6 +28,7 @@ from fedbench.runner import Experiment
 from fedbench.simulate import Stage, sample_cohort
 from fedbench.task import Task
 from fedbench.trackers import NoTracker, Tracker
+from fedbench.trees import Tree
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
@@ -54,7 +55,7 @@ def build(request: Request) -> Experiment:
     data = _data(c, request.names).to(device, dtype)
     task = Task(_model(c["model"], data), device, dtype)
     w = _initial(task, c)
-    engine = _engine(task, c["engine"])
+    engine = make_engine(task, data.num_clients, c["engine"])
     sampler = sample_cohort(settings.participation(c), by_size=c["sampling"] == "size")
     return Experiment(
         title=f"{request.setting} {request.names['algo']} seed {c['seed']}",
@@ -179,14 +180,14 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _engine(task: Task, section: Tree) -> Engine:
+def make_engine(task: Task, clients: int, section: Tree) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
     dense, gpu = isinstance(task.model, Linear | MLP), task.device.type == "cuda"
     mode, size, workers = section["mode"], section["cohort_size"], section["workers"]
     if mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
     if size == "auto":
-        size = 1 if mode == "loop" else _stack(task, gpu)
+        size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     if workers == "auto":
         workers = 1 if gpu or mode == "stacked" else _cores()
     return Engine(make_oracle(task, mode), mode, size, workers)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,63 +12,10 @@ from torch import Tensor
 from fedbench.algorithm import Algorithm
 from fedbench.batches import LocalWork, Plan
 from fedbench.data.federated import FederatedDataset
+from fedbench.engine import Engine, chunks
+from fedbench.probes import GradientPlan, mean_losses
+from fedbench.task import Task
 from fedbench.types import Batch, ClientInfo, Oracle, State
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-_SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
-
-
-class Engine:
-    """How the simulation is carried out; nothing here changes the result beyond rounding.
-
-    Args:
-        oracle: computes losses and gradients.
-        mode: "loop" or "stacked", for the record of the run.
-        cohort_size: clients trained side by side.
-        workers: threads that chunks are spread over.
-    """
-
-    def __init__(self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1) -> None:
-        self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
-        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
-
-    def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Apply ``f`` to every item, on the worker threads if there are several, and keep the order."""
-        if self._pool is None:
-            return [f(item) for item in items]
-        return list(self._pool.map(f, items))
-
-    def close(self) -> None:
-        """Let the worker threads go."""
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
-def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Cut a cohort into chunks of at most ``size`` clients that have similar work.
-
-    Clients are ordered by falling steps, then by falling batch width, so that within a chunk those who finish leave
-    the batch; a chunk ends early where padding to its widest batch would waste more than a quarter.
-
-    Args:
-        ids: [C] the clients.
-        tau: [C] local steps.
-        widths: [C] size of each client's largest batch.
-        size: the most clients of a chunk.
-
-    Returns:
-        Positions in ``ids``, each once.
-    """
-    order = np.lexsort((ids, -widths, -tau))
-    groups: list[list[int]] = [[]]
-    for k in order.tolist():
-        group = groups[-1]
-        if group and widths[group].max() > _SIMILAR * widths[k] + _SLACK:
-            groups.append([])
-        groups[-1].append(k)
-    return [part for g in groups for part in np.array_split(np.array(g), -(-len(g) // size))]
 
 
 def train_cohort(
@@ -152,6 +98,21 @@ class Cohort:
         n = self._facts["n"]
         p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
         return ClientInfo(**self._facts, p=p, probe=probe)
+
+    @cached_property
+    def _gradients(self) -> GradientPlan:
+        return GradientPlan(self.data, self.ids, self.engine)
+
+    def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
+        """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
+        found: State = {}
+        if "loss" in algo.needs:
+            found["loss"] = mean_losses(task, self.data, self.ids, w, self.engine)
+        if "grad" in algo.needs:
+            found["grad"] = self._gradients.measure(w)
+        if "loss_init" in algo.needs and initial_losses is not None:
+            found["loss_init"] = initial_losses[self._facts["id"]]
+        return found
 
     @torch.no_grad()
     def train(

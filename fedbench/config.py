@@ -1,4 +1,4 @@
-"""From a composed configuration to a checked request: presets, identity and place of a run. Nothing here needs torch."""
+"""From a composed configuration to a checked request: presets, identity and place of a run, without torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import RequestError, choice, flag, nearest, number, whole
-
-Tree = dict[str, Any]
+from fedbench.trees import Tree, leaves
 
 _TOP = {
     "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
@@ -223,7 +222,9 @@ def _refuse_additions(overrides: Sequence[str]) -> None:
     for o in overrides:
         key = _key(o)
         if o.startswith("+") and key.startswith("data.") and not key.startswith(("data.source.", "data.partition.")):
-            raise RequestError(f"unknown key {key}; a data set has the keys that `fedbench data={{...}} --cfg job` shows")
+            raise RequestError(
+                f"unknown key {key}; a data set has the keys that `fedbench data={{...}} --cfg job` shows"
+            )
 
 
 def _key(override: str) -> str:
@@ -267,14 +268,3 @@ def _fingerprint(where: str | None) -> str | None:
         content = _fingerprint(str(file)) if file.suffix == ".json" else ""
         digest.update(f"{file.relative_to(path)}:{file.stat().st_size}:{content}\n".encode())
     return digest.hexdigest()
-
-
-def leaves(tree: Tree, prefix: str = "") -> Tree:
-    """Return the values of nested dictionaries under dotted keys."""
-    flat: Tree = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat.update(leaves(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from fedbench.cohort import Engine
 from fedbench.data.federated import FederatedDataset
+from fedbench.engine import Engine
 from fedbench.metrics import accuracy_metrics
-from fedbench.probes import losses_and_hits
+from fedbench.probes import client_sums
 from fedbench.task import Task
 
 
@@ -61,8 +61,8 @@ class Record:
 def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> Record:
     """Measure the model w [P] on every client's test and training examples."""
     ids = np.arange(data.num_clients)
-    test_loss, correct = losses_and_hits(task, data, data.test, ids, w, engine)
-    train_loss, _ = losses_and_hits(task, data, data.train, ids, w, engine)
+    test_loss, correct = client_sums(task, data, data.test, ids, w, engine, hits=True)
+    (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
     arrays = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
     return Record(data.train.counts, data.test.counts, *arrays)
 

@@ -67,7 +67,9 @@ def execute(request: Request) -> Outcome:
                 recorder.clear()
             run(experiment, recorder, request.config)
     except Timeout:
-        raise RequestError(f"another process is at work in {path}; wait for it, or choose another results_dir") from None
+        raise RequestError(
+            f"another process is at work in {path}; wait for it, or choose another results_dir"
+        ) from None
     with suppress(FileNotFoundError):
         Path(lock.lock_file).unlink()
     return Outcome(read_run(path), fresh=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config import Request, Tree, config_dir, make_request, merge_presets
+from fedbench.config import Request, config_dir, make_request, merge_presets
 from fedbench.errors import RequestError, nearest
 from fedbench.execute import Outcome, execute
 from fedbench.sweep import Note, leave
+from fedbench.trees import Tree, leaves
 
 _GROUPS = ("algo", "data", "model", "experiment")
 
@@ -153,6 +154,4 @@ def explain(error: Exception) -> Exception:
 
 
 def _keys() -> list[str]:
-    from fedbench.config import leaves
-
     return list(leaves(_plain(_compose([]))))

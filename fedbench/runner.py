@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedbench.batches import LocalWork
-from fedbench.cohort import Engine
 from fedbench.data.federated import FederatedDataset
+from fedbench.engine import Engine
 from fedbench.environment import environment, now, peak_memory_bytes
 from fedbench.evaluate import Record, evaluate
 from fedbench.probes import mean_losses
@@ -208,9 +208,7 @@ class _Session:
         }
         counted = {k: saved.progress[k] for k in ("round", "stage", "client_steps", "bytes_up", "bytes_down")}
         data = self.e.data.relabelled(tensors["labels"]) if "labels" in tensors else self.e.data
-        return Snapshot(
-            server=parts["server/"], clients=parts["clients/"], data=data, cohort=np.arange(0), **counted
-        )
+        return Snapshot(server=parts["server/"], clients=parts["clients/"], data=data, cohort=np.arange(0), **counted)
 
 
 def _finite(s: Snapshot) -> bool:

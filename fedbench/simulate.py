@@ -12,9 +12,10 @@ from torch import Tensor
 
 from fedbench.algorithm import Algorithm
 from fedbench.batches import LocalWork
-from fedbench.cohort import Cohort, Engine
+from fedbench.cohort import Cohort
 from fedbench.data.federated import FederatedDataset
-from fedbench.probes import mean_losses, probe
+from fedbench.engine import Engine
+from fedbench.probes import mean_losses
 from fedbench.randomness import Purpose, key, without_replacement
 from fedbench.task import Task
 from fedbench.types import State, nbytes
@@ -137,7 +138,7 @@ def _round(
     if cohort is None or not cohort.same(ids, tau, data):
         cohort = Cohort(ids, tau, data, work, engine)
     msg = algo.broadcast(now.server)
-    info = cohort.info(algo.weights, probe(algo, task, data, ids, msg["w"], engine, initial))
+    info = cohort.info(algo.weights, cohort.probe(algo, task, msg["w"], initial))
     up, mine = cohort.train(algo, msg, now.clients, info, seed, t)
     for name, v in now.clients.items():
         v.index_copy_(0, info.id, mine[name])  # the one mutation: this memory is the loop's own

@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod, sqrt
 
 import torch
@@ -15,6 +16,10 @@ from torch.func import functional_call
 
 from fedbench.errors import RequestError
 
+# below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
+# the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
+FEW_CLASSES = 16
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -23,14 +28,16 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """Number of values of each parameter."""
         return [prod(s) for s in self.shapes]
 
     def views(self, w: Tensor) -> list[Tensor]:
         """Return the parameters in ``w [..., P]`` as views [..., *shape]."""
-        return [v.unflatten(-1, s) for v, s in zip(w.split(self.sizes, -1), self.shapes, strict=True)]
+        lead = w.shape[:-1]
+        parts = w.split_with_sizes(self.sizes, -1)
+        return [v.view(lead + s) for v, s in zip(parts, self.shapes, strict=True)]
 
     def named(self, w: Tensor) -> dict[str, Tensor]:
         """Return the parameters in ``w [..., P]`` by name."""
@@ -99,7 +106,7 @@ class Task:
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
-        return self.apply(self.layout.views(w), x)
+        return self.apply(self.layout.views(w), image_layout(x))
 
     def apply(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Return the logits of x under parameters in the model's order."""
@@ -111,6 +118,16 @@ class Task:
         return logits
 
 
+def image_layout(x: Tensor) -> Tensor:
+    """Return images [B, channels, height, width] in the memory layout that convolutions like best; others unchanged.
+
+    On a CPU that is channels last: a training step of the 3-block network took 0.55 of the time, a forward pass 0.25.
+    """
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and not x.is_cuda else x
+
+
 def example_losses(logits: Tensor, y: Tensor) -> Tensor:
     """Return the cross-entropy of every example, in nats: logits [..., K], labels [...] -> [...]."""
+    if logits.shape[-1] < FEW_CLASSES and not logits.is_cuda:
+        return torch.logsumexp(logits, -1) - logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
     return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").view(y.shape)

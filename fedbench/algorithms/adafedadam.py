@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent
+from fedbench.algorithm import Algorithm, Need, descent
 from fedbench.errors import choice, number
 from fedbench.optim import SGD, Optimizer
 from fedbench.types import ClientInfo, State
@@ -102,7 +102,7 @@ def adafedadam(
         times = int(server["floored"])
         return [f"adafedadam: the certainty of a client was raised to {_FLOOR} {times} times"] if times else []
 
-    needs = frozenset({"loss", "grad"} | ({"loss_init"} if inverse_rate == "ratio" else set()))
+    needs: set[Need] = {"loss", "grad", "loss_init"} if inverse_rate == "ratio" else {"loss", "grad"}
     return Algorithm(
-        **descent(local), server_init=server_init, finish=finish, update=update, needs=needs, remarks=remarks
+        **descent(local), server_init=server_init, finish=finish, update=update, needs=frozenset(needs), remarks=remarks
     )

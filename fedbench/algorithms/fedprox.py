@@ -11,9 +11,7 @@ from fedbench.optim import SGD, Optimizer
 from fedbench.types import Batch, ClientInfo, Oracle, State
 
 
-def fedprox(
-    local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size"
-) -> Algorithm:
+def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
     """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
 
     Args:

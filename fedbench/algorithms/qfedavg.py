@@ -38,7 +38,7 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
         lipschitz = 1 / cohort.lr.double() if L is None else torch.full_like(loss, L)
         length = lipschitz * torch.linalg.vector_norm(up["delta"], dim=1, dtype=torch.float64)  # ||G_k||
         h = q * f ** (q - 1) * length.square() / top + lipschitz * f**q
-        weight = lipschitz * f**q / h.sum()
+        weight: Tensor = lipschitz * f**q / h.sum()
         return weight.to(up["delta"].dtype) @ up["delta"]
 
     return Algorithm(

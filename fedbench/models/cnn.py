@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -43,9 +44,7 @@ class ConvNet(nn.Module):
                 f"{len(channels)} poolings need images of at least {2 ** len(channels)} pixels a side, "
                 f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
             )
-        self.convs = nn.ModuleList(
-            nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
         self.hidden = nn.Linear(widths[-1] * side[0] * side[1], whole("model.hidden", hidden, at_least=1))
         self.out = nn.Linear(hidden, classes)
 

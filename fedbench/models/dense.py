@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -38,7 +39,7 @@ class MLP(nn.Module):
         super().__init__()
         whole("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
         sizes = [prod(input_shape), *(whole("model.hidden", h, at_least=1) for h in hidden), classes]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""

@@ -1,4 +1,4 @@
-"""From runs to tables: one per experiment or data set, mean ± sample STD over seeds, the paper's numbers beside them."""
+"""From runs to tables: one per experiment or data set, mean ± sample STD over seeds beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.config import leaves
 from fedbench.errors import RequestError
 from fedbench.papers import Known, Reported, find_known
 from fedbench.report.render import csv_text, latex, markdown
 from fedbench.store import ResultStore, Row, Run, replace_file
+from fedbench.trees import leaves
 
 # (metric of rounds.jsonl, heading, factor to what is printed)
 COLUMNS = (
@@ -24,6 +24,18 @@ COLUMNS = (
     ("accuracy_worst30", "worst 30%", 100.0),
     ("angle_degrees", "angle", 1.0),
     ("kl_uniform", "KL", 1.0),
+)
+# what tells no settings apart
+_ASIDE = (
+    "seed",
+    "device",
+    "data_dir",
+    "results_dir",
+    "force",
+    "engine.mode",
+    "engine.cohort",
+    "engine.work",
+    "tracker",
 )
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
@@ -141,12 +153,7 @@ def _settings(groups: dict[tuple[str, str], list[Run]], key: tuple[str, str]) ->
     """Return the values in which this setting differs from others of the same algorithm."""
     flat = {k: leaves(runs[0].config) for k, runs in groups.items() if k[0] == key[0]}
     mine = flat[key]
-    aside = ("seed", "device", "data_dir", "results_dir", "force", "engine.mode", "engine.cohort_size", "engine.workers")
-    differing = [
-        k
-        for k in mine
-        if k not in aside and not k.startswith("tracker") and any(f.get(k) != mine[k] for f in flat.values())
-    ]
+    differing = [k for k in mine if not k.startswith(_ASIDE) and any(f.get(k) != mine[k] for f in flat.values())]
     return " ".join(f"{k}={_show(mine[k])}" for k in differing)
 
 
@@ -179,7 +186,9 @@ def _texts(table: Table, line: Line) -> list[str]:
     for metric, _, _ in COLUMNS:
         cell = line.cells[metric]
         digits = 4 if metric == "kl_uniform" else 2
-        out.append(f"{cell.mean:.{digits}f}" if digits == 4 and cell.mean is not None else _with_spread(cell.mean, cell.std))
+        out.append(
+            f"{cell.mean:.{digits}f}" if digits == 4 and cell.mean is not None else _with_spread(cell.mean, cell.std)
+        )
         if table.known and metric in table.known.metrics:
             paper = cell.paper
             out += [_with_spread(paper.mean, paper.std) if paper else "–", _number(cell.difference, signed=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class WandbTracker:
         """Begin; a resumed run goes on under the id kept in its directory."""
         note = path / "wandb_id"
         if not note.exists():
-            note.write_text(wandb.util.generate_id())
+            note.write_text(uuid.uuid4().hex[:8])
         self._run = wandb.init(
             project=self.project, entity=self.entity, name=name, config=config, dir=str(path), id=note.read_text(),
             resume="allow",

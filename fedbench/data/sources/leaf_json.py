@@ -43,11 +43,13 @@ def load(
     place = {user: k for k, user in enumerate(names)}
     owned = [(held, place[user], *pair) for held, part in enumerate(parts) for user, pair in part.items()]
     shapes = {x.shape[1:] for _, _, x, y in owned if len(y)}
-    if len(shapes) != 1:
+    if not shapes:
+        raise RequestError(f"data.train={train} holds no example; every user's num_samples is 0")
+    if len(shapes) > 1:
         raise RequestError(f"examples must all have one shape, got {sorted(shapes)[:3]} in {train}")
     lengths = [len(y) for _, _, _, y in owned]
     x = np.concatenate([x for _, _, x, y in owned if len(y)])
-    y = np.concatenate([y for _, _, _, y in owned])
+    y = np.concatenate([y for _, _, x, y in owned])
     count = int(y.max()) + 1
     if classes is not None and whole("data.classes", classes, at_least=1) < count:
         raise RequestError(f"data.classes={classes}, but {train} has the label {count - 1}; raise it or leave it out")
@@ -114,4 +116,4 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
         raise RequestError(f"{what}: labels must be whole numbers from 0, got {ys[:3]}")
     if not np.isfinite(x).all():
         raise RequestError(f"{what}: x holds values that are not finite")
-    return x.reshape(len(xs), -1) if x.ndim == 1 else x, y.astype(np.int64)
+    return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)

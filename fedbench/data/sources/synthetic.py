@@ -1,7 +1,7 @@
 """Generated data: the two families that go by the name of Synthetic.
 
-Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label by a client's own linear model. They use NumPy's
-legacy generator because the published data were drawn from it, and its stream is frozen.
+Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label by a client's own linear model. They use
+NumPy's legacy generator because the published data were drawn from it, and its stream is frozen.
 """
 
 from __future__ import annotations

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbench.data.assemble import assemble
+from fedbench.data.examples import Examples
+from fedbench.data.partition import dirichlet_min_share, iid, two_classes_power_law
+from fedbench.errors import RequestError
+
+labels = st.lists(st.integers(0, 4), min_size=30, max_size=200).map(np.array)
+
+
+def nobody_twice(owned, y):
+    rows = np.concatenate(owned)
+    assert len(rows) == len(set(rows.tolist()))
+    assert rows.min() >= 0
+    assert rows.max() < len(y)
+    return rows
+
+
+@given(labels, st.integers(1, 20), st.integers(0, 9))
+def test_iid_loses_nothing_and_is_even(y, clients, seed):
+    owned = iid(y, clients, np.random.default_rng(seed))
+    assert len(nobody_twice(owned, y)) == len(y)
+    sizes = [len(o) for o in owned]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@settings(deadline=None)
+@given(labels, st.integers(1, 8), st.sampled_from([0.3, 1.0, 10.0]), st.integers(0, 9))
+def test_dirichlet_keeps_its_word(y, clients, alpha, seed):
+    """The shares are those of the first draw that gives everybody enough; what floors leave over is dropped."""
+    owned = dirichlet_min_share(y, clients, np.random.default_rng(seed), alpha=alpha)
+    nobody_twice(owned, y)
+    rng, kinds = np.random.default_rng(seed), np.unique(y)
+    while True:
+        q = rng.dirichlet(np.full(clients, alpha), len(kinds))
+        if (q.sum(0) >= 0.1 / clients).all():
+            break
+    for c, row in zip(kinds, q, strict=True):
+        counts = [int((y[o] == c).sum()) for o in owned]
+        assert counts == np.floor(row * (y == c).sum()).astype(int).tolist()
+
+
+def test_dirichlet_small_alpha_is_skewed_and_large_is_even():
+    y = np.repeat(np.arange(10), 500)
+    rng = np.random.default_rng(0)
+    skewed, even = (dirichlet_min_share(y, 16, rng, alpha=a) for a in (0.05, 1000.0))
+    share = lambda owned: np.mean([np.bincount(y[o], minlength=10).max() / len(o) for o in owned])  # noqa: E731
+    assert share(skewed) > 0.5
+    assert share(even) < 0.13
+
+
+def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .* raise alpha, or lower clients"):
+        dirichlet_min_share(np.zeros(50, dtype=int), 40, np.random.default_rng(0), alpha=0.01)
+
+
+def test_two_classes_power_law():
+    """Each client has its two classes and at least five of each; unused examples stay unused."""
+    y = np.repeat(np.arange(10), 700)
+    owned = two_classes_power_law(y, 100, np.random.default_rng(0))
+    nobody_twice(owned, y)
+    for i, rows in enumerate(owned):
+        assert set(y[rows]) == {i % 10, (i + 1) % 10}
+        assert np.bincount(y[rows], minlength=10)[[i % 10, (i + 1) % 10]].min() >= 5
+    sizes = np.array([len(o) for o in owned])
+    assert sizes.max() > 5 * np.median(sizes)  # a power law
+    with pytest.raises(RequestError, match=r"class 0 has 9 examples, too few for 5 for each of 2 clients"):
+        two_classes_power_law(np.repeat(np.arange(10), 9), 10, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("alpha", [0, -1, -0.1, float("nan"), "x", True])
+def test_alpha_is_checked(alpha):
+    with pytest.raises(RequestError, match=r"data.partition.alpha must be > 0, got .*data/partition=iid"):
+        dirichlet_min_share(np.zeros(50, dtype=int), 4, np.random.default_rng(0), alpha=alpha)
+
+
+def test_more_clients_than_examples():
+    with pytest.raises(RequestError, match="at most the number of examples, 3, got 4"):
+        iid(np.zeros(3, dtype=int), 4, np.random.default_rng(0))
+
+
+def examples(n=200, held_out=None, owner=None):
+    rng = np.random.default_rng(1)
+    names = () if owner is None else tuple(f"u{k}" for k in range(owner.max() + 1))
+    return Examples(np.arange(n)[:, None] * 1.0, rng.integers(0, 4, n), 4, owner=owner, names=names, held_out=held_out)
+
+
+OPTIONS = {"partition": None, "clients": None, "split": 0.8, "local_test": "split", "seed": 0}
+
+
+def owned_by(data, k):
+    return [r.index[r.offsets[k] : r.offsets[k + 1]].tolist() for r in (data.train, data.test)]
+
+
+@given(st.floats(0.05, 1.0), st.integers(0, 5))
+def test_split_takes_the_share_and_loses_nothing(split, seed):
+    owner = np.repeat(np.arange(5), [1, 3, 10, 86, 100])
+    data = assemble(examples(owner=owner), **{**OPTIONS, "split": split, "seed": seed})
+    for k, n in enumerate((1, 3, 10, 86, 100)):
+        train, test = owned_by(data, k)
+        assert len(train) == int(split * n + 1e-9)
+        assert sorted(train + test) == np.flatnonzero(owner == k).tolist()
+        assert train == sorted(train)  # stored order
+
+
+def test_split_is_deterministic_in_its_own_seed():
+    owner = np.repeat(np.arange(4), 50)
+    a, b, c = (assemble(examples(owner=owner), **{**OPTIONS, "seed": s}) for s in (1, 1, 2))
+    assert owned_by(a, 2) == owned_by(b, 2)
+    assert owned_by(a, 2) != owned_by(c, 2)
+
+
+def test_owners_in_any_order_keep_their_examples():
+    owner = np.random.default_rng(0).integers(0, 6, 200)
+    data = assemble(examples(owner=owner), **OPTIONS)
+    for k in range(6):
+        assert sorted(sum(owned_by(data, k), [])) == np.flatnonzero(owner == k).tolist()
+
+
+def test_fewer_clients_are_a_choice_by_the_data_seed():
+    owner = np.repeat(np.arange(20), 10)
+    data = assemble(examples(owner=owner), **{**OPTIONS, "clients": 5})
+    assert data.num_clients == 5
+    for k, name in enumerate(data.names):
+        assert set(owner[sum(owned_by(data, k), [])]) == {int(name[1:])}
+    other = assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "seed": 1})
+    assert data.names != other.names
+    with pytest.raises(RequestError, match="data.clients must be at most 20"):
+        assemble(examples(owner=owner), **{**OPTIONS, "clients": 21})
+
+
+def test_official_test_examples_follow_the_training_shares():
+    held_out = np.repeat([False, True], [160, 40])
+    e = examples(held_out=held_out)
+    data = assemble(e, **{**OPTIONS, "partition": iid, "clients": 4, "local_test": "official"})
+    everything = []
+    for k in range(4):
+        train, test = owned_by(data, k)
+        assert not held_out[train].any()
+        assert held_out[test].all()
+        everything += test
+        for c in range(4):
+            total, here = ((e.y[r] == c).sum() for r in (np.flatnonzero(~held_out), train))
+            want = here / total * (e.y[held_out] == c).sum()
+            assert abs((e.y[test] == c).sum() - want) <= 1
+    assert sorted(everything) == np.flatnonzero(held_out).tolist()
+
+
+def test_split_leaves_the_official_test_examples_out():
+    held_out = np.repeat([False, True], [160, 40])
+    data = assemble(examples(held_out=held_out), **{**OPTIONS, "partition": iid, "clients": 4})
+    assert sorted(sum((sum(owned_by(data, k), []) for k in range(4)), [])) == list(range(160))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, "data.partition and data.clients must be set"),
+        ({"partition": iid, "clients": 4, "local_test": "official"}, "needs a source with test examples"),
+        ({"partition": iid, "clients": 200, "split": 0.5}, "no client has a training example with data.split=0.5"),
+    ],
+)
+def test_assemble_refuses(change, message):
+    with pytest.raises(RequestError, match=message):
+        assemble(examples(), **{**OPTIONS, **change})
