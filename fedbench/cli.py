@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fedbench
-from fedbench.config import config_dir
+from fedbench.config import config_dir, options
 from fedbench.errors import RequestError, nearest
 
 _HELP = """\
@@ -85,13 +85,6 @@ def _dispatch(args: list[str], loud: bool) -> int:
             f"{word!r} is neither a word (list, report) nor an override (KEY=VALUE){nearest(word, known)}"
         )
     return _hydra(args, loud)
-
-
-def options(group: str) -> list[str]:
-    """Return the names of a config group, as typed on the command line."""
-    root = config_dir() / group
-    files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in files)
 
 
 def _list(args: list[str]) -> int:

@@ -27,6 +27,13 @@ def config_dir() -> Path:
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
 
+def options(group: str) -> list[str]:
+    """Return the names of a config group, as typed on the command line."""
+    root = config_dir() / group
+    files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
+    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in files)
+
+
 @dataclass(frozen=True)
 class Local:
     """The local solver and its work; ``batch_size`` None is a full batch."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config import Request, config_dir, make_request, merge_presets
+from fedbench.config import Request, config_dir, make_request, merge_presets, options
 from fedbench.errors import RequestError, nearest
 from fedbench.execute import Outcome, execute
 from fedbench.sweep import Note, leave
@@ -45,7 +45,7 @@ class Job:
         try:
             self.status = 0 if _carry_out(_request(cfg)).status == "done" else 1
         except Exception as error:
-            self.error = error
+            self.error = explain(error)
 
 
 def _noted(cfg: DictConfig, number: int, overrides: list[str], loud: bool) -> Note:
@@ -54,9 +54,10 @@ def _noted(cfg: DictConfig, number: int, overrides: list[str], loud: bool) -> No
         request = _request(cfg)
         path = str(request.path)
         return Note(number, overrides, _carry_out(request).status, path, None)
-    except RequestError as error:
-        return Note(number, overrides, "refused", None, str(error))
-    except Exception as error:
+    except Exception as caught:
+        error = explain(caught)
+        if isinstance(error, RequestError):
+            return Note(number, overrides, "refused", None, str(error))
         if loud:
             traceback.print_exc()
         made = path if path and (Path(path) / "meta.json").exists() else None
@@ -143,7 +144,7 @@ def explain(error: Exception) -> Exception:
         return error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).partition("/")
-        known = sorted(error.options)
+        known = sorted({*error.options, *options(group)})
         return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{nearest(name, known)}")
     if isinstance(error, MissingMandatoryValue):
         return RequestError(f"{error.full_key} must be set: {error.full_key}=...")

@@ -39,7 +39,8 @@ def kl_uniform(values: np.ndarray, base: float = np.e) -> float:
     total = values.sum()
     if total <= 0:
         return 0.0
-    p = values[values > 0] / total
+    p = values / total
+    p = p[p > 0]
     return max(0.0, float((p * np.log(len(values) * p)).sum() / np.log(base)))
 
 

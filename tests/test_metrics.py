@@ -39,7 +39,9 @@ def test_all_zero_has_an_angle_of_90():
     assert angle_degrees(np.zeros(4)) == 90
 
 
-@pytest.mark.parametrize(("n", "percent", "count"), [(16, 30, 4), (100, 29, 29), (10, 5, 1), (3, 30, 1), (20, 5, 1), (40, 5, 2)])
+@pytest.mark.parametrize(
+    ("n", "percent", "count"), [(16, 30, 4), (100, 29, 29), (10, 5, 1), (3, 30, 1), (20, 5, 1), (40, 5, 2)]
+)
 def test_tails_count_down(n, percent, count):
     """floor, at least one; 0.29 * 100 is 28.999... in floating point and still 29."""
     a = np.arange(n, dtype=float)

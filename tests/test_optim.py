@@ -35,7 +35,13 @@ def problem():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.1}],
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True},
+        {"weight_decay": 0.1},
+        {"momentum": 0.5, "weight_decay": 0.1},
+    ],
 )
 def test_sgd_is_torchs(problem, options):
     ours = walk(sgd(**options), *problem, 0.1)

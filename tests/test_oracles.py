@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from tools import task_for
+from torch import nn
 
 from fedbench.data.federated import FederatedDataset, Rows
 from fedbench.errors import RequestError
@@ -39,7 +39,9 @@ def task_of(model, options, shape=(1, 8, 8), classes=5, dtype=torch.float64):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(n, k) for n, (_, _, kinds) in MODELS.items() for k in kinds], ids=lambda v: getattr(v, "__name__", v)
+    ("name", "kind"),
+    [(n, k) for n, (_, _, kinds) in MODELS.items() for k in kinds],
+    ids=lambda v: getattr(v, "__name__", v),
 )
 @pytest.mark.parametrize("classes", [5, 20])  # below and above where the softmax changes its form
 def test_agrees_with_a_module_of_its_own(name, kind, classes):

@@ -12,7 +12,6 @@ from PIL import Image
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
 from fedbench.errors import RequestError
 
-
 # ---- LEAF JSON
 
 
@@ -147,7 +146,12 @@ def write_cifar(folder, per_batch=4):
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         data = rng.integers(0, 256, (per_batch, 3072), dtype=np.uint8)
         labels = rng.integers(0, 10, per_batch).tolist()
-        content = {b"batch_label": name.encode(), b"labels": labels, b"data": data, b"filenames": [b"x.png"] * per_batch}
+        content = {
+            b"batch_label": name.encode(),
+            b"labels": labels,
+            b"data": data,
+            b"filenames": [b"x.png"] * per_batch,
+        }
         # the official files were pickled by Python 2 with protocol 2: text as bytes
         (folder / name).write_bytes(pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2))
         made.append((data, labels))
@@ -177,7 +181,9 @@ def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80\x02", pickle.dumps([1, 2]), pickle.dumps({"labels": [1], "data": [[0]]})])
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x80\x02", pickle.dumps([1, 2]), pickle.dumps({"labels": [1], "data": [[0]]})]
+)
 def test_cifar_refuses_damaged_batches(tmp_path, damage):
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar(folder)

@@ -14,6 +14,7 @@ from fedbench.types import ClientInfo, State
 
 _OFFSET = 1e-10  # added to a loss before a fractional or negative power
 _FLOOR = 0.1  # least certainty: at 0 and below β^χ >= 1 and the bias correction breaks
+_PLAIN_STEPS = {"one": float("inf"), "certainty": 0, "certainty_after_6": 6}  # updates that step by η, not η χ
 
 
 def adafedadam(
@@ -45,20 +46,19 @@ def adafedadam(
         inverse_rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w) ("loss", the authors' code).
 
     Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1).
-    Deviation: a client that did not move, or whose gradient is 0, contributes U_k = 0 with χ_k = 1 and keeps its
-    weight; χ_k >= 0.1 (the run says how often that bound was met).
+    Deviation: a client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight; χ_k is
+    at least 0.1 (the run says how often that was needed).
     """
     alpha = number("algo.alpha", alpha, at_least=0)
     server_lr = number("algo.server_lr", server_lr, above=0)
-    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
-    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
+    beta1, beta2 = (number("algo." + k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
     eps = number("algo.eps", eps, above=0)
-    choice("algo.step_scale", step_scale, ("one", "certainty", "certainty_after_6"))
+    choice("algo.step_scale", step_scale, _PLAIN_STEPS)
     choice("algo.inverse_rate", inverse_rate, ("ratio", "loss"))
 
     def server_init(w: Tensor, num_clients: int) -> State:
         scalars = {"c_m": 1.0, "c_v": 1.0, "t": 0.0, "floored": 0.0}
-        state = {k: w.new_full((), v, dtype=torch.float64) for k, v in scalars.items()}
+        state: State = {k: w.new_full((), v, dtype=torch.float64) for k, v in scalars.items()}
         return {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **state}
 
     def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
@@ -69,14 +69,12 @@ def adafedadam(
         unit = torch.where(alive, delta * (1 / r).to(delta.dtype), torch.zeros_like(delta))
         return {"update": unit, "certainty": torch.log(r / info.lr) + 1}, client
 
-    def share(cohort: ClientInfo) -> Tensor:
-        """ω [C], float64."""
+    def share(cohort: ClientInfo) -> Tensor:  # ω [C], float64
         rate = cohort.probe["loss"] + (0.0 if alpha.is_integer() else _OFFSET)
         if inverse_rate == "ratio":
             rate = rate / (cohort.probe["loss_init"] + _OFFSET)
         top = rate.max()
-        rate = torch.where(top > 0, rate / top, torch.ones_like(rate))  # all losses 0: weights n_k
-        omega = cohort.n * rate**alpha
+        omega = cohort.n * torch.where(top > 0, rate / top, 1.0) ** alpha  # all losses 0: weights n_k
         return omega / omega.sum()
 
     def update(server: State, up: State, cohort: ClientInfo) -> State:
@@ -87,16 +85,10 @@ def adafedadam(
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
         m = b1 * server["m"] + (1 - b1) * g
         v = b2 * server["v"] + (1 - b2) * g.square()
-        scale = {
-            "one": torch.ones_like(chi),
-            "certainty": chi,
-            "certainty_after_6": torch.where(server["t"] < 6, torch.ones_like(chi), chi),
-        }[step_scale]
+        scale = torch.where(server["t"] < _PLAIN_STEPS[step_scale], 1.0, chi)
         step = scale * server_lr * (m / (1 - c_m)) / ((v / (1 - c_v)).sqrt() + eps)
-        floored = server["floored"] + (raw < _FLOOR).sum()
-        return {
-            "w": server["w"] - step, "m": m, "v": v, "c_m": c_m, "c_v": c_v, "t": server["t"] + 1, "floored": floored
-        }  # fmt: skip
+        new = {"w": server["w"] - step, "m": m, "v": v, "c_m": c_m, "c_v": c_v, "t": server["t"] + 1}
+        return {**new, "floored": server["floored"] + (raw < _FLOOR).sum()}
 
     def remarks(server: State) -> list[str]:
         times = int(server["floored"])

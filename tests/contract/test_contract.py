@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 import reference
 import torch
-from tools import ALGORITHMS, CASES, ROOT, UNEQUAL, case_id, close, factory, federation, final, make, snapshots, task_for
+from tools import (
+    ALGORITHMS,
+    CASES,
+    ROOT,
+    UNEQUAL,
+    case_id,
+    close,
+    factory,
+    federation,
+    final,
+    make,
+    snapshots,
+    task_for,
+)
 
 from fedbench.batches import LocalWork
 from fedbench.models.cnn import ConvNet
@@ -74,9 +87,7 @@ def test_order_of_clients_changes_nothing(case):
     algo = make(name, sgd(momentum=0.9), **options)
     everybody = np.arange(len(UNEQUAL))
     straight = final(algo, data, rounds=4, sampler=lambda t, n, seed: everybody)
-    turned = final(
-        algo, data, rounds=4, sampler=lambda t, n, seed: np.random.default_rng(t).permutation(everybody)
-    )
+    turned = final(algo, data, rounds=4, sampler=lambda t, n, seed: np.random.default_rng(t).permutation(everybody))
     assert close(turned, straight, 1e-10)
 
 
@@ -167,4 +178,4 @@ def test_has_a_config_a_card_and_a_docstring(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_file_is_short(name):
-    assert 15 <= len((ROOT / "fedbench" / "algorithms" / f"{name}.py").read_text().splitlines()) <= 130
+    assert 15 <= len((ROOT / "fedbench" / "algorithms" / f"{name}.py").read_text().splitlines()) <= 100

@@ -1,5 +1,7 @@
 """Statements that reduce a method to another or to a closed form, in float64."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -31,7 +33,9 @@ def test_1_reduces_to_fedavg(name, options):
 def test_1_fednova_with_equal_steps_is_fedavg(solver):
     data = federation(sizes=(21, 30, 24, 28))  # three steps of 10 each, whatever the size
     assert close(
-        final(make("fednova", sgd(**solver)), data, rounds=5), final(make("fedavg", sgd(**solver)), data, rounds=5), 1e-10
+        final(make("fednova", sgd(**solver)), data, rounds=5),
+        final(make("fedavg", sgd(**solver)), data, rounds=5),
+        1e-10,
     )
     unequal = federation()
     a, b = (final(make(m, sgd(**solver)), unequal, rounds=5) for m in ("fednova", "fedavg"))
@@ -66,7 +70,7 @@ def constant_gradients(sizes, dimension, seed=0):
     data = FederatedDataset(
         x=torch.from_numpy(np.repeat(g, sizes, axis=0)),
         y=torch.zeros(sum(sizes), dtype=torch.int64),
-        train=Rows.of([np.arange(a, b) for a, b in zip(at, at[1:], strict=False)]),
+        train=Rows.of([np.arange(a, b) for a, b in pairwise(at)]),
         test=Rows.of([np.arange(0)] * len(sizes)),
         names=tuple(map(str, range(len(sizes)))),
         classes=1,
@@ -79,9 +83,7 @@ def step_on_linear_losses(algo, data, dimension, work, rounds=1):
     """The models after each round, from 0; the task serves only where losses are probed."""
     engine = Engine(LinearLosses(), "stacked", 100)
     w = torch.zeros(dimension, dtype=torch.float64)
-    return [
-        s.server for s in simulate([Stage(algo, rounds, sample_cohort())], None, data, work, engine, w, seed=0)
-    ]
+    return [s.server for s in simulate([Stage(algo, rounds, sample_cohort())], None, data, work, engine, w, seed=0)]
 
 
 # 4: FedNova's direction is the weighted mean gradient whatever the local work; FedAvg's is not

@@ -1,0 +1,99 @@
+"""The layers: who may import whom, and that nothing but a method's own file knows it by name."""
+
+import ast
+import re
+
+import pytest
+from tools import ALGORITHMS, ROOT
+
+PACKAGE = ROOT / "fedbench"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path):
+    """Modules of the package that a file imports anywhere, relative to the package."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{a.name}" for a in node.names] if node.module == "fedbench" else [node.module]
+        found |= {n.removeprefix("fedbench").lstrip(".") for n in names if n and n.split(".")[0] == "fedbench"}
+    return found
+
+
+def layer(*parts):
+    return [p for p in FILES if p.relative_to(PACKAGE).with_suffix("").as_posix() in parts or p.parent.name in parts]
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed"),
+    [
+        (layer("errors"), set()),
+        (layer("metrics"), set()),
+        (layer("store"), set()),
+        (layer("trees"), set()),
+        (layer("types"), set()),
+        (layer("optim"), {"errors", "types"}),
+        (layer("algorithm"), {"optim", "types"}),
+        (layer("algorithms"), {"algorithm", "errors", "optim", "types"}),
+        (layer("models"), {"errors"}),
+        (layer("task"), {"errors"}),
+        (layer("sources"), {"errors", "data.examples", "data.vision"}),
+        (layer("report"), {"errors", "metrics", "papers", "report.render", "store", "trees"}),
+        (layer("papers"), set()),
+    ],
+    ids=lambda v: v[0].stem if isinstance(v, list) else "",
+)
+def test_lower_layers_see_only_what_is_below(files, allowed):
+    assert files
+    for path in files:
+        assert imports(path) <= allowed, path
+
+
+def test_the_loop_does_not_know_the_store_and_nobody_the_command_line():
+    for path in layer("simulate", "cohort", "probes", "batches", "engine", "oracles"):
+        assert not imports(path) & {"store", "runner", "config", "trackers", "progress", "evaluate"}, path
+    users = {m: {p.stem for p in FILES if m in imports(p)} for m in ("build", "cli", "job", "runner")}
+    assert users == {"build": {"execute"}, "cli": {"__main__"}, "job": {"cli"}, "runner": {"build", "execute"}}
+
+
+def test_hydra_is_known_to_the_entrance_only():
+    def knows_hydra(path):
+        return re.search(r"^\s*(import|from) (hydra|omegaconf)", path.read_text(), re.M)
+
+    assert {p.stem for p in FILES if knows_hydra(p)} == {"cli", "job", "sweep"}
+
+
+def test_no_method_is_known_by_name_outside_its_file():
+    """Neither the loop nor the trainer, the metrics or the reports branch on a method."""
+    for path in FILES:
+        if path.parent.name in ("algorithms", "papers"):
+            continue
+        tree = ast.parse(path.read_text())
+        words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        words |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        assert not words & set(ALGORITHMS), path
+
+
+def test_nothing_synchronises_inside_a_round():
+    """No host copy, number or Python loop over clients where rounds are computed."""
+    for path in layer("simulate", "cohort", "algorithm", "optim", "types", "algorithms", "oracles"):
+        calls = {
+            n.func.attr for n in ast.walk(ast.parse(path.read_text()))
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        }  # fmt: skip
+        assert not calls & {"item", "cpu", "tolist"}, path
+
+
+def test_sizes():
+    for path in FILES:
+        text = path.read_text()
+        assert len(text.splitlines()) <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.FunctionDef) and path.parent.name != "algorithms"
+            ):  # those have a limit of their own
+                doc = ast.get_docstring(node, clean=False) or ""
+                assert node.end_lineno - node.lineno - doc.count("\n") <= 50, f"{path}: {node.name}"

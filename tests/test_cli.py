@@ -1,0 +1,543 @@
+"""The command line as users type it: what it prints, leaves on disk and returns."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fedbench.cli import main
+from fedbench.store import read_run
+
+FAST = ["data.clients=8", "rounds=4"]
+FILES = {"config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "DONE"}
+
+
+@pytest.fixture
+def fed(tmp_path, monkeypatch, capsys):
+    """Run the command in an empty directory; returns (status, lines of stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+
+    def call(*args):
+        capsys.readouterr()
+        status = main(list(args))
+        out = capsys.readouterr()
+        return status, out.out.splitlines(), out.err
+
+    return call
+
+
+def run_dir(tmp_path, lines):
+    path = tmp_path / lines[-1]
+    assert path.is_dir()
+    return path
+
+
+# ---- a run on disk
+
+
+def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
+    status, out, _ = fed(*FAST, "algo=adafedadam", "eval_every=3", "seed=5")
+    path = run_dir(tmp_path, out)
+    assert status == 0
+    assert path.relative_to(tmp_path).parts[:3] == ("results", "synthetic_leaf", "adafedadam")
+    assert path.name == "seed_5"
+    assert {p.name for p in path.iterdir()} == FILES
+    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    assert [r["round"] for r in rows] == [0, 3, 4]  # the last is always evaluated
+    tails = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
+    names = (
+        "round train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max "
+        "angle_degrees kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted "
+        "improved_clients clients bytes_up bytes_down seconds_train seconds_eval"
+    ).split()
+    for row in rows:
+        assert set(row) == {*names, *tails}
+        assert 0 <= row["accuracy_min"] <= row["accuracy_mean"] <= row["accuracy_max"] <= 1
+        assert row["improved_clients"] is None
+    parameters = 610 * 4
+    assert rows[-1]["bytes_down"] == 4 * 8 * parameters
+    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8)  # the certainty beside the update
+    table = pd.read_parquet(path / "clients.parquet")
+    assert list(table) == "round client name n_train n_test correct accuracy test_loss train_loss".split()
+    assert set(table["round"]) == {4}
+    last = rows[-1]
+    assert np.average(table.accuracy, weights=table.n_test) == pytest.approx(last["accuracy_mean_weighted"])
+    assert np.average(table.train_loss, weights=table.n_train) == pytest.approx(last["train_loss"])
+    model = load_file(path / "model.safetensors")
+    assert {k: tuple(v.shape) for k, v in model.items()} == {"weight": (10, 60), "bias": (10,)}
+    meta = json.loads((path / "meta.json").read_text())
+    assert (meta["status"], meta["seed"], meta["hash"]) == ("done", 5, path.parent.name)
+    assert meta["engine"] == {"mode": "stacked", "cohort_size": 8, "workers": 1, "precision": "float32"}
+    assert meta["client_steps"] == 4 * int(np.ceil(table.n_train / 10).sum())
+    assert meta["peak_memory_bytes"] > 0
+    assert {"torch", "fedbench", "python"} <= set(meta["versions"])
+
+
+def test_the_recorded_model_is_the_evaluated_one(fed, tmp_path):
+    """The last row can be recomputed from model.safetensors and the generator alone."""
+    from fedbench.data.assemble import assemble
+    from fedbench.data.sources.synthetic import leaf
+
+    _, out, _ = fed(*FAST)
+    path = run_dir(tmp_path, out)
+    model = load_file(path / "model.safetensors")
+    data = assemble(leaf(tmp_path, 0, clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    rows = data.test.index
+    guess = (data.x[rows].float() @ model["weight"].T + model["bias"]).argmax(1)
+    share = (guess == data.y[rows]).double().mean().item()
+    assert read_run(path).last_round()["accuracy_mean_weighted"] == pytest.approx(share)
+
+
+def test_a_done_run_is_answered_from_disk(fed, tmp_path):
+    _, out, _ = fed(*FAST)
+    path = run_dir(tmp_path, out)
+    stamp = (path / "model.safetensors").stat().st_mtime_ns
+    status, again, _ = fed(*FAST, "device=cpu", "engine.mode=loop")  # neither is part of the setting
+    assert (status, again[-1]) == (0, out[-1])
+    assert "done already" in again[0]
+    assert (path / "model.safetensors").stat().st_mtime_ns == stamp
+    _, forced, _ = fed(*FAST, "force=true")
+    assert forced[-1] == out[-1]
+    assert (path / "model.safetensors").stat().st_mtime_ns > stamp
+
+
+def test_the_setting_decides_the_directory(fed, tmp_path):
+    paths = [
+        fed(*FAST, *more)[1][-1]
+        for more in ([], ["algo.server_lr=1"], ["seed=1"], ["local.lr=0.02"], ["engine.precision=float64"])
+    ]
+    parents = [p.rsplit("/", 1)[0] for p in paths]
+    assert paths[0] == paths[1]  # 1 and 1.0 are one setting
+    assert parents[0] == parents[2]
+    assert len(set(parents)) == 3
+
+
+def test_precision_init_and_participation(fed, tmp_path):
+    w = {"weight": torch.randn(10, 60), "bias": torch.randn(10)}
+    save_file(w, tmp_path / "w.safetensors")
+    _, out, _ = fed("data.clients=8", "rounds=0", f"init.path={tmp_path / 'w.safetensors'}", "engine.precision=float64")
+    model = load_file(run_dir(tmp_path, out) / "model.safetensors")
+    assert all(torch.equal(model[k], v.double()) for k, v in w.items())
+    assert model["bias"].dtype == torch.float64
+    _, out, _ = fed(*FAST, "participation=3", "improved_clients=true", "keep_clients=[0,2]")
+    run = read_run(run_dir(tmp_path, out))
+    rounds = run.rounds()
+    assert rounds["clients"].tolist() == [0, 3, 3, 3, 3]
+    assert rounds["improved_clients"].isna().tolist() == [True, False, False, False, False]
+    assert (rounds["improved_clients"][1:] * 3 % 1 == 0).all()
+    assert set(run.clients()["round"]) == {0, 2}
+    _, out, _ = fed(*FAST, "participation=0.3")
+    assert read_run(run_dir(tmp_path, out)).rounds()["clients"].tolist() == [0, 3, 3, 3, 3]  # ceil(2.4)
+
+
+def test_another_initial_model_at_the_same_path_is_another_setting(fed, tmp_path):
+    paths = []
+    for value in (0.0, 1.0):
+        save_file({"weight": torch.full((10, 60), value), "bias": torch.zeros(10)}, tmp_path / "w.safetensors")
+        paths.append(fed(*FAST, f"init.path={tmp_path / 'w.safetensors'}")[1][-1])
+    assert paths[0] != paths[1]
+
+
+# ---- interrupted and resumed
+
+
+def kill_when(args, cwd, ready):
+    """Start the command in a process of its own and kill it, without warning, once ``ready`` says so."""
+    process = subprocess.Popen([sys.executable, "-m", "fedbench", *args], cwd=cwd, stdout=subprocess.DEVNULL)
+    for _ in range(1200):
+        if ready() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_killed_and_resumed_is_bit_identical(fed, tmp_path):
+    args = [
+        "algo=adafedadam",
+        "data.clients=8",
+        "rounds=3000",
+        "eval_every=500",
+        "participation=0.5",
+        "local.momentum=0.5",
+    ]
+    args += ["algo.inverse_rate=ratio", "keep_clients=all", "improved_clients=true"]
+    _, out, _ = fed(*args, "results_dir=whole")
+    whole = read_run(run_dir(tmp_path, out))
+    path = tmp_path / out[-1].replace("whole", "parts")
+    kill_when([*args, "results_dir=parts"], tmp_path, lambda: "\n{" in _text(path / "rounds.jsonl"))
+    assert not (path / "DONE").exists()
+    with (path / "rounds.jsonl").open("a") as f:
+        f.write('{"round": 2999, "acc')  # torn in the middle of a line
+    status, out, _ = fed(*args, "results_dir=parts")
+    parts = read_run(run_dir(tmp_path, out))
+    assert status == 0
+    assert {p.name for p in path.iterdir()} == FILES
+    assert (path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
+    times = ["seconds_train", "seconds_eval"]
+    pd.testing.assert_frame_equal(parts.rounds().drop(columns=times), whole.rounds().drop(columns=times))
+    pd.testing.assert_frame_equal(parts.clients(), whole.clients())
+    assert parts.meta["client_steps"] == whole.meta["client_steps"]
+
+
+def _text(path):
+    return path.read_text() if path.exists() else ""
+
+
+def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
+    from fedbench import runner
+
+    real = runner.evaluate
+    calls = []
+
+    def interrupting(*args):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(runner, "evaluate", interrupting)
+    status, _, err = fed(*FAST)
+    assert status == 130
+    assert "the same command goes on" in err
+    monkeypatch.setattr(runner, "evaluate", real)
+    status, out, _ = fed(*FAST)
+    assert status == 0
+    assert read_run(run_dir(tmp_path, out)).rounds()["round"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_failure_is_recorded_and_exits_1(fed, tmp_path, monkeypatch):
+    from fedbench import runner
+
+    def broken(*args):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(runner, "evaluate", broken)
+    status, _, err = fed(*FAST)
+    assert status == 1
+    assert "RuntimeError: no such luck" in err
+    (meta,) = tmp_path.rglob("meta.json")
+    assert json.loads(meta.read_text())["status"] == "failed"
+    assert not (meta.parent / "DONE").exists()
+
+
+def test_divergence_ends_the_run_and_is_remembered(fed, tmp_path):
+    for expected in ("diverged at round", "diverged at round"):  # trained, then from disk
+        status, out, _ = fed("data.clients=8", "rounds=50", "local.lr=1e38", "local.momentum=0.9")
+        assert status == 1
+        assert expected in out[0]
+    run = read_run(run_dir(tmp_path, out))
+    assert run.meta["status"] == "diverged"
+    assert len(run.rounds()) < 51
+    assert run.last_round()["train_loss"] is None  # JSON has no NaN
+
+
+def test_two_processes_do_not_write_one_run(fed, tmp_path):
+    from filelock import FileLock
+
+    _, out, _ = fed(*FAST)
+    with FileLock(run_dir(tmp_path, out) / ".lock"):
+        status, _, err = fed(*FAST, "force=true")
+    assert status == 2
+    assert "another process is at work" in err
+    assert (run_dir(tmp_path, out) / "DONE").exists()
+
+
+# ---- wrong requests: one clear line, status 2, nothing on disk
+
+BAD = [
+    (["algo=foo"], "algo=foo is unknown; algo is one of adafedadam, fedadam"),
+    (["algo=fedadan"], "did you mean fedadam?"),
+    (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
+    (["experiment=adafedadam/table5"], "did you mean adafedadam/table5_synthetic?"),
+    (["alpha=-1"], "unknown key alpha"),
+    (["local.learning_rate=1"], "unknown key local.learning_rate"),
+    (["local.momentun=0.9"], "did you mean local.momentum?"),
+    (["+rouns=3"], "unknown key rouns"),
+    (["+algo.foo=1"], "unknown key algo.foo; fedavg has the keys server_lr, weights"),
+    (["+data.foo=1"], "unknown key data.foo"),
+    (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
+    (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; null is 1/local.lr"),
+    (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
+    (["local.batch_size=0"], "local.batch_size must be a whole number >= 1, got 0; or full"),
+    (["local.batch_size=ful"], "local.batch_size must be a whole number >= 1, got 'ful'; or full"),
+    (["local.lr=0"], "local.lr must be > 0, got 0"),
+    (["local.lr=fast"], "local.lr must be > 0, got 'fast'"),
+    (["local.epochs=[3,1]"], "lo <= hi"),
+    (["local.epochs=0"], "local.epochs must be a whole number >= 1"),
+    (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
+    (["local.nesterov=true"], "nesterov=true needs momentum > 0"),
+    (["rounds=-1"], "rounds must be a whole number >= 0, got -1"),
+    (["rounds=1.5"], "rounds must be a whole number >= 0, got 1.5"),
+    (["participation=0"], "participation must be > 0, got 0"),
+    (["participation=1.5"], "participation must be a whole number >= 1, got 1.5"),
+    (["eval_every=0"], "eval_every must be a whole number >= 1"),
+    (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
+    (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
+    (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
+    (["data.split=0"], "data.split must be > 0 and <= 1, got 0"),
+    (["data.clients=0"], "data.clients must be a whole number >= 1"),
+    (["data=leaf_json"], "data.train must be set"),
+    (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
+    (["data=mnist_iid", "data_dir=/nowhere"], "MNIST is not in /nowhere/MNIST/raw"),
+    (["data=imagefolder", "data.root=/nowhere"], "data.root=/nowhere has no directory train/"),
+    (["model=cnn"], "this model reads images [channels, height, width], got examples of shape [60]"),
+    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read"),
+    (["device=tpu"], "device must be auto, cpu, cuda or cuda:<i>, got tpu"),
+    (["device=cuda:99"], "device=cuda:99, but torch sees"),
+    (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
+    (["engine.precision=bf16"], "engine.precision must be one of float32, float64; got 'bf16'"),
+    (["engine.cohort_size=0"], "engine.cohort_size must be a whole number >= 1, got 0; or auto"),
+    (["seed=x"], "seed must be a whole number >= 0, got 'x'"),
+    (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
+    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no nothing"),
+    (["rounds=1,2"], "rounds"),
+    (["rounds="], "rounds must be a whole number"),
+    (["lost"], "'lost' is neither a word (list, report) nor an override (KEY=VALUE); did you mean list?"),
+    (["reprot"], "did you mean report?"),
+    (["rounds"], "did you mean rounds=...?"),
+    (
+        ["list", "algos"],
+        "fedbench list takes one of algo, data, model, experiment, table, got algos; did you mean algo?",
+    ),
+    (["report", "/nowhere"], "/nowhere is not a directory"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_a_wrong_request_is_one_line(fed, tmp_path, args, message):
+    status, out, err = fed(*args)
+    assert status == 2, err
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert out == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_partition_alpha(fed, tmp_path):
+    """A data set in the official form, and a partition that cannot be."""
+    from test_sources import write_idx
+
+    write_idx(tmp_path / "data" / "MNIST" / "raw")
+    status, _, err = fed("data=mnist_dir0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
+    assert status == 2
+    assert err == "fedbench: data.partition.alpha must be > 0, got -1; for equal clients use data/partition=iid\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_wrong_request_leaves_an_earlier_run_alone(fed, tmp_path):
+    _, out, _ = fed(*FAST)
+    before = {p: p.read_bytes() for p in run_dir(tmp_path, out).iterdir()}
+    assert fed(*FAST, "force=true", "local.batch_size=0")[0] == 2
+    assert fed(*FAST, "force=true", "model=cnn")[0] == 2
+    assert {p: p.read_bytes() for p in run_dir(tmp_path, out).iterdir()} == before
+
+
+@pytest.mark.parametrize("loud", ["debug=true", "HYDRA_FULL_ERROR"])
+def test_a_traceback_on_request(fed, monkeypatch, loud):
+    if loud == "HYDRA_FULL_ERROR":
+        monkeypatch.setenv(loud, "1")
+    _, _, err = fed("local.batch_size=0", *([loud] if "=" in loud else []))
+    assert "Traceback" in err
+    assert os.environ.get("HYDRA_FULL_ERROR") == ("1" if loud == "HYDRA_FULL_ERROR" else None)
+
+
+# ---- sweeps
+
+
+def test_a_sweep_ends_with_a_table(fed, tmp_path):
+    status, out, _ = fed("-m", *FAST, "experiment=adafedadam/table5_synthetic", "algo=fedavg,qfedavg", "seed=0,1")
+    assert status == 0
+    runs = list((tmp_path / "results").rglob("DONE"))
+    assert len(runs) == 4
+    table = [line for line in out if line.startswith("|")]
+    assert [row.split("|")[1].strip() for row in table[2:]] == ["fedavg", "qfedavg"]
+    assert "88.34 ± 0.55" in table[2]
+    assert table[2].rstrip(" |").endswith("reduced")
+    assert any(
+        line == "- reduced: data.clients 8 (paper 100), data.source.clients 8 (paper 100), rounds 4 (paper 1000), "
+        "seeds 2 (paper 3)"
+        for line in out
+    )
+
+
+def test_a_refused_job_does_not_stop_the_others(fed, tmp_path):
+    status, out, err = fed("-m", *FAST, "model=linear,cnn")
+    assert status == 1
+    assert "refused: data.clients=8 rounds=4 model=cnn: this model reads images" in err
+    assert len(list((tmp_path / "results").rglob("DONE"))) == 1
+    assert any(line.startswith("| fedavg") for line in out)
+
+
+@pytest.mark.parametrize("bad", [["local.batch_size=0,-1"], ["algo=fedavg,foo"], ["seed=0,1", "alpha=-1"]])
+def test_a_sweep_that_is_all_wrong_leaves_nothing(fed, tmp_path, bad):
+    status, _, err = fed("-m", *FAST, *bad)
+    assert status == 2
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- presets
+
+
+def show(fed, *args):
+    import yaml
+
+    status, out, err = fed("--cfg", "job", *args)
+    assert status == 0, err
+    return yaml.safe_load("\n".join(out))
+
+
+def test_presets_win_over_defaults_and_lose_to_the_command_line(fed):
+    assert show(fed, "algo=qfedavg")["algo"]["L"] is None
+    chosen = ["experiment=adafedadam/table5_synthetic", "algo=qfedavg"]
+    assert show(fed, *chosen)["algo"]["L"] == 1.0
+    assert show(fed, *chosen, "algo.L=7")["algo"]["L"] == 7
+    assert show(fed, *chosen, "presets.qfedavg.L=5")["algo"]["L"] == 5
+    fedadam = show(fed, chosen[0], "algo=fedadam")["algo"]
+    assert (fedadam["tau"], fedadam["v0"], fedadam["bias_correction"]) == (1e-8, 0, True)
+    assert "presets" not in show(fed, *chosen)
+
+
+def test_presets_reach_the_run(fed, tmp_path):
+    _, out, _ = fed(*FAST, "experiment=adafedadam/table5_synthetic", "algo=qfedavg")
+    run = read_run(run_dir(tmp_path, out))
+    assert run.config["algo"]["L"] == 1
+    assert run.meta["departures"]["rounds"] == [1000, 4]
+    assert "algo.L" not in run.meta["departures"]
+    _, out, _ = fed(*FAST, "experiment=adafedadam/table5_synthetic", "algo=qfedavg", "algo.L=2")
+    assert read_run(run_dir(tmp_path, out)).meta["departures"]["algo.L"] == [1, 2]
+
+
+# ---- words
+
+
+def test_help_version_and_lists(fed):
+    from tools import ALGORITHMS
+
+    import fedbench
+
+    assert fed("--version")[1] == [f"fedbench {fedbench.__version__}"]
+    assert fed()[1] == fed("--help")[1]
+    text = "\n".join(fed("--help")[1])
+    assert all(name in text for name in [*ALGORITHMS, "cifar10_dir0.05", "adafedadam/table5_synthetic", "simplecnn"])
+    listed = [line.split()[0] for line in fed("list", "algo")[1]]
+    assert listed == ALGORITHMS
+    assert "LEAF's synthetic data" in "\n".join(fed("list", "data")[1])
+    assert any("Table 5" in line for line in fed("list", "table")[1])
+    assert [line for line in fed("list")[1] if line.endswith(":")] == [
+        "algo:",
+        "data:",
+        "model:",
+        "experiment:",
+        "table:",
+    ]
+
+
+def test_help_and_configuration_do_without_torch(tmp_path):
+    """They answer at once: torch alone takes most of a second to import."""
+    code = (
+        "import sys; from fedbench.cli import main; "
+        "assert main(['--help']) == main(['list']) == 0; "
+        "assert main(['--cfg', 'job', 'experiment=adafedadam/table5_synthetic']) == 0; "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'pandas', 'numpy')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_report_writes_tables(fed, tmp_path):
+    fed("-m", *FAST, "algo=fedavg,fedprox", "algo.server_lr=1,0.5", "seed=0,1")
+    status, out, _ = fed("report")
+    assert status == 0
+    folder = tmp_path / "results" / "report"
+    assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
+        "runs.parquet", "tables/synthetic_leaf.md", "tables/synthetic_leaf.csv", "tables/synthetic_leaf.tex",
+    }  # fmt: skip
+    assert len(pd.read_parquet(folder / "runs.parquet")) == 8
+    csv = pd.read_csv(folder / "tables" / "synthetic_leaf.csv")
+    assert csv["settings"].tolist() == ["algo.server_lr=0.5", "algo.server_lr=1"] * 2 or set(csv["settings"]) == {
+        "algo.server_lr=0.5", "algo.server_lr=1",
+    }  # fmt: skip
+    first = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    fed("report")
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == first
+    assert out[-1] == "written: results/report"
+
+
+def test_report_without_runs(fed, tmp_path):
+    (tmp_path / "results").mkdir()
+    status, _, err = fed("report")
+    assert status == 2
+    assert "holds no runs" in err
+
+
+# ---- the whole path for other data
+
+
+def test_leaf_json_end_to_end(fed, tmp_path):
+    from test_sources import leaf_file
+
+    rng = np.random.default_rng(0)
+    users = {f"u{k}": (rng.normal(size=(n, 3)).tolist(), rng.integers(0, 2, n).tolist()) for k, n in enumerate((4, 9))}
+    train = leaf_file(tmp_path / "t.json", users)
+    args = ["data=leaf_json", f"data.train={train}", f"data.test={train}", "local.batch_size=full", "rounds=2"]
+    status, out, _ = fed(*args)
+    assert status == 0
+    table = read_run(run_dir(tmp_path, out)).clients()
+    assert table.n_train.tolist() == table.n_test.tolist() == [4, 9]
+    assert table.name.tolist() == ["u0", "u1"]
+    path = run_dir(tmp_path, out)
+    leaf_file(tmp_path / "t.json", {**users, "u2": users["u0"]})  # other content, another setting
+    assert fed(*args)[1][-1] != str(path.relative_to(tmp_path))
+
+
+def test_images_end_to_end(fed, tmp_path):
+    from test_sources import write_images
+
+    write_images(tmp_path / "img", "train", 12, side=8)
+    write_images(tmp_path / "img", "test", 6, side=8)
+    args = ["data=imagefolder", f"data.root={tmp_path / 'img'}", "data.clients=3", "rounds=2", "model.channels=[4,4]"]
+    status, out, _ = fed(*args, "algo=adafedadam")
+    assert status == 0
+    run = read_run(run_dir(tmp_path, out))
+    assert run.clients().n_test.sum() == 12
+    assert run.meta["engine"]["mode"] == "loop"
+    status, out, _ = fed(*args, "algo=adafedadam", "engine.mode=stacked", "force=true")
+    other = read_run(run_dir(tmp_path, out))
+    assert other.meta["engine"]["mode"] == "stacked"
+    assert other.last_round()["train_loss"] == pytest.approx(run.last_round()["train_loss"], rel=1e-4)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["data=mnist_2class", "model=linear", "rounds=2"],
+        ["data=mnist_dir0.1", "rounds=1", "participation=0.1"],
+        ["data=cifar10_dir0.05", "rounds=1", "participation=2", "local.steps=2", "data.clients=4"],
+    ],
+    ids=lambda a: a[0],
+)
+def test_real_images(fed, real_data, tmp_path, args):
+    status, out, err = fed(*args, f"data_dir={real_data}")
+    assert status == 0, err
+    path = run_dir(tmp_path, out)
+    assert {p.name for p in path.iterdir()} == FILES
+    if args[0] == "data=mnist_2class":
+        n = read_run(path).clients()
+        sizes = n.n_train + n.n_test
+        assert len(sizes) == 1000
+        assert sizes.min() >= 10
+        assert sizes.sum() == pytest.approx(69035, rel=0.02)  # FedFa, Table 1

@@ -1,0 +1,56 @@
+"""An installed wheel works from any directory: the config tree travels with it."""
+
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from tools import ROOT
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A directory with the wheel unpacked by pip, and nothing else of fedbench."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    quiet = {"capture_output": True, "text": True}
+    # hatchling is there (extra dev), so that no build environment has to be fetched
+    built = subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)], **quiet)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = folder.glob("fedbench-*.whl")
+    target = folder / "site"
+    done = subprocess.run([*pip, "install", str(wheel), "--no-deps", "--no-index", "--target", str(target)], **quiet)
+    assert done.returncode == 0, done.stderr
+    return wheel, target
+
+
+def test_the_wheel_holds_the_package_and_the_config_tree(installed):
+    wheel, _ = installed
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for path in [*ROOT.glob("conf/**/*.yaml"), *ROOT.glob("fedbench/**/*.py"), *ROOT.glob("fedbench/**/*.yaml")]:
+        name = path.relative_to(ROOT).as_posix()
+        assert (f"fedbench/{name}" if name.startswith("conf/") else name) in names
+    assert not [n for n in names if n.startswith(("tests/", "scripts/", "results/"))]
+
+
+def test_it_runs_from_another_directory(installed, tmp_path):
+    _, target = installed
+    env = {**os.environ, "PYTHONPATH": str(target)}
+
+    def run(*args):
+        command = [sys.executable, "-m", "fedbench", *args]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    where = subprocess.run(
+        [sys.executable, "-c", "import fedbench; print(fedbench.__file__)"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert where.stdout.startswith(str(target))
+    assert "experiment" in run("--help").stdout
+    done = run("experiment=smoke", "rounds=1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / done.stdout.splitlines()[-1] / "DONE").exists()
