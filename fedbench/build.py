@@ -33,6 +33,7 @@ from fedbench.trees import Tree
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
+_SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
 _LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
 
 
@@ -108,11 +109,12 @@ def call(section: Tree, what: str, **given: Any) -> Any:
         raise RequestError(f"{what} needs the package {error.name}, which is not installed{extra}") from error
     except AttributeError as error:
         raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error
-    takes = inspect.signature(function).parameters
+    takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
+    anything = len(takes) < len(inspect.signature(function).parameters)
     options = {k: v for k, v in section.items() if k != "_target_"}
     known = [k for k in takes if k not in given]
     for key in options:
-        if key not in known:
+        if key not in known and not anything:
             allowed = ", ".join(known) or "none"
             raise RequestError(f"unknown key {what}.{key}; {name} has the keys {allowed}{nearest(key, known)}")
     missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
@@ -189,7 +191,7 @@ def make_engine(task: Task, clients: int, section: Tree) -> Engine:
     if size == "auto":
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     if workers == "auto":
-        workers = 1 if gpu or mode == "stacked" else _cores()
+        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
     return Engine(make_oracle(task, mode), mode, size, workers)
 
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python
+"""Where stacking clients ends to pay and where threads begin to, for perceptrons: what `engine.mode=auto` rests on.
+
+usage: python scripts/modes.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fedbench.algorithms.fedavg import fedavg
+from fedbench.batches import LocalWork
+from fedbench.data.assemble import assemble
+from fedbench.data.examples import Examples
+from fedbench.data.federated import FederatedDataset
+from fedbench.engine import Engine
+from fedbench.models.dense import MLP
+from fedbench.oracles import make_oracle
+from fedbench.randomness import Purpose, generator
+from fedbench.simulate import Stage, sample_cohort, simulate
+from fedbench.task import Task
+
+CASES = (
+    ([32], 784, 10),
+    ([128], 784, 10),
+    ([200, 200], 784, 64),
+    ([200, 200], 3072, 64),
+    ([200, 200], 3072, 10),
+    ([512, 512], 3072, 10),
+    ([1024], 3072, 32),
+)
+MODES = (("stacked", 8, 1), ("stacked", 8, 2), ("loop", 1, 1), ("loop", 1, 2))
+CLIENTS, EXAMPLES, CLASSES, ROUNDS = 100, 40, 10, 3
+
+
+def federation(features: int) -> FederatedDataset:
+    """Clients with random examples, all of one size."""
+    rng = np.random.default_rng(0)
+    x = rng.random((CLIENTS * EXAMPLES, features), dtype=np.float32)
+    examples = Examples(
+        x,
+        rng.integers(0, CLASSES, len(x)),
+        CLASSES,
+        owner=np.repeat(np.arange(CLIENTS), EXAMPLES),
+        names=tuple(map(str, range(CLIENTS))),
+    )
+    return assemble(examples, partition=None, clients=None, split=0.8, local_test="split", seed=0)
+
+
+def seconds(hidden: Sequence[int], data: FederatedDataset, mode: str, size: int, workers: int, batch: int) -> float:
+    """Return the fastest round."""
+    with torch.device("meta"):
+        task = Task(MLP(data.shape, CLASSES, hidden), torch.device("cpu"), torch.float32)
+    engine = Engine(make_oracle(task, mode), mode, size, workers)
+    stage = Stage(fedavg(), ROUNDS, sample_cohort())
+    rounds = simulate(
+        [stage], task, data, LocalWork(0.01, batch), engine, task.init(generator(0, Purpose.INIT)), seed=0
+    )
+    next(rounds)
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        next(rounds)
+        times.append(time.perf_counter() - start)
+    engine.close()
+    return min(times)
+
+
+def main() -> None:
+    """Print a table."""
+    torch.set_num_threads(1)
+    print("hidden, inputs, batch        " + "".join(f"{f'{m}, {w} thread(s)':>22}" for m, _, w in MODES))
+    for hidden, features, batch in CASES:
+        data = federation(features).to(torch.device("cpu"), torch.float32)
+        times = [seconds(hidden, data, m, c, w, batch) for m, c, w in MODES]
+        print(f"{f'{hidden}, {features}, {batch}':<29}" + "".join(f"{t:>22.3f}" for t in times), flush=True)
+
+
+if __name__ == "__main__":
+    main()
