@@ -116,7 +116,7 @@ def _tables() -> list[tuple[str, str]]:
 
 
 def _report(args: list[str]) -> int:
-    from fedbench.report.tables import write_report
+    from fedbench.report.present import write_report
 
     if len(args) > 1:
         raise RequestError(f"fedbench report takes one directory, got {len(args)}")
@@ -163,7 +163,7 @@ def _hydra(args: list[str], loud: bool) -> int:
 def _close(folder: Path) -> int:
     """Print what a sweep has come to and return its exit status."""
     from fedbench import sweep
-    from fedbench.report.tables import summary
+    from fedbench.report.present import summary
     from fedbench.store import read_run
 
     notes = sweep.notes(folder)

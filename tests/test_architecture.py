@@ -41,7 +41,7 @@ def layer(*parts):
         (layer("models"), {"errors"}),
         (layer("task"), {"errors"}),
         (layer("sources"), {"errors", "data.examples", "data.vision"}),
-        (layer("report"), {"errors", "metrics", "papers", "report.render", "store", "trees"}),
+        (layer("report"), {"errors", "metrics", "papers", "report.render", "report.tables", "store", "trees"}),
         (layer("papers"), set()),
     ],
     ids=lambda v: v[0].stem if isinstance(v, list) else "",

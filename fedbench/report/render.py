@@ -24,8 +24,8 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(map(line, [headings, rule, *rows])) + "\n"
 
 
-def latex(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """Return a LaTeX tabular for the package booktabs; notes become comments above it."""
+def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a LaTeX tabular for the package booktabs."""
 
     def line(cells: Sequence[str]) -> str:
         return " & ".join(_escape(c) for c in cells) + r" \\"
@@ -33,7 +33,6 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequenc
     columns = "".join("l" if h in ("method", "settings", "status") else "r" for h in headings)
     return "\n".join(
         [
-            *(f"% {n}" for n in notes),
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             line(headings),

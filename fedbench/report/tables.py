@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.errors import RequestError
 from fedbench.papers import Known, Reported, find_known
-from fedbench.report.render import csv_text, latex, markdown
-from fedbench.store import ResultStore, Row, Run, replace_file
+from fedbench.store import Run
 from fedbench.trees import leaves
 
 # (metric of rounds.jsonl, heading, factor to what is printed)
@@ -37,7 +34,6 @@ _ASIDE = (
     "engine.work",
     "tracker",
 )
-_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,11 @@ class Line:
     seeds: tuple[int, ...]
     cells: dict[str, Cell]
     reduced: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """One word for ``reduced``."""
+        return "reduced" if self.reduced else "full"
 
 
 @dataclass(frozen=True)
@@ -159,111 +160,3 @@ def _settings(groups: dict[tuple[str, str], list[Run]], key: tuple[str, str]) ->
 
 def _show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _headings(table: Table) -> list[str]:
-    heads = ["method", *(["settings"] if any(line.settings for line in table.lines) else []), "seeds"]
-    for metric, label, _ in COLUMNS:
-        heads.append(label)
-        if table.known and metric in table.known.metrics:
-            heads += ["paper", "diff."]
-    return heads + (["status"] if table.known else [])
-
-
-def _number(value: float | None, signed: bool = False) -> str:
-    return "–" if value is None else f"{value:+.2f}" if signed else f"{value:.2f}"
-
-
-def _with_spread(value: float | None, spread: float | None) -> str:
-    return _number(value) if spread is None else f"{_number(value)} ± {_number(spread)}"
-
-
-def _texts(table: Table, line: Line) -> list[str]:
-    out = [line.algo]
-    if any(other.settings for other in table.lines):
-        out.append(line.settings)
-    out.append(str(len(line.seeds)))
-    for metric, _, _ in COLUMNS:
-        cell = line.cells[metric]
-        digits = 4 if metric == "kl_uniform" else 2
-        out.append(
-            f"{cell.mean:.{digits}f}" if digits == 4 and cell.mean is not None else _with_spread(cell.mean, cell.std)
-        )
-        if table.known and metric in table.known.metrics:
-            paper = cell.paper
-            out += [_with_spread(paper.mean, paper.std) if paper else "–", _number(cell.difference, signed=True)]
-    return out + (["reduced" if line.reduced else "full"] if table.known else [])
-
-
-def _notes(table: Table) -> list[str]:
-    reasons: dict[tuple[str, ...], list[str]] = {}
-    for line in table.lines:
-        if line.reduced:
-            reasons.setdefault(line.reduced, []).append(line.algo)
-    every = {line.algo for line in table.lines}
-    return [
-        "reduced" + ("" if set(names) == every else f" ({', '.join(names)})") + ": " + ", ".join(why)
-        for why, names in reasons.items()
-    ] + table.notes
-
-
-def to_markdown(table: Table) -> str:
-    """Return the table as Markdown: percent, mean ± sample STD over seeds; (w) weights clients by test examples."""
-    title = f"{table.name}" + (f" ({table.known.title}, {table.known.table})" if table.known else "")
-    body = markdown(_headings(table), [_texts(table, line) for line in table.lines])
-    notes = "".join(f"\n- {n}" for n in _notes(table))
-    return f"{title}\n\n{body}" + (f"{notes}\n" if notes else "")
-
-
-def to_latex(table: Table) -> str:
-    """Return the table as LaTeX (booktabs)."""
-    return latex(_headings(table), [_texts(table, line) for line in table.lines], _notes(table))
-
-
-def to_csv(table: Table) -> str:
-    """Return the table as CSV with full numbers: per metric mean, sample STD, the paper's two and the difference."""
-    rows: list[Row] = []
-    for line in table.lines:
-        row: Row = {"method": line.algo, "settings": line.settings, "seeds": len(line.seeds)}
-        for metric, cell in line.cells.items():
-            row |= {metric: cell.mean, f"{metric}_seed_std": cell.std}
-            if cell.paper:
-                row |= {f"{metric}_paper": cell.paper.mean, f"{metric}_paper_std": cell.paper.std}
-                row[f"{metric}_difference"] = cell.difference
-        rows.append(row | {"reduced": "; ".join(line.reduced)})
-    return csv_text(rows)
-
-
-def summary(runs: Sequence[Run]) -> str:
-    """Return the tables of the runs as Markdown text."""
-    legend = "percent at the last round; mean ± sample STD over seeds; (w): clients weighted by their test examples"
-    return "\n".join(to_markdown(t) for t in tabulate(runs)) + f"\n{legend}"
-
-
-def write_report(folder: Path) -> str:
-    """Write ``folder/report/`` (tables, runs.parquet) and return what is in the tables and where they are.
-
-    Raises:
-        RequestError: if there is no run below the folder.
-    """
-    import pandas as pd
-
-    runs = list(ResultStore(folder))
-    if not runs:
-        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to")
-    target = folder / "report" / "tables"
-    target.mkdir(parents=True, exist_ok=True)
-    for table in tabulate(runs):
-        name = table.name.replace("/", "_")
-        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-            replace_file(target / f"{name}.{ending}", text)
-    part = folder / "report" / "runs.parquet.part"
-    pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
-    part.replace(folder / "report" / "runs.parquet")
-    return f"{summary(runs)}\n\nwritten: {folder / 'report'}"
-
-
-def _flat(run: Run, folder: Path) -> Row:
-    facts = {k: run.meta.get(k) for k in _IDENTITY}
-    measured = run.last_round() if (run.path / "rounds.jsonl").exists() else {}
-    return {"path": str(run.path.relative_to(folder)), **facts, **measured}

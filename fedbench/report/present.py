@@ -1,0 +1,134 @@
+"""Tables as text and files. Nothing here depends on when or where it runs: the same runs give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.errors import RequestError
+from fedbench.report.render import csv_text, latex, markdown
+from fedbench.report.tables import COLUMNS, Cell, Line, Table, tabulate
+from fedbench.store import ResultStore, Row, Run, replace_file
+
+_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
+_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+Block = tuple[list[str], list[list[str]]]  # headings, rows
+
+
+def _blocks(table: Table) -> list[Block]:
+    """Return what a paper reports beside its numbers first, then everything else; one block if no paper is known."""
+    metrics = [metric for metric, _, _ in COLUMNS]
+    if table.known is None:
+        return [_block(table, metrics)]
+    reported = [m for m in metrics if m in table.known.metrics]
+    return [_block(table, reported), _block(table, [m for m in metrics if m not in reported])]
+
+
+def _block(table: Table, metrics: Sequence[str]) -> Block:
+    labels = {metric: label for metric, label, _ in COLUMNS}
+    settings = any(line.settings for line in table.lines)
+    heads = ["method", *(["settings"] if settings else []), "seeds"]
+    for m in metrics:
+        heads += [labels[m], *(["paper", "diff."] if table.known and m in table.known.metrics else [])]
+    rows = []
+    for line in table.lines:
+        row = [line.algo, *([line.settings] if settings else []), str(len(line.seeds))]
+        for m in metrics:
+            row += _texts(line, m, beside=table.known is not None and m in table.known.metrics)
+        rows.append(row + ([line.status] if table.known else []))
+    return heads + (["status"] if table.known else []), rows
+
+
+def _texts(line: Line, metric: str, beside: bool) -> list[str]:
+    cell = line.cells[metric]
+    own = _with_spread(cell.mean, cell.std, digits=4 if metric == "kl_uniform" else 2)
+    if not beside:
+        return [own]
+    return [own, *_paper(cell)]
+
+
+def _paper(cell: Cell) -> list[str]:
+    if cell.paper is None:
+        return ["–", "–"]
+    return [_with_spread(cell.paper.mean, cell.paper.std), _number(cell.difference, sign="+")]
+
+
+def _number(value: float | None, digits: int = 2, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.{digits}f}"
+
+
+def _with_spread(value: float | None, spread: float | None, digits: int = 2) -> str:
+    return _number(value, digits) + ("" if spread is None else f" ± {_number(spread, digits)}")
+
+
+def _notes(table: Table) -> list[str]:
+    reasons: dict[tuple[str, ...], list[str]] = {}
+    for line in table.lines:
+        if line.reduced:
+            reasons.setdefault(line.reduced, []).append(line.algo)
+    every = {line.algo for line in table.lines}
+    return [
+        "reduced" + ("" if set(names) == every else f" ({', '.join(names)})") + ": " + ", ".join(why)
+        for why, names in reasons.items()
+    ] + table.notes
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table as Markdown that also reads as plain text."""
+    title = table.name + (f" ({table.known.title}, {table.known.table})" if table.known else "")
+    notes = "".join(f"- {n}\n" for n in _notes(table))
+    return "\n".join([f"{title}: {_LEGEND}\n", *(markdown(*b) for b in _blocks(table)), *([notes] if notes else [])])
+
+
+def to_latex(table: Table) -> str:
+    """Return the table as LaTeX (booktabs), the notes as comments."""
+    notes = [f"% {n}\n" for n in [_LEGEND, *_notes(table)]]
+    return "".join(notes) + "\n".join(latex(*b) for b in _blocks(table))
+
+
+def to_csv(table: Table) -> str:
+    """Return the table as CSV with full numbers: per metric mean, sample STD, the paper's two and the difference."""
+    rows: list[Row] = []
+    for line in table.lines:
+        row: Row = {"method": line.algo, "settings": line.settings, "seeds": len(line.seeds)}
+        for metric, cell in line.cells.items():
+            row |= {metric: cell.mean, f"{metric}_seed_std": cell.std}
+            if cell.paper:
+                row |= {f"{metric}_paper": cell.paper.mean, f"{metric}_paper_std": cell.paper.std}
+                row[f"{metric}_difference"] = cell.difference
+        rows.append(row | {"reduced": "; ".join(line.reduced)})
+    return csv_text(rows)
+
+
+def summary(runs: Sequence[Run]) -> str:
+    """Return the tables of the runs as Markdown text."""
+    return "\n".join(to_markdown(t) for t in tabulate(runs)).rstrip()
+
+
+def write_report(folder: Path) -> str:
+    """Write ``folder/report/`` (tables, runs.parquet) and return what is in the tables and where they are.
+
+    Raises:
+        RequestError: if there is no run below the folder.
+    """
+    import pandas as pd
+
+    runs = list(ResultStore(folder))
+    if not runs:
+        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to")
+    target = folder / "report" / "tables"
+    target.mkdir(parents=True, exist_ok=True)
+    for table in tabulate(runs):
+        name = table.name.replace("/", "_")
+        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+            replace_file(target / f"{name}.{ending}", text)
+    part = folder / "report" / "runs.parquet.part"
+    pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
+    part.replace(folder / "report" / "runs.parquet")
+    return f"{summary(runs)}\n\nwritten: {folder / 'report'}"
+
+
+def _flat(run: Run, folder: Path) -> Row:
+    facts = {k: run.meta.get(k) for k in _IDENTITY}
+    measured = run.last_round() if (run.path / "rounds.jsonl").exists() else {}
+    return {"path": str(run.path.relative_to(folder)), **facts, **measured}
