@@ -27,10 +27,10 @@ setup: .venv/dev ## make .venv with everything for development
 
 demo: .venv/base ## five algorithms on Synthetic, 2 seeds, reduced rounds: a table beside the paper's
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam \
-	  seed=0,1 rounds=200 results_dir=results/demo
+	  seed=0,1 rounds=200 results_dir=demo
 
 smoke: .venv/base ## one small run
-	$(BIN)/fedbench experiment=smoke results_dir=results/smoke force=true
+	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
 test: .venv/dev ## the tests; those on real images run if FEDBENCH_DATA is set
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"

@@ -59,7 +59,7 @@ def build(request: Request) -> Experiment:
     engine = make_engine(task, data.num_clients, c["engine"])
     sampler = sample_cohort(settings.participation(c), by_size=c["sampling"] == "size")
     return Experiment(
-        title=f"{request.setting} {request.names['algo']} seed {c['seed']}",
+        title=f"{request.names['algo']} seed {c['seed']} {request.setting}",
         seed=c["seed"],
         stages=[Stage(algorithm, c["rounds"], sampler)],
         task=task,

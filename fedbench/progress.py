@@ -8,6 +8,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class Bar:
@@ -22,11 +23,11 @@ class Bar:
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=self._console,
             transient=True,
             disable=not sys.stderr.isatty(),
@@ -49,6 +50,6 @@ class Bar:
             return
         self._clients += clients
         if accuracy is not None:
-            self._accuracy = f"accuracy {100 * accuracy:.2f} %  "
+            self._accuracy = f"accuracy {100 * accuracy:.1f} % "
         rate = self._clients / max(1e-9, time.perf_counter() - self._start)
         self._bar.update(self._task, completed=round, facts=f"{self._accuracy}{rate:,.0f} clients/s")

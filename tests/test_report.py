@@ -94,6 +94,14 @@ def test_settings_of_one_method_are_told_apart(tmp_path):
     assert "paper" not in to_markdown(table)
 
 
+def test_notes_say_which_rows_are_reduced(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
+        write_run(tmp_path, "fedavg", seed, 0.8, config={"rounds": 9}, digest="xyz", departures={"rounds": [1000, 9]})
+    (table,) = tabulate(ResultStore(tmp_path))
+    assert "- reduced (fedavg rounds=9): rounds 9 (paper 1000)\n" in to_markdown(table)
+
+
 def test_a_metric_that_was_not_measured_is_a_dash():
     assert Cell(()).mean is None
     assert Cell((), None).difference is None

@@ -65,10 +65,9 @@ def _notes(table: Table) -> list[str]:
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in table.lines:
         if line.reduced:
-            reasons.setdefault(line.reduced, []).append(line.algo)
-    every = {line.algo for line in table.lines}
+            reasons.setdefault(line.reduced, []).append(f"{line.algo} {line.settings}".rstrip())
     return [
-        "reduced" + ("" if set(names) == every else f" ({', '.join(names)})") + ": " + ", ".join(why)
+        "reduced" + ("" if len(names) == len(table.lines) else f" ({', '.join(names)})") + ": " + ", ".join(why)
         for why, names in reasons.items()
     ] + table.notes
 
