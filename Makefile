@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements/constraints.txt
 JOBS ?= auto
 
-.PHONY: help setup demo smoke test test-all lint type format bench tables clean
+.PHONY: help setup demo smoke test test-all golden lint type format bench tables clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ test: .venv/dev ## the tests; those on real images run if FEDBENCH_DATA is set
 
 test-all: .venv/dev ## the slow ones too
 	$(BIN)/python -m pytest -q -n $(JOBS)
+
+golden: .venv/dev ## store what every method gives now
+	$(BIN)/python tests/golden/golden.py
 
 lint: .venv/dev ## style
 	$(BIN)/ruff check .

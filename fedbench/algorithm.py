@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.optim import SGD, Optimizer
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.types import Batch, ClientInfo, Lab, Oracle, State
 
 Weights: TypeAlias = Literal["size", "uniform"]
-Need: TypeAlias = Literal["loss", "grad", "loss_init"]
+Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
 
 
 # (w [P], N) -> the server's state; it holds the model under "w"
@@ -34,7 +35,7 @@ Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
 Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
 Update: TypeAlias = Callable[[State, State, ClientInfo], State]
-# (server state, lasting states [N, ...]) -> the model the clients are judged on, [P]
+# (server state, lasting states [N, ...]) -> the model the clients are judged on, [P], or each one's own, [N, P]
 Deploy: TypeAlias = Callable[[State, State], Tensor]
 # (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
 Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
@@ -61,15 +62,16 @@ def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info:
     return oracle.grad(local["w"], batch)
 
 
-def descent(opt: Optimizer = SGD, gradient: Gradient = batch_gradient) -> LocalPart:
-    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round."""
+def descent(opt: Optimizer = SGD, gradient: Gradient = batch_gradient, lr: float | None = None) -> LocalPart:
+    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round; ``lr`` replaces the run's η_l."""
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], **opt.init(msg["w"])}
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         d, new = opt.update(gradient(oracle, msg, local, batch, info), local)
-        return {**local, **new, "w": torch.addcmul(local["w"], info.lr, d, value=-1)}
+        w = torch.addcmul(local["w"], info.lr, d, value=-1) if lr is None else torch.sub(local["w"], d, alpha=lr)
+        return {**local, **new, "w": w}
 
     return {"start": start, "step": step}
 
@@ -113,9 +115,15 @@ class Algorithm:
         finish: what is sent up, and the lasting state afterwards.
         update: the server's step.
         deploy: the model that is evaluated.
-        needs: measured for the cohort before local work and handed over in ``info.probe``: "loss" (F_k(w), float64) and
-            "grad" (∇F_k(w)) at the broadcast w, on all training examples; "loss_init" (F_k at the run's first model).
+        needs: measured for the cohort on all training examples and handed over in ``info.probe``: "loss" (F_k(w),
+            float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the run's
+            first model); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
         weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
+        setup: an exchange before the first round: one step of every client, ``update`` changes the server's state.
+        personal: a second local phase on the client's own account, from the same broadcast; what its ``finish`` uploads
+            must be empty.
+        personal_epochs: of the second phase; None is as many as the first had.
+        everyone: why every client must take part in every round, or "" if a cohort may be sampled.
         remarks: what a user should be told about a finished run, from the last server state.
     """
 
@@ -129,4 +137,34 @@ class Algorithm:
     deploy: Deploy = lambda server, clients: server["w"]
     needs: frozenset[Need] = frozenset()
     weights: Weights = "size"
+    setup: Algorithm | None = None
+    personal: Algorithm | None = None
+    personal_epochs: int | None = None
+    everyone: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []
+
+
+# (round, training examples per client [N], seed) -> ids of the cohort, ascending
+Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
+# (round of the stage, cohort, server state, lasting states [N, ...], labels [T], lab) -> the states and labels, changed
+After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
+
+
+class Stage(NamedTuple):
+    """A number of rounds of one algorithm. Most methods are one stage; a factory may return a list of them.
+
+    Attributes:
+        algorithm: what is run; the model passes from one stage to the next.
+        rounds: how many.
+        sampler: of the cohorts; None is the run's own.
+        eligible: the clients [N] that may be drawn, from the server's state; None: all with training examples.
+        after: called after every round; may change states and labels.
+        keep: entries of the server's state that pass to this stage from the one before.
+    """
+
+    algorithm: Algorithm
+    rounds: int
+    sampler: Sampler | None = None
+    eligible: Callable[[State], np.ndarray] | None = None
+    after: After | None = None
+    keep: tuple[str, ...] = ()

@@ -41,13 +41,23 @@ class LocalWork:
         """Return the size of each client's largest batch."""
         return n if self.batch_size is None else np.minimum(n, self.batch_size)
 
-    def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int) -> np.ndarray:
-        """Return τ_k, the local steps of each client in this round; the last short batch of an epoch counts."""
+    def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None) -> np.ndarray:
+        """Return τ_k, the local steps of each client in this round; the last short batch of an epoch counts.
+
+        ``epochs`` stands in place of the epochs or steps of every round.
+        """
+        if epochs is not None:
+            return epochs * self.per_epoch(n)
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
-        epochs = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
-        steps: np.ndarray = epochs * -(-n // np.maximum(self.widths(n), 1))
+        drawn = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        steps: np.ndarray = drawn * self.per_epoch(n)
         return steps
+
+    def per_epoch(self, n: np.ndarray) -> np.ndarray:
+        """Return the batches of each client's epoch."""
+        batches: np.ndarray = -(-n // np.maximum(self.widths(n), 1))
+        return batches
 
 
 class Plan:
@@ -93,9 +103,9 @@ class Plan:
         self.epoch, self.segment, self.slot = (_on(device, v) for v in (epoch[segment], segment, slot))
         self.weight = self._place(_on(device, 1.0 / np.minimum(width, n[owner] - number * width)).to(data.dtype))
 
-    def batches(self, seed: int, round: int) -> Iterator[tuple[Batch, int]]:
+    def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, clients still at work) for every step of this round."""
-        rows = self._place(self.rows if not self.shuffled else self._shuffle(seed, round))
+        rows = self._place(self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round)))
         example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
         step = start = 0
         while step < len(self.active):  # gather the features of several steps at once
@@ -113,8 +123,8 @@ class Plan:
                 at += k
             step, start = stop, start + size
 
-    def _shuffle(self, seed: int, round: int) -> Tensor:
-        hashes = spread(key(seed, Purpose.BATCHES, round), self.epoch, self.rows)
+    def _shuffle(self, base: int) -> Tensor:
+        hashes = spread(base, self.epoch, self.rows)
         order = torch.argsort((self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True)
         return self.rows.index_select(0, order)
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from fedbench import config as settings
-from fedbench.algorithm import Algorithm
+from fedbench.algorithm import Algorithm, Stage
 from fedbench.batches import LocalWork
+from fedbench.build_data import federated
+from fedbench.call import call
+from fedbench.catalog import cost
 from fedbench.config import Request
-from fedbench.data.assemble import assemble
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine
-from fedbench.errors import RequestError, nearest
+from fedbench.errors import RequestError
 from fedbench.models.dense import MLP, Linear
-from fedbench.optim import Optimizer, sgd
+from fedbench.optim import SGD, Optimizer, sgd
 from fedbench.oracles import make_oracle
 from fedbench.randomness import Purpose, generator
 from fedbench.runner import Experiment
-from fedbench.simulate import Stage, sample_cohort
+from fedbench.sampling import cohort_size, sample_cohort
 from fedbench.task import Task
 from fedbench.trackers import NoTracker, Tracker
 from fedbench.trees import Tree
@@ -46,27 +47,32 @@ def build(request: Request) -> Experiment:
     c = request.config
     local = settings.local(c)
     solver = sgd(local.momentum, local.nesterov, local.weight_decay, local.clip_norm)
-    algorithm = _algorithm(c["algo"], solver)
-    if c["sampling"] == "size" and algorithm.weights == "size":
-        raise RequestError(
-            "sampling=size with weights by size counts large clients twice; set algo.weights=uniform, or "
-            "sampling=uniform"
-        )
     device, dtype = _device(c["device"]), _DTYPES[c["engine"]["precision"]]
-    data = _data(c, request.names).to(device, dtype)
+    data = federated(c, str(request.names["data"])).to(device, dtype)
+    asked = settings.participation(c)
+    if isinstance(asked, int) and asked > data.num_clients:
+        raise RequestError(f"participation={asked}, but there are {data.num_clients} clients; 1.0 is all of them")
+    stages = _stages(c, solver, data)
+    if not data.x.is_floating_point() and data.mean is None:
+        raise RequestError(
+            f"data={request.names['data']} holds tokens (whole numbers), which model={request.names['model']} does not "
+            "read; `fedbench data show` looks at it"
+        )
     task = Task(_model(c["model"], data), device, dtype)
     w = _initial(task, c)
     engine = make_engine(task, data.num_clients, c["engine"])
-    sampler = sample_cohort(settings.participation(c), by_size=c["sampling"] == "size")
+    sampler = sample_cohort(asked, by_size=c["sampling"] == "size")
     return Experiment(
         title=f"{request.names['algo']} seed {c['seed']} {request.setting}",
         seed=c["seed"],
-        stages=[Stage(algorithm, c["rounds"], sampler)],
+        stages=stages,
         task=task,
         data=data,
         work=LocalWork(local.lr, local.batch_size, local.epochs, local.steps),
         engine=engine,
         w=w,
+        sampler=sampler,
+        client_state=c["engine"]["client_state"],
         eval_every=c["eval_every"],
         keep_clients=c["keep_clients"],
         improved_clients=c["improved_clients"],
@@ -90,61 +96,59 @@ def build(request: Request) -> Experiment:
     )
 
 
-def call(section: Tree, what: str, **given: Any) -> Any:
-    """Call ``section._target_`` with the section's other keys and those of ``given`` that it takes.
-
-    Raises:
-        RequestError: if there is no such function, or keys are unknown or missing.
-    """
-    target = section.get("_target_")
-    if not isinstance(target, str) or "." not in target:
-        raise RequestError(f"{what}._target_ must name a function as package.module.function, got {target!r}")
-    module, name = target.rsplit(".", 1)
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name and target.startswith(error.name):
-            raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-        extra = f"; run: pip install fedbench[{error.name}]" if error.name in {"tensorboard", "mlflow"} else ""
-        raise RequestError(f"{what} needs the package {error.name}, which is not installed{extra}") from error
-    except AttributeError as error:
-        raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error
-    takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
-    anything = len(takes) < len(inspect.signature(function).parameters)
-    options = {k: v for k, v in section.items() if k != "_target_"}
-    known = [k for k in takes if k not in given]
-    for key in options:
-        if key not in known and not anything:
-            allowed = ", ".join(known) or "none"
-            raise RequestError(f"unknown key {what}.{key}; {name} has the keys {allowed}{nearest(key, known)}")
-    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
-    if missing:
-        raise RequestError(f"{what}.{missing[0]} is not set and {name} needs it")
-    return function(**{k: v for k, v in given.items() if k in takes}, **options)
+def _stages(c: Tree, solver: Optimizer, data: FederatedDataset) -> list[Stage]:
+    """Return the stages of the method: one, or what a factory of several returns."""
+    section, rounds, able = c["algo"], c["rounds"], int((data.train.counts > 0).sum())
+    given = {"local": solver, "rounds": rounds, "clients": able}
+    made = _made(section, given)
+    stages = [Stage(made, rounds)] if isinstance(made, Algorithm) else made
+    for stage in stages:
+        algorithm = stage.algorithm
+        if c["sampling"] == "size" and algorithm.weights == "size":
+            key = next((k for k in ("weights", "prior") if k in section), None)
+            remedy = f"set algo.{key}=uniform, or " if key else "use "
+            raise RequestError(
+                f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
+            )
+        some = stage.sampler or stage.eligible or cohort_size(settings.participation(c), data.num_clients) < able
+        if algorithm.everyone and some:
+            where = "in every stage" if len(stages) > 1 else f"participation=1.0, got {c['participation']}"
+            raise RequestError(f"this method needs all clients, {where}: {algorithm.everyone}")
+    return stages
 
 
-def _algorithm(section: Tree, solver: Optimizer) -> Algorithm:
-    made = call(section, "algo", local=solver)
-    if not isinstance(made, Algorithm):
-        raise RequestError(f"algo._target_={section['_target_']} must return an Algorithm, got {type(made).__name__}")
-    return made
+def _made(section: Tree, given: Mapping[str, object]) -> Algorithm | list[Stage]:
+    """Return the method of a section ``algo``, whose keys may name methods themselves."""
+    inner = {k: _method(v, f"algo.{k}", given) for k, v in section.items() if isinstance(v, dict) and "_target_" in v}
+    for key, made in inner.items():
+        if not isinstance(made, Algorithm):
+            raise RequestError(f"algo.{key} must be a method of one stage, got {section[key]['_target_']}")
+    return _method({**section, **inner}, "algo", given)
 
 
-def _data(c: Tree, names: dict[str, str | None]) -> FederatedDataset:
-    data = c["data"]
-    if "source" not in data:
-        raise RequestError(f"data={names['data']} names no source")
-    rule = data.get("partition")
-    folder = Path(c["data_dir"]).expanduser()
-    examples = call(data["source"], "data.source", data_dir=folder, seed=data["seed"])
-    return assemble(
-        examples,
-        partition=rule and (lambda y, clients, rng: call(rule, "data.partition", y=y, clients=clients, rng=rng)),
-        clients=data.get("clients"),
-        split=data["split"],
-        local_test=data["local_test"],
-        seed=data["seed"],
+def _method(section: Tree, what: str, given: Mapping[str, object]) -> Algorithm | list[Stage]:
+    made: object = call(section, what, **given)
+    if isinstance(made, Algorithm) or (isinstance(made, list) and all(isinstance(s, Stage) for s in made)):
+        return made
+    raise RequestError(
+        f"{what}._target_={section['_target_']} must return an Algorithm or a list of Stages, got {type(made).__name__}"
     )
+
+
+def cost_of(path: Path, roots: Sequence[Path]) -> tuple[str, str]:
+    """Return what the method of a config file costs and which probes it needs, at its defaults.
+
+    Args:
+        path: of the file; it may name another file of its group to start from.
+        roots: config trees; those after the first may hold Python files.
+    """
+    sys.path[:0] = [str(r.resolve()) for r in roots[1:] if str(r.resolve()) not in sys.path]
+    section: Tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for base in section.pop("defaults", []):
+        if base != "_self_":
+            section = yaml.safe_load((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
+    found = cost(_made(section, {"local": SGD, "rounds": 9, "clients": 3}))
+    return found.text(), " ".join(found.needs)
 
 
 def _model(section: Tree, data: FederatedDataset) -> torch.nn.Module:

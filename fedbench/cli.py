@@ -1,4 +1,4 @@
-"""The command line: ``fedbench <overrides>`` runs, ``fedbench list|report`` are its other words."""
+"""The command line: ``fedbench <overrides>`` runs, ``fedbench list|data|report`` are its other words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fedbench
+from fedbench.arguments import GROUPS, own_directory, tidy
 from fedbench.config import config_dir, options
+from fedbench.data_words import data_word
 from fedbench.errors import RequestError, nearest
+from fedbench.interrupts import at_once
+from fedbench.store import DamagedRun
 
 _HELP = """\
 fedbench {version}: federated optimisation and fairness, simulated on one machine
@@ -20,6 +24,7 @@ usage:
   fedbench KEY=VALUE ...         run one experiment
   fedbench -m KEY=V1,V2 ...      run every combination; seeds are swept as seed=0,1,2
   fedbench list [GROUP]          what there is: {groups}
+  fedbench data WORD NAME        WORD is prepare (fetch and read), verify (check the files) or show (numbers, pictures)
   fedbench report [DIR]          tables of the runs below DIR (results): Markdown, CSV, LaTeX
   fedbench --cfg job KEY=VALUE   show the resolved configuration, train nothing
   fedbench --help | --version    this text | the version; --hydra-help tells of Hydra's own flags
@@ -34,7 +39,6 @@ The most used keys: rounds, seed, participation, eval_every, local.lr, local.epo
 data.clients, data.split, algo.<its own>, device, engine.mode, data_dir, results_dir, force=true (train again).
 Exit status: 0 done, 1 a run failed or diverged, 2 the request was wrong, 130 interrupted (the same command goes on).
 """
-_GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 _LISTED = ("algo", "data", "model", "experiment", "table")
 
 
@@ -51,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
         return _fail("interrupted; the same command goes on where it stopped", 130)
+    except DamagedRun as error:
+        return _fail(str(error), 1)
     except BrokenPipeError:
         # whoever read our output went away; point stdout at nothing so that the interpreter can close it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,43 +73,67 @@ def _fail(message: str, status: int) -> int:
 
 
 def _dispatch(args: list[str], loud: bool) -> int:
-    if not args or args[0] in ("--help", "-h"):
-        choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in _GROUPS)
+    if not args or "--help" in args or "-h" in args:
+        choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in GROUPS)
         print(_HELP.format(version=fedbench.__version__, groups=", ".join(_LISTED), choices=choices), end="")
         return 0
-    if args[0] == "--version":
+    if "--version" in args:
         print(f"fedbench {fedbench.__version__}")
         return 0
     word = args[0]
+    if "list" in args and not any("=" in a for a in args):
+        return _list([a for a in args if a != "list"])
     if re.fullmatch(r"[A-Za-z_.-]+", word) and not word.startswith("-"):
-        if word == "list":
-            return _list(args[1:])
         if word == "report":
             return _report(args[1:])
-        known = ["list", "report", *(f"{k}=..." for k in ("algo", "data", "model", "experiment", "seed", "rounds"))]
+        if word == "data":
+            print(data_word(args[1:]))
+            return 0
+        known = [
+            "list",
+            "data",
+            "report",
+            *(f"{k}=..." for k in ("algo", "data", "model", "experiment", "seed", "rounds")),
+        ]
         raise RequestError(
-            f"{word!r} is neither a word (list, report) nor an override (KEY=VALUE){nearest(word, known)}"
+            f"{word!r} is neither a word (list, data, report) nor an override (KEY=VALUE){nearest(word, known)}"
         )
     return _hydra(args, loud)
 
 
 def _list(args: list[str]) -> int:
-    if len(args) > 1 or (args and args[0] not in _LISTED):
-        hint = nearest(args[0], _LISTED)
-        raise RequestError(f"fedbench list takes one of {', '.join(_LISTED)}, got {' '.join(args)}{hint}")
-    for group in args or _LISTED:
-        if len(args) == 0:
+    folder = own_directory(args)
+    words = [a for a in args if not a.startswith("-") and (folder is None or Path(a) != folder)]
+    if len(words) > 1 or (words and words[0] not in _LISTED):
+        hint = nearest(words[0], _LISTED)
+        raise RequestError(f"fedbench list takes one of {', '.join(_LISTED)}, got {' '.join(words)}{hint}")
+    for group in words or _LISTED:
+        if not words:
             print(f"{group}:")
-        rows = _tables() if group == "table" else [(name, _about(group, name)) for name in options(group)]
-        width = max((len(name) for name, _ in rows), default=0)
-        for name, about in rows:
-            print(f"  {name:<{width}}  {about}".rstrip())
+        rows = _rows(group, folder, costs=bool(words))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            print("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
     return 0
 
 
-def _about(group: str, name: str) -> str:
+def _rows(group: str, folder: Path | None, costs: bool) -> list[tuple[str, ...]]:
+    """Return a row per choice of a group: its name, for algorithms what they cost and need, and what it is."""
+    if group == "table":
+        return list(_tables())
+    roots = [config_dir(), *([folder] if folder else [])]
+    found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
+    if group == "algo" and costs:
+        from fedbench.build import cost_of  # torch comes in here
+
+        heads = ("algorithm", "down/up, more", "probes", "")
+        return [heads, *((name, *cost_of(path, roots), _about(path)) for name, path in found)]
+    return [(name, _about(path)) for name, path in found]
+
+
+def _about(path: Path) -> str:
     """Return the first comment of a config file."""
-    for line in (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("# ") and "@package" not in line:
             return line.removeprefix("# ")
     return ""
@@ -129,16 +159,22 @@ def _report(args: list[str]) -> int:
 
 def _hydra(args: list[str], loud: bool) -> int:
     """Hand the arguments to Hydra, which composes, sweeps and launches jobs."""
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    args = tidy(args)
+    if (folder := own_directory(args)) is not None:
+        sys.path.insert(0, str(folder.resolve()))  # for the _target_ of a method of the user's own
+    with at_once():
+        import hydra
+        from hydra.errors import HydraException
+        from omegaconf.errors import OmegaConfBaseException
 
-    from fedbench import sweep
-    from fedbench.job import Job, explain, show
+        from fedbench import sweep
+        from fedbench.job import Job, check_sweep, explain, show
 
     if shown := show(args):
         print(shown, end="")
         return 0
+    if {"-m", "--multirun"} & set(args):
+        check_sweep(args)
     job, begun = Job(loud), len(sweep.started)
     argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv, os.environ["HYDRA_FULL_ERROR"] = ["fedbench", *args], "1"  # errors come to us as they are
@@ -167,8 +203,10 @@ def _close(folder: Path) -> int:
     from fedbench.store import read_run
 
     notes = sweep.notes(folder)
-    runs = [read_run(Path(n.path)) for n in notes if n.path is not None]
-    for error in dict.fromkeys(n.error for n in notes if n.status in ("refused", "failed")):
+    # a directory once, however many jobs led to it
+    runs = [read_run(Path(path)) for path in dict.fromkeys(n.path for n in notes) if path is not None]
+    wrong = [n for n in notes if n.status in ("refused", "failed")]
+    for error in dict.fromkeys(n.error for n in wrong):
         jobs = [n for n in notes if n.error == error]
         print(f"fedbench: {jobs[0].status}: {' '.join(jobs[0].overrides)}: {error}", file=sys.stderr)
         if len(jobs) > 1:

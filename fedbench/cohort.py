@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +14,18 @@ from fedbench.algorithm import Algorithm
 from fedbench.batches import LocalWork, Plan
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine, chunks
-from fedbench.probes import GradientPlan, mean_losses
+from fedbench.probes import GradientPlan, ModelPlan, client_sums
+from fedbench.randomness import Purpose, key, spread
 from fedbench.task import Task
 from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+class Trained(NamedTuple):
+    """What the local phase of some clients comes to, leaves [C, ...]."""
+
+    upload: State
+    lasting: State
+    after: State  # what was measured at the local models
 
 
 def train_cohort(
@@ -25,7 +35,7 @@ def train_cohort(
     clients: State,
     info: ClientInfo,
     batches: Iterable[tuple[Batch, int]],
-) -> tuple[State, State]:
+) -> tuple[State, State, State]:
     """Carry out the local phase of one chunk.
 
     Args:
@@ -37,7 +47,7 @@ def train_cohort(
         batches: (batch, A) per step; the first A clients are still at work.
 
     Returns:
-        The uploads and the new lasting states, [C, ...].
+        The uploads, the new lasting states and the last local variables, [C, ...].
     """
     count, info = len(info.id), info.columns()
     local = {k: v.expand(count, *v.shape[-1:]) for k, v in algo.start(msg, clients, info).items()}
@@ -50,7 +60,7 @@ def train_cohort(
             active, here = k, info.head(k)
         local = algo.step(oracle, msg, local, batch, here)
     _put_away(finished, local, 0, active, count)
-    return algo.finish(msg, clients, finished, info)
+    return *algo.finish(msg, clients, finished, info), finished
 
 
 def _put_away(finished: State, local: State, start: int, stop: int, count: int) -> None:
@@ -59,6 +69,14 @@ def _put_away(finished: State, local: State, start: int, stop: int, count: int) 
         if name not in finished:
             finished[name] = v.new_empty(count, *v.shape[1:])
         finished[name][start:stop] = v[start:]
+
+
+class _Part(NamedTuple):
+    """A chunk of a cohort."""
+
+    positions: np.ndarray  # in the cohort
+    rows: Tensor  # the same, on the device
+    plan: Plan
 
 
 class Cohort:
@@ -76,38 +94,48 @@ class Cohort:
         self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork, engine: Engine
     ) -> None:
         self.ids, self.tau, self.data, self.engine = ids, tau, data, engine
-        parts = chunks(ids, tau, work.widths(data.train.counts[ids]), engine.cohort_size)
+        n = data.train.counts[ids]
+        parts = chunks(ids, tau, work.widths(n), engine.cohort_size)
         device = data.x.device
-        self._parts = [torch.from_numpy(p).to(device) for p in parts]
-        self._plans = [Plan(ids[p], tau[p], data, work) for p in parts]
+        self._parts = [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, work)) for p in parts]
         self._back = torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)
-        n = torch.from_numpy(data.train.counts[ids]).to(device, data.dtype)
+        count = torch.from_numpy(n).to(device, data.dtype)
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
-            "n": n,
+            "n": count,
             "steps": torch.from_numpy(tau).to(device, data.dtype),
-            "lr": torch.full_like(n, work.lr),
+            "lr": torch.full_like(count, work.lr),
+            "per_epoch": torch.from_numpy(work.per_epoch(n)).to(device, data.dtype),
         }
 
     def same(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> bool:
         """Return whether this is the cohort of these clients with this work."""
         return data is self.data and np.array_equal(ids, self.ids) and np.array_equal(tau, self.tau)
 
-    def info(self, weights: str, probe: State) -> ClientInfo:
+    def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; p by size or uniform."""
         n = self._facts["n"]
         p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        return ClientInfo(**self._facts, p=p, probe=probe)
+        draws = spread(key(seed, Purpose.LOCAL, round), self._facts["id"])
+        return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
 
     @cached_property
     def _gradients(self) -> GradientPlan:
         return GradientPlan(self.data, self.ids, self.engine)
 
+    @cached_property
+    def _own(self) -> list[ModelPlan]:
+        return [ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in self._parts]
+
     def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
         found: State = {}
-        if "loss" in algo.needs:
-            found["loss"] = mean_losses(task, self.data, self.ids, w, self.engine)
+        if algo.needs & {"loss", "accuracy"}:
+            sums = client_sums(
+                task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
+            )
+            means = dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
+            found |= {k: v for k, v in means.items() if k in algo.needs}
         if "grad" in algo.needs:
             found["grad"] = self._gradients.measure(w)
         if "loss_init" in algo.needs and initial_losses is not None:
@@ -116,19 +144,35 @@ class Cohort:
 
     @torch.no_grad()
     def train(
-        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int
-    ) -> tuple[State, State]:
-        """Return the uploads and new lasting states [C, ...] of the whole cohort, in the order of ``ids``."""
+        self,
+        algo: Algorithm,
+        msg: State,
+        clients: State,
+        info: ClientInfo,
+        seed: int,
+        round: int,
+        purpose: Purpose = Purpose.BATCHES,
+    ) -> Trained:
+        """Return what the local phase of the whole cohort comes to, in the order of ``ids``."""
+        measured = bool(algo.needs & {"loss_after", "accuracy_after"})
 
         @torch.no_grad()
-        def work(part: tuple[Tensor, Plan]) -> tuple[State, State]:
-            rows, plan = part
-            here = info.take(rows)
-            lasting = {k: v.index_select(0, here.id) for k, v in clients.items()}
-            return train_cohort(algo, self.engine.oracle, msg, lasting, here, plan.batches(seed, round))
+        def work(number: int) -> Trained:
+            part = self._parts[number]
+            here = info.take(part.rows)
+            mine = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
+            batches = part.plan.batches(seed, round, purpose)
+            up, lasting, last = train_cohort(algo, self.engine.oracle, msg, mine, here, batches)
+            after: State = {}
+            if measured:
+                sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
+                means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
+                after = {k: v for k, v in means.items() if k in algo.needs}
+            return Trained(up, lasting, after)
 
-        done = self.engine.map(work, zip(self._parts, self._plans, strict=True))
-        return self._join([up for up, _ in done]), self._join([mine for _, mine in done])
+        own = self._own if measured else []  # made here and not in the worker threads
+        done = self.engine.map(work, range(len(self._parts)))
+        return Trained(*(self._join([getattr(d, leaf) for d in done]) for leaf in Trained._fields))
 
     def _join(self, parts: Sequence[State]) -> State:
         return {k: torch.cat([p[k] for p in parts]).index_select(0, self._back) for k in parts[0]}

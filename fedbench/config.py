@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,9 @@ def config_dir() -> Path:
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
 
-def options(group: str) -> list[str]:
-    """Return the names of a config group, as typed on the command line."""
-    root = config_dir() / group
+def options(group: str, where: Path | None = None) -> list[str]:
+    """Return the names of a config group, as typed on the command line; ``where`` in place of fedbench's own tree."""
+    root = (where or config_dir()) / group
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in files)
 
@@ -89,15 +90,17 @@ def make_request(
         RequestError: for unknown keys and values out of range.
     """
     algo = str(names["algo"])
-    _refuse_additions(overrides)
-    merged = merge_presets(config, algo, overrides)
+    _refuse_changes_of_shape(config, overrides)
+    merged = _whole(merge_presets(config, algo, overrides))
     check(merged)
     departures: dict[str, list[Any]] = {}
     if baseline is not None:
-        here, there = (leaves(_core(c)) for c in (merged, merge_presets(baseline, algo, ())))
+        here, there = (leaves(_core(c)) for c in (merged, _whole(merge_presets(baseline, algo, ()))))
         for key in sorted(here.keys() | there.keys()):
-            if here.get(key) != there.get(key) and key.split(".")[0] not in _WATCHING:
-                departures[key] = [there.get(key), here.get(key)]
+            change = [there.get(key), here.get(key)]
+            repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
+            if change[0] != change[1] and key.split(".")[0] not in _WATCHING and not repeated:
+                departures[key] = change
     digest = hashlib.sha256(json.dumps(_core(merged), sort_keys=True).encode()).hexdigest()[:10]
     setting = str(names["experiment"] or names["data"])
     path = Path(merged["results_dir"]).expanduser() / setting / algo / digest / f"seed_{merged['seed']}"
@@ -115,7 +118,7 @@ def merge_presets(config: Tree, algo: str, overrides: Sequence[str]) -> Tree:
     """
     presets = config.get("presets") or {}
     config = {k: v for k, v in config.items() if k != "presets"}
-    given = {_key(o) for o in overrides}
+    given = {key for o in overrides for key in _keys_of(o)}
     for group, values in (
         ("algo", {k: v for k, v in (presets.get(algo) or {}).items() if k != "local"}),
         ("local", (presets.get(algo) or {}).get("local") or {}),
@@ -138,7 +141,7 @@ def check(config: Tree) -> None:
         RequestError: for an unknown key or a value out of range.
     """
     _known("", config, _TOP)
-    _known("engine.", config["engine"], {"mode", "cohort_size", "workers", "precision"})
+    _known("engine.", config["engine"], {"mode", "cohort_size", "workers", "precision", "client_state"})
     _known("init.", config["init"], {"path"})
     rounds = whole("rounds", config["rounds"])
     every = whole("eval_every", config["eval_every"], at_least=1)
@@ -160,11 +163,13 @@ def check(config: Tree) -> None:
     engine = config["engine"]
     choice("engine.mode", engine["mode"], ("auto", "loop", "stacked"))
     choice("engine.precision", engine["precision"], ("float32", "float64"))
+    choice("engine.client_state", engine["client_state"], ("auto", "device", "host", "file"))
     for name in ("cohort_size", "workers"):
         if engine[name] != "auto":
             whole(f"engine.{name}", engine[name], at_least=1, remedy="or auto")
     number("data.split", config["data"].get("split"), above=0, at_most=1)
     whole("data.seed", config["data"].get("seed"))
+    flag("data.download", config["data"].get("download"))
     choice("data.local_test", config["data"].get("local_test"), ("split", "official"))
     if config["data"].get("clients") is not None:
         whole("data.clients", config["data"]["clients"], at_least=1)
@@ -225,13 +230,57 @@ def _known(prefix: str, section: Tree, names: set[str]) -> None:
             raise RequestError(f"unknown key {prefix}{key}; the keys are {allowed}{hint}")
 
 
-def _refuse_additions(overrides: Sequence[str]) -> None:
+# sections that must be there, and be sections
+_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
+# whole numbers, which may be typed as 1e3
+_WHOLE = {
+    "rounds", "eval_every", "seed", "participation", "local.batch_size", "local.steps", "local.epochs", "data.seed",
+    "data.clients", "engine.cohort_size", "engine.workers",
+}  # fmt: skip
+
+
+def _whole(config: Tree, prefix: str = "") -> Tree:
+    """Return the configuration with 1000 for 1e3 where a whole number belongs."""
+
+    def value(key: str, v: Any) -> Any:
+        if isinstance(v, dict):
+            return _whole(v, f"{key}.")
+        if key not in _WHOLE or (key == "participation" and v == 1):  # 1.0 is a share, and all
+            return v
+        return int(v) if isinstance(v, float) and v.is_integer() else v
+
+    return {k: value(prefix + str(k), v) for k, v in config.items()}
+
+
+def _refuse_changes_of_shape(config: Tree, overrides: Sequence[str]) -> None:
     for o in overrides:
         key = _key(o)
-        if o.startswith("+") and key.startswith("data.") and not key.startswith(("data.source.", "data.partition.")):
+        if o.startswith("~"):
+            raise RequestError(f"{o}: keys cannot be taken out; every key has a value (null where that means none)")
+        if (
+            o.startswith("+")
+            and key.startswith("data.")
+            and not key.startswith(("data.source.", "data.partition.", "data.noise."))
+        ):
             raise RequestError(
                 f"unknown key {key}; a data set has the keys that `fedbench data={{...}} --cfg job` shows"
             )
+    for name in _SECTIONS:
+        section: Any = config
+        for part in name.split("."):
+            section = section.get(part) if isinstance(section, dict) else None
+        if not isinstance(section, dict):
+            raise RequestError(f"{name} must be a section with keys, got {section!r}; `fedbench --cfg job` shows it")
+    for name in ("data_dir", "results_dir"):
+        if not isinstance(config.get(name), str) or not config[name]:
+            raise RequestError(f"{name} must be a directory, got {config.get(name)!r}")
+
+
+def _keys_of(override: str) -> list[str]:
+    """Return the keys that an override sets; ``algo={a: 1, b: 2}`` sets algo.a and algo.b."""
+    key, _, value = override.partition("=")
+    inside = re.findall(r"[{,]\s*([A-Za-z_]\w*)\s*:", value) if value.lstrip().startswith("{") else []
+    return [f"{_key(key)}.{name}" for name in inside] or [_key(override)]
 
 
 def _key(override: str) -> str:
@@ -241,6 +290,7 @@ def _key(override: str) -> str:
 def _core(config: Tree) -> Tree:
     """Return what makes the setting: without what does not change its numbers, and files by their content."""
     core = {k: v for k, v in config.items() if k not in _APART}
+    core["data"] = {k: v for k, v in core["data"].items() if k != "download"}
     core["engine"] = {"precision": config["engine"]["precision"]}
     core["init"] = _fingerprint(config["init"]["path"])
     paths = {v for k in ("train", "test", "root") if isinstance(v := config["data"].get(k), str)}

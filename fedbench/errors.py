@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import takewhile
+
+_LARGEST = 1e30  # of any number: its neighbours still fit into float32
+_LARGEST_WHOLE = 2**53  # up to here floats and ints agree
 
 
 class RequestError(ValueError):
@@ -23,7 +27,7 @@ def number(
     at_most: float | None = None,
     remedy: str = "",
 ) -> float:
-    """Return ``value`` as a float if it is a finite number inside the bounds.
+    """Return ``value`` as a float if it is a number inside the bounds and of at most 1e30 in size.
 
     Raises:
         RequestError: naming the value, the bounds and the remedy.
@@ -33,17 +37,19 @@ def number(
         for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
         if bound is not None
     ]
-    expected = " and ".join(bounds) if bounds else "a finite number"
+    expected = " and ".join(bounds) if bounds else "a number"
     ok = isinstance(value, int | float) and not isinstance(value, bool)
     x = float(value) if ok else float("nan")  # type: ignore[arg-type]
     ok = (
         ok
-        and abs(x) < float("inf")
+        and abs(x) <= _LARGEST
         and (above is None or x > above)
         and (at_least is None or x >= at_least)
         and (below is None or x < below)
         and (at_most is None or x <= at_most)
     )
+    if abs(x) > _LARGEST:
+        expected += f" and at most {_LARGEST:g} in size"
     if not ok:
         raise RequestError(f"{name} must be {expected}, got {value!r}" + (f"; {remedy}" if remedy else ""))
     return x
@@ -56,9 +62,10 @@ def whole(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> i
         RequestError: naming the value, the bound and the remedy.
     """
     ok = not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-    if not ok or int(value) < at_least:  # type: ignore[call-overload]
+    if not ok or not at_least <= int(value) <= _LARGEST_WHOLE:  # type: ignore[call-overload]
+        most = f" and <= {_LARGEST_WHOLE}" if ok and int(value) > _LARGEST_WHOLE else ""  # type: ignore[call-overload]
         tail = f"; {remedy}" if remedy else ""
-        raise RequestError(f"{name} must be a whole number >= {at_least}, got {value!r}{tail}")
+        raise RequestError(f"{name} must be a whole number >= {at_least}{most}, got {value!r}{tail}")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -88,5 +95,12 @@ def choice(name: str, value: object, allowed: Iterable[object]) -> object:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``'; did you mean X?'`` for the known word closest to ``word``, or an empty string."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    if not found:
+        return ""
+
+    def likeness(other: str) -> tuple[float, int]:  # of two as close, the one that begins alike
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, word, strict=False)))
+        return difflib.SequenceMatcher(None, other, word).ratio(), alike
+
+    return f"; did you mean {max(found, key=likeness)}?"

@@ -1,4 +1,4 @@
-"""What a model does on every client's own data."""
+"""What a model, or each client's own, does on every client's data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine
 from fedbench.metrics import accuracy_metrics
-from fedbench.probes import client_sums
+from fedbench.probes import ModelPlan, client_sums
 from fedbench.task import Task
 
 
@@ -59,10 +59,14 @@ class Record:
 
 
 def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> Record:
-    """Measure the model w [P] on every client's test and training examples."""
+    """Measure the model w [P], or each client's own [N, P], on every client's test and training examples."""
     ids = np.arange(data.num_clients)
-    test_loss, correct = client_sums(task, data, data.test, ids, w, engine, hits=True)
-    (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
+    if w.dim() == 2:
+        test_loss, correct = ModelPlan(data, data.test, ids, engine).sums(w, hits=True)
+        (train_loss,) = ModelPlan(data, data.train, ids, engine).sums(w)
+    else:
+        test_loss, correct = client_sums(task, data, data.test, ids, w, engine, hits=True)
+        (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
     arrays = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
     return Record(data.train.counts, data.test.counts, *arrays)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.config import Request
 from fedbench.errors import RequestError
+from fedbench.interrupts import at_once
 from fedbench.store import Recorder, Run, read_run
 
 
@@ -44,32 +45,49 @@ class Outcome:
 def execute(request: Request) -> Outcome:
     """Return the outcome of a request, training what is not on disk.
 
+    While another process is at work on the same run this one waits, and then answers from disk.
+
     Raises:
         RequestError: for a request that cannot be carried out; nothing is left on disk.
+        DamagedRun: if the run is done and its files cannot be read.
         Exception: whatever ended the training; the run's ``meta.json`` says failed.
     """
     from filelock import FileLock, Timeout
 
-    path = request.path
-    if (path / "DONE").exists() and not request.config["force"]:
-        shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
-        return Outcome(read_run(path), fresh=False)
-
-    from fedbench.build import build  # torch comes in here
-    from fedbench.runner import run
+    if not request.config["force"] and (done := _from_disk(request.path)):
+        return done
+    with at_once():
+        from fedbench.build import build  # torch comes in here
+        from fedbench.runner import run
 
     experiment = build(request)
-    recorder = Recorder(path)
-    lock = FileLock(path / ".lock")
     try:
-        with lock.acquire(timeout=0):
-            if request.config["force"]:
-                recorder.clear()
-            run(experiment, recorder, request.config)
-    except Timeout:
-        raise RequestError(
-            f"another process is at work in {path}; wait for it, or choose another results_dir"
-        ) from None
-    with suppress(FileNotFoundError):
-        Path(lock.lock_file).unlink()
-    return Outcome(read_run(path), fresh=True)
+        recorder = Recorder(request.path)
+        lock = FileLock(request.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"fedbench: waiting for another process that is at work in {request.path}", file=sys.stderr)
+            lock.acquire()
+    except OSError as error:
+        raise RequestError(f"results_dir={request.config['results_dir']} cannot be written to: {error}") from error
+    try:
+        if request.config["force"]:
+            recorder.clear()
+        elif done := _from_disk(request.path):  # by the process that was waited for
+            return done
+        run(experiment, recorder, request.config)
+        return Outcome(read_run(request.path), fresh=True)
+    finally:
+        if (request.path / "DONE").exists():  # whoever waits holds on to this very file, and will find DONE
+            Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def _from_disk(path: Path) -> Outcome | None:
+    if not (path / "DONE").exists():
+        return None
+    shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
+    run = read_run(path)
+    run.last_round()
+    return Outcome(run, fresh=False)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+import yaml
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.config import Request, config_dir, make_request, merge_presets, options
-from fedbench.errors import RequestError, nearest
+from fedbench.errors import RequestError, nearest, whole
 from fedbench.execute import Outcome, execute
 from fedbench.sweep import Note, leave
 from fedbench.trees import Tree, leaves
 
+_VALUED = ("--config-dir", "-cd")
 _GROUPS = ("algo", "data", "model", "experiment")
 
 
@@ -101,6 +104,53 @@ def _compose(overrides: list[str], **kwargs: Any) -> DictConfig:
         return compose("config", overrides, **kwargs)
 
 
+def compose_tree(overrides: list[str]) -> Tree:
+    """Return the checked configuration that overrides make, presets merged in.
+
+    Raises:
+        RequestError: for an unknown key or a value out of range.
+    """
+    try:
+        cfg = _compose(overrides, return_hydra_config=True)
+        names = {g: cfg.hydra.runtime.choices.get(g) for g in _GROUPS}
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return make_request(_plain(cfg), names, overrides).config
+    except Exception as error:
+        raise explain(error) from error
+
+
+def check_sweep(args: list[str]) -> None:
+    """Look at every value of every axis of a sweep once, the other axes at their first, before anything is trained.
+
+    Raises:
+        RequestError: for the first that is wrong, with the combination that shows it.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    config = [v for a, v in pairwise(args) if a in ("--config-dir", "-cd")]
+    rest = [a for i, a in enumerate(args) if not a.startswith("-") and (i == 0 or args[i - 1] not in _VALUED)]
+    try:
+        parsed = OverridesParser.create().parse_overrides(rest)
+    except Exception as error:
+        raise explain(error) from error
+    axes = [
+        [f"{o.get_key_element()}={v}" for v in o.sweep_string_iterator()]
+        if o.is_sweep_override()
+        else [o.input_line or ""]
+        for o in parsed
+    ]
+    first = [values[0] for values in axes]
+    extra = [f"hydra.searchpath=[file://{Path(config[0]).resolve()}]"] if config else []
+    for n, values in enumerate(axes):
+        for value in values if n == 0 else values[1:]:
+            if value.startswith("seed=") and value != values[0]:
+                whole("seed", yaml.safe_load(value.removeprefix("seed=")))
+                continue
+            chosen = [*first[:n], value, *first[n + 1 :]]
+            compose_tree([*chosen, *extra])
+
+
 def show(args: list[str]) -> str | None:
     """Return the text of ``--cfg job``, presets merged in, or None if the arguments do not ask for it.
 
@@ -114,8 +164,12 @@ def show(args: list[str]) -> str | None:
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--config-dir", "-cd")
     known, rest = parser.parse_known_args(args)
-    if known.cfg != "job" or any(a.startswith("-") for a in rest):
+    if known.cfg is not None and known.cfg != "job":
+        raise RequestError(f"--cfg shows the job, got --cfg {known.cfg}; use --cfg job")
+    if known.cfg is None:
         return None
+    if flags := [a for a in rest if a.startswith("-")]:
+        raise RequestError(f"--cfg job shows one configuration and does not go with {flags[0]}")
     if known.config_dir:
         rest.append(f"hydra.searchpath=[file://{Path(known.config_dir).resolve()}]")
     try:
@@ -131,13 +185,16 @@ def show(args: list[str]) -> str | None:
     if known.resolve:
         OmegaConf.resolve(shown)
     if known.package:
-        shown = OmegaConf.select(shown, known.package)
+        part = OmegaConf.select(shown, known.package)
+        if part is None:
+            raise RequestError(f"there is no {known.package}{nearest(known.package, _keys())}")
+        return OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n"
     return OmegaConf.to_yaml(shown)
 
 
 def explain(error: Exception) -> Exception:
     """Return what Hydra or OmegaConf objects to, in one line."""
-    from hydra.errors import HydraException, MissingConfigException
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     if not isinstance(error, HydraException | OmegaConfBaseException):
@@ -148,10 +205,17 @@ def explain(error: Exception) -> Exception:
         return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{nearest(name, known)}")
     if isinstance(error, MissingMandatoryValue):
         return RequestError(f"{error.full_key} must be set: {error.full_key}=...")
+    if isinstance(error, OverrideParseException):
+        key, _, value = error.override.partition("=")
+        quoted = f"; what has spaces, brackets or other signs is typed as \"{key}='{value}'\"" if value else ""
+        return RequestError(f"{error.override!r} cannot be read as KEY=VALUE{quoted}")
     text = str(error)
+    if found := re.search(r"Ambiguous value for argument '([^']*)'", text):
+        key = found[1].split("=")[0]
+        return RequestError(f"{key} has several values; add -m to run them all, or write a list as KEY=[A,B]")
     if found := re.search(r"Could not override '([^']*)'", text):
         return RequestError(f"unknown key {found[1]}{nearest(found[1], _keys())}; `fedbench --cfg job` shows the keys")
-    return RequestError(" ".join(text.split("\\nSee https")[0].split()))
+    return RequestError(" ".join(text.split("\nSee https")[0].split()))
 
 
 def _keys() -> list[str]:

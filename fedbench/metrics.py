@@ -6,20 +6,29 @@ Clients without test examples must be left out by the caller.
 
 from __future__ import annotations
 
-from math import floor
+from math import ceil, floor
+from typing import Literal
 
 import numpy as np
 
 TAILS = (5, 10, 20, 30)  # percent
 
 
-def tail(values: np.ndarray, percent: float, best: bool = False, weights: np.ndarray | None = None) -> float:
+def tail(
+    values: np.ndarray,
+    percent: float,
+    best: bool = False,
+    weights: np.ndarray | None = None,
+    rounding: Literal["floor", "ceil"] = "floor",
+) -> float:
     """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
 
-    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020). ``weights`` weight the mean inside the
-    tail; which clients are in it depends on the values alone, ties by position.
+    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` weight the mean inside
+    the tail; which clients are in it depends on the values alone, ties by position.
     """
-    count = max(1, floor(percent * len(values) / 100 + 1e-9))  # 0.29 * 100 is a little less than 29
+    share = percent * len(values) / 100
+    # 0.29 * 100 is a little less than 29
+    count = max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
     order = np.argsort(values, kind="stable")
     chosen = order[-count:] if best else order[:count]
     return float(np.average(values[chosen], weights=None if weights is None else weights[chosen]))

@@ -16,20 +16,49 @@ from torch import Tensor
 from fedbench.errors import RequestError, flag, number
 from fedbench.types import State
 
+_ADAPTIVE = ("adaptive steps",)
+
 
 class Optimizer(NamedTuple):
     """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
 
     ``passes(τ)`` tells how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
     FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
+    ``parts`` names what it does beside a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
     """
 
     init: Callable[[Tensor], State]
     update: Callable[[Tensor, State], tuple[Tensor, State]]
     passes: Callable[[Tensor], Tensor] | None = None
+    parts: tuple[str, ...] = ()
 
 
 SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau)
+
+
+def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
+    """Return ``opt`` if it does none of ``parts``.
+
+    Raises:
+        RequestError: naming the method, what it cannot be combined with, and why.
+    """
+    keys = {"momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null"}
+    for part in parts:
+        if part in opt.parts:
+            remedy = keys.get(part, "another local solver")
+            raise RequestError(f"{method} cannot be combined with local {part}: {reason}; use {remedy}")
+    return opt
+
+
+def chain(first: Optimizer, then: Optimizer) -> Optimizer:
+    """Return the optimizer that hands the direction of ``first`` to ``then`` as its gradient."""
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        d, a = first.update(g, state)
+        d, b = then.update(d, {**state, **a})
+        return d, {**a, **b}
+
+    return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts)
 
 
 def sgd(
@@ -48,12 +77,14 @@ def sgd(
     Raises:
         RequestError: for a value out of range, or ``nesterov`` without momentum.
     """
-    momentum = number("momentum", momentum, at_least=0, below=1)
-    weight_decay = number("weight_decay", weight_decay, at_least=0)
+    momentum = number("local.momentum", momentum, at_least=0, below=1)
+    weight_decay = number("local.weight_decay", weight_decay, at_least=0)
     if clip_norm is not None:
-        clip_norm = number("clip_norm", clip_norm, above=0, remedy="use null for no clipping")
-    if flag("nesterov", nesterov) and momentum == 0:
-        raise RequestError("nesterov=true needs momentum > 0, got momentum=0; set momentum, or nesterov=false")
+        clip_norm = number("local.clip_norm", clip_norm, above=0, remedy="use null for no clipping")
+    if flag("local.nesterov", nesterov) and momentum == 0:
+        raise RequestError(
+            "local.nesterov=true needs local.momentum > 0, got 0; set local.momentum, or local.nesterov=false"
+        )
     if not (momentum or weight_decay or clip_norm):
         return SGD
 
@@ -74,10 +105,12 @@ def sgd(
     def passes(tau: Tensor) -> Tensor:
         # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with Nesterov Σ_{t=2}^{τ+1} b_t
         start = 1 if nesterov else 0
-        m = tau + start
-        return (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
+        m = tau.double() + start  # the difference below cancels: float32 would leave no digit at ρ = 0.999
+        a = (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
+        return a.to(tau.dtype)
 
-    return Optimizer(init, update, passes)
+    named = {"momentum": momentum, "weight decay": weight_decay, "clipping": clip_norm}
+    return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v))
 
 
 def adam(
@@ -99,22 +132,94 @@ def adam(
     Raises:
         RequestError: for a value out of range.
     """
-    beta1 = number("beta1", beta1, at_least=0, below=1)
-    beta2 = number("beta2", beta2, at_least=0, below=1)
-    tau = number("tau", tau, above=0)
-    v0 = number("v0", v0, at_least=0)
-    flag("bias_correction", bias_correction)
-    flag("eps_inside", eps_inside)
+    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
+    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
+    tau = number("algo.tau", tau, above=0)
+    v0 = number("algo.v0", v0, at_least=0)
+    flag("algo.bias_correction", bias_correction)
+    flag("algo.eps_inside", eps_inside)
 
     def init(w: Tensor) -> State:
-        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": w.new_zeros((), dtype=torch.float64)}
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": _counter(w)}
 
     def update(g: Tensor, state: State) -> tuple[Tensor, State]:
         m = beta1 * state["m"] + (1 - beta1) * g
         v = beta2 * state["v"] + (1 - beta2) * g.square()
         t = state["t"] + 1
-        m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if bias_correction else (m, v)
+        fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+        m_hat, v_hat = (m / fresh[0], v / fresh[1]) if bias_correction else (m, v)
         floor = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
         return m_hat / floor, {"m": m, "v": v, "t": t}
 
-    return Optimizer(init, update)
+    return Optimizer(init, update, parts=_ADAPTIVE)
+
+
+def _counter(w: Tensor) -> Tensor:
+    """Return a count of 0, [..., 1] for w [..., P]; float64 has all whole numbers that matter and feeds powers."""
+    return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
+
+
+def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
+    """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
+
+    Args and errors as in ``adam``.
+    """
+    return _second_moment(beta1, tau, v0, lambda v, g2: v + g2)
+
+
+def yogi(beta1: float, beta2: float, tau: float, v0: float) -> Optimizer:
+    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
+
+    Args and errors as in ``adam``.
+    """
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    return _second_moment(beta1, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
+
+
+def _second_moment(beta1: float, tau: float, v0: float, grow: Callable[[Tensor, Tensor], Tensor]) -> Optimizer:
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+    v0 = number("v0", v0, at_least=0)
+
+    def init(w: Tensor) -> State:
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = grow(state["v"], g.square())
+        return m / (v.sqrt() + tau), {"m": m, "v": v}
+
+    return Optimizer(init, update, parts=_ADAPTIVE)
+
+
+def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False) -> Optimizer:
+    """AMSGrad: m, v as Adam from 0 without correction; the denominator never falls.
+
+    ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022, option 1); otherwise
+    v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by 1-β1^t and √v̂ by √(1-β2^t).
+
+    Other args and errors as in ``adam``.
+    """
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+
+    def init(w: Tensor) -> State:
+        zeros = torch.zeros_like(w)
+        return {"m": zeros, "v": zeros, "v_max": zeros, "t": _counter(w)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = beta2 * state["v"] + (1 - beta2) * g.square()
+        v_max, t = torch.maximum(state["v_max"], v), state["t"] + 1
+        if floor_inside:
+            v_max = v_max.clamp_min(tau)
+        root = v_max.sqrt()
+        if bias_correction:
+            fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+            m_hat, root = m / fresh[0], root / fresh[1].sqrt()
+        else:
+            m_hat = m
+        return m_hat / (root if floor_inside else root + tau), {"m": m, "v": v, "v_max": v_max, "t": t}
+
+    return Optimizer(init, update, parts=_ADAPTIVE)

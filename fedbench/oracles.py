@@ -30,6 +30,10 @@ class LoopOracle:
         losses, grads = zip(*pairs, strict=True)
         return torch.stack(losses).unsqueeze(1), torch.stack(grads)
 
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes]."""
+        return torch.stack([self.task.predict(*client) for client in zip(w, x, strict=True)])
+
     def _one(self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
@@ -61,6 +65,11 @@ class VmapOracle:
         grads = torch.autograd.grad(losses, leaves, torch.ones_like(losses))
         return losses.detach(), torch.cat([g.flatten(1) for g in grads], 1)
 
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes]."""
+        logits: Tensor = torch.vmap(self.task.apply)(self.task.layout.views(w), x)
+        return logits
+
 
 class DenseOracle:
     """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
@@ -81,6 +90,10 @@ class DenseOracle:
         views, inputs, logits = self._forward(w, batch.x)
         losses = (example_losses(logits, batch.y) * batch.weight).sum(1, keepdim=True)
         return losses, self._backward(views, inputs, _softmax(logits), batch)
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes]."""
+        return self._forward(w, x)[2]
 
     def _forward(self, w: Tensor, x: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
         views = self.task.layout.views(w)

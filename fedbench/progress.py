@@ -23,11 +23,11 @@ class Bar:
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True)
         self._bar = Progress(
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # first: what is last is cut on a narrow terminal
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
             BarColumn(bar_width=10),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=self._console,
             transient=True,
             disable=not sys.stderr.isatty(),

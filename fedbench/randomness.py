@@ -27,6 +27,9 @@ class Purpose(enum.IntEnum):
     SAMPLING = 2
     BATCHES = 3
     EPOCHS = 4
+    SETUP = 5
+    PERSONAL = 6
+    LOCAL = 7
 
 
 def _signed(x: int) -> int:

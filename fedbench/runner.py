@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.algorithm import Sampler, Stage
 from fedbench.batches import LocalWork
 from fedbench.data.federated import FederatedDataset
-from fedbench.engine import Engine
+from fedbench.engine import Engine, flush_subnormals
 from fedbench.environment import environment, now, peak_memory_bytes
 from fedbench.evaluate import Record, evaluate
+from fedbench.lasting import Lasting, Place, read_file
 from fedbench.probes import mean_losses
 from fedbench.progress import Bar
-from fedbench.simulate import Snapshot, Stage, simulate
-from fedbench.store import Checkpoint, Recorder, Row
+from fedbench.simulate import Snapshot, simulate
+from fedbench.store import Checkpoint, DamagedRun, Recorder, Row
 from fedbench.task import Task
 from fedbench.trackers import Tracker
 
@@ -38,6 +42,8 @@ class Experiment:
         work: what a client does in a round.
         engine: how it is carried out.
         w: the initial model [P].
+        sampler: of the cohorts.
+        client_state: where the clients' lasting states are kept: auto, device, host or file.
         eval_every: rounds between evaluations.
         keep_clients: "last", "all" or the rounds whose per-client table is kept.
         improved_clients: whether to record the share of the cohort whose training loss did not rise.
@@ -53,6 +59,8 @@ class Experiment:
     work: LocalWork
     engine: Engine
     w: Tensor
+    sampler: Sampler
+    client_state: Place | Literal["auto"]
     eval_every: int
     keep_clients: str | list[int]
     improved_clients: bool
@@ -76,38 +84,52 @@ def run(e: Experiment, recorder: Recorder, config: Row) -> Row:
     Raises:
         Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
-    session = _Session(e, recorder)
+    try:
+        session = _Session(e, recorder)
+    except DamagedRun as error:
+        print(f"fedbench: starting over: {error}", file=sys.stderr)
+        recorder.clear()
+        session = _Session(e, recorder)
     meta = {"status": "running", **e.facts, **environment(e.task.device), "started": now(), "ended": None}
     recorder.write_config(config)
     recorder.write_meta(meta)
-    e.tracker.start(recorder.path, e.title, config)
     threads = torch.get_num_threads()
+    flush_subnormals()
     if e.task.device.type == "cpu":
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
+        e.tracker.start(recorder.path, e.title, config)
         last = session.consume()
-    except Exception as error:
-        meta |= {"status": "failed", "ended": now(), "error": f"{type(error).__name__}: {error}"}
-        recorder.write_meta(meta)
+    except BaseException as error:
+        what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        recorder.write_meta(meta | {"status": "failed", "ended": now(), "error": what})
         e.tracker.finish("failed")
         raise
     finally:
         recorder.close()
         torch.set_num_threads(threads)
+        flush_subnormals(False)
         e.engine.close()
     trained = session.seconds["train"]
     meta |= {
-        "status": "done" if _finite(last) else "diverged",
+        "status": "done" if _finite(e, last) else "diverged",
         "ended": now(),
         "rounds": last.round,
         "client_steps": last.client_steps,
         "client_steps_per_second": last.client_steps / trained if trained else None,
         "peak_memory_bytes": peak_memory_bytes(e.task.device),
+        "client_state": {"bytes": session.lasting.bytes, "place": session.lasting.place},
         "remarks": e.stages[last.stage].algorithm.remarks(last.server),
     }
-    recorder.finish(e.task.layout.named(last.server["w"]), meta)
+    deployed = _deployed(e, last)
+    personal = None if deployed.dim() == 1 else e.task.layout.named(deployed)
+    recorder.finish(e.task.layout.named(deployed if personal is None else last.server["w"]), personal, meta)
     e.tracker.finish(str(meta["status"]))
     return meta
+
+
+def _deployed(e: Experiment, s: Snapshot) -> Tensor:
+    return e.stages[s.stage].algorithm.deploy(s.server, s.clients)
 
 
 class _Session:
@@ -117,6 +139,7 @@ class _Session:
         self.e, self.recorder = e, recorder
         self.seconds = {"train": 0.0, "eval": 0.0}
         self.last: Snapshot | None = None
+        self.lasting = Lasting(e.task.device, e.client_state, recorder.path / "checkpoint" / "lasting")
         self._losses: np.ndarray | None = None  # F_k of the round before, if improved clients are counted
         saved = recorder.load()
         if saved is None:
@@ -130,7 +153,7 @@ class _Session:
     def consume(self) -> Snapshot:
         """Go through the rounds that are left and return the last snapshot."""
         e = self.e
-        rounds = simulate(e.stages, e.task, e.data, e.work, e.engine, e.w, e.seed, self.last)
+        rounds = simulate(e.stages, e.task, e.data, e.work, e.engine, e.w, e.seed, e.sampler, self.lasting, self.last)
         with Bar(e.title, e.rounds, self.last.round if self.last else 0) as bar:
             while True:
                 start = time.perf_counter()
@@ -144,7 +167,7 @@ class _Session:
                 self.seconds["train"] += time.perf_counter() - start
                 accuracy = self._measure(snapshot) if due else None
                 bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
-                if due and not _finite(snapshot):
+                if due and not _finite(e, snapshot):
                     break
                 self._note_losses(snapshot)
                 self._save_if_due(snapshot)
@@ -154,10 +177,10 @@ class _Session:
     def _measure(self, s: Snapshot) -> float:
         start = time.perf_counter()
         e = self.e
-        record = evaluate(e.task, s.data, e.stages[s.stage].algorithm.deploy(s.server, s.clients), e.engine)
+        record = evaluate(e.task, s.data, _deployed(e, s), e.engine)
         summary = record.summary()
         improved = self._improved(s, record)
-        ends = s.round == e.rounds or not _finite(s)
+        ends = s.round == e.rounds or not _finite(e, s)
         wanted = s.round in e.keep_clients if isinstance(e.keep_clients, list) else e.keep_clients == "all" or ends
         if wanted:
             self.recorder.keep_clients(s.round, record.per_client(s.data.names))
@@ -179,7 +202,11 @@ class _Session:
         """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t) (AdaFed, Hamidi & Yang 2024, Eq. 31)."""
         if self._losses is None or not len(s.cohort):
             return None
-        after = record.train_loss[s.cohort] / record.n_train[s.cohort]
+        e, w = self.e, s.server["w"]
+        if _deployed(e, s) is w:
+            after = record.train_loss[s.cohort] / record.n_train[s.cohort]
+        else:  # the record is of other models than the global one
+            after = mean_losses(e.task, s.data, s.cohort, w, e.engine).cpu().numpy()
         return float(np.mean(after <= self._losses[s.cohort]))
 
     def _note_losses(self, s: Snapshot) -> None:
@@ -192,24 +219,33 @@ class _Session:
         if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
             return
         start = time.perf_counter()
-        tensors = {f"server/{k}": v for k, v in s.server.items()} | {f"clients/{k}": v for k, v in s.clients.items()}
+        files = self.lasting.files()
+        tensors = {f"server/{k}": v for k, v in s.server.items()}
+        tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
         if s.data is not self.e.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in ("round", "stage", "client_steps", "bytes_up", "bytes_down")}
         progress |= {f"seconds_{k}": v for k, v in self.seconds.items()}
-        self.recorder.save(Checkpoint(tensors, progress))
+        self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
 
     def _restore(self, saved: Checkpoint) -> Snapshot:
-        tensors = {k: v.to(self.e.task.device) for k, v in saved.tensors.items()}
-        parts = {
-            side: {k.removeprefix(side): v for k, v in tensors.items() if k.startswith(side)}
+        e = self.e
+        server, clients = (
+            {k.removeprefix(side): v for k, v in saved.tensors.items() if k.startswith(side)}
             for side in ("server/", "clients/")
-        }
+        )
+        server = {k: v.to(e.task.device) for k, v in server.items()}
         counted = {k: saved.progress[k] for k in ("round", "stage", "client_steps", "bytes_up", "bytes_down")}
-        data = self.e.data.relabelled(tensors["labels"]) if "labels" in tensors else self.e.data
-        return Snapshot(server=parts["server/"], clients=parts["clients/"], data=data, cohort=np.arange(0), **counted)
+        fresh = e.stages[counted["stage"]].algorithm.client_init(server["w"])
+        room = self.lasting.keep(fresh, e.data.num_clients)
+        for name, v in room.items():
+            v.copy_(clients[name] if name in clients else read_file(saved.files[name], v))
+        kept = {k: v.to(e.task.device) for k, v in clients.items() if k not in room}
+        data = e.data.relabelled(saved.tensors["labels"].to(e.task.device)) if "labels" in saved.tensors else e.data
+        return Snapshot(server=server, clients=kept | room, data=data, cohort=np.arange(0), **counted)
 
 
-def _finite(s: Snapshot) -> bool:
-    return bool(torch.isfinite(s.server["w"]).all())
+def _finite(e: Experiment, s: Snapshot) -> bool:
+    """Return whether the global model and what the clients are judged on are numbers."""
+    return all(bool(torch.isfinite(v).all()) for v in (s.server["w"], _deployed(e, s)))

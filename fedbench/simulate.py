@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from math import ceil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm
+from fedbench.algorithm import After, Algorithm, Sampler, Stage
 from fedbench.batches import LocalWork
 from fedbench.cohort import Cohort
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine
-from fedbench.probes import mean_losses
-from fedbench.randomness import Purpose, key, without_replacement
+from fedbench.lasting import Lasting
+from fedbench.probes import Inspection, mean_losses
+from fedbench.randomness import Purpose
 from fedbench.task import Task
 from fedbench.types import State, nbytes
-
-Sampler = Callable[[int, np.ndarray, int], np.ndarray]
-After = Callable[[State, State, FederatedDataset], tuple[State, State, FederatedDataset]]
-
-
-def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sampler:
-    """Return a sampler: (round, training examples per client [N], seed) -> ids of the cohort, ascending.
-
-    Args:
-        participation: a share of the N clients in (0, 1], rounded up, or a number of clients.
-        by_size: draw with probability proportional to the number of training examples, in place of uniformly.
-
-    Clients without training examples are never drawn. Sampling is without replacement.
-    """
-
-    def sampler(round: int, n: np.ndarray, seed: int) -> np.ndarray:
-        able = int((n > 0).sum())
-        # 1e-9: 0.1 * 30 is a little more than 3 in floating point
-        size = max(1, ceil(participation * len(n) - 1e-9)) if isinstance(participation, float) else participation
-        return without_replacement(key(seed, Purpose.SAMPLING, round), min(size, able), n, uniform=not by_size)
-
-    return sampler
-
-
-class Stage(NamedTuple):
-    """A number of rounds of one algorithm; ``after`` may change states and data before the next stage begins."""
-
-    algorithm: Algorithm
-    rounds: int
-    sampler: Sampler
-    after: After | None = None
 
 
 class Snapshot(NamedTuple):
@@ -77,6 +47,8 @@ def simulate(
     engine: Engine,
     w: Tensor,
     seed: int,
+    sampler: Sampler,
+    lasting: Lasting | None = None,
     resume: Snapshot | None = None,
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
@@ -89,69 +61,127 @@ def simulate(
         engine: how it is carried out.
         w: the initial model [P].
         seed: of the run.
+        sampler: of the cohorts, in stages that have none of their own.
+        lasting: where the lasting states live; None: on the device.
         resume: go on after this snapshot, of the same stages and seed; it is not yielded again.
 
     Same arguments on the same device: bit-identical snapshots, resumed or not.
     """
-    start = w
-    now = resume or _begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages)
+    loop = _Loop(task, data, work, engine, w, seed, sampler, lasting or Lasting(w.device, "device"))
+    now = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
     if resume is None:
         yield now
-    for number in range(now.stage, len(stages)):
-        stage = stages[number]
+    done = sum(s.rounds for s in stages[: now.stage])
+    for number, stage in enumerate(stages[now.stage :], now.stage):
         if number > now.stage:
-            now = _begin(number, now, stages)
-        done = sum(s.rounds for s in stages[:number])
-        initial = None
-        if "loss_init" in stage.algorithm.needs:
-            initial = mean_losses(task, now.data, np.arange(now.data.num_clients), start, engine)
-        cohort: Cohort | None = None
+            now = loop.begin(number, now, stage)
         for t in range(now.round - done, stage.rounds):
-            now, cohort = _round(t + done, stage, now, task, work, engine, seed, initial, cohort)
-            if t + 1 == stage.rounds and stage.after:
-                server, clients, changed = stage.after(now.server, now.clients, now.data)
-                now = now._replace(server=server, clients=clients, data=changed)
+            now = loop.round(t, stage, now)
             yield now
+        done += stage.rounds
 
 
-def _begin(number: int, now: Snapshot, stages: Sequence[Stage]) -> Snapshot:
-    algo, w, count = stages[number].algorithm, now.server["w"], now.data.num_clients
-    clients = {k: v.expand(count, *v.shape).clone() for k, v in algo.client_init(w).items()}
-    return now._replace(stage=number, server=algo.server_init(w, count), clients=clients)
+class _Loop:
+    """What stays the same over the rounds, and the plans of cohorts that come again."""
 
+    def __init__(
+        self,
+        task: Task,
+        data: FederatedDataset,
+        work: LocalWork,
+        engine: Engine,
+        w: Tensor,
+        seed: int,
+        sampler: Sampler,
+        lasting: Lasting,
+    ) -> None:
+        self.task, self.work, self.engine, self.seed, self.sampler = task, work, engine, seed, sampler
+        self.lasting, self._start, self._data = lasting, w, data
+        self._cohorts: dict[Purpose, Cohort] = {}
+        self._initial: Tensor | None = None
 
-@torch.no_grad()
-def _round(
-    t: int,
-    stage: Stage,
-    now: Snapshot,
-    task: Task,
-    work: LocalWork,
-    engine: Engine,
-    seed: int,
-    initial: Tensor | None,
-    cohort: Cohort | None,
-) -> tuple[Snapshot, Cohort]:
-    algo, data = stage.algorithm, now.data
-    ids = stage.sampler(t, data.train.counts, seed)
-    tau = work.tau(ids, data.train.counts[ids], seed, t)
-    if cohort is None or not cohort.same(ids, tau, data):
-        cohort = Cohort(ids, tau, data, work, engine)
-    msg = algo.broadcast(now.server)
-    info = cohort.info(algo.weights, cohort.probe(algo, task, msg["w"], initial))
-    up, mine = cohort.train(algo, msg, now.clients, info, seed, t)
-    for name, v in now.clients.items():
-        v.index_copy_(0, info.id, mine[name])  # the one mutation: this memory is the loop's own
-    server = algo.update(now.server, up, info)
-    after = Snapshot(
-        round=t + 1,
-        stage=now.stage,
-        server=server,
-        clients=now.clients,
-        data=data,
-        cohort=ids,
-        client_steps=now.client_steps + int(tau.sum()),
-        bytes_up=now.bytes_up + nbytes(up),
-        bytes_down=now.bytes_down + nbytes(msg) * len(ids),
-    )
-    return after, cohort
+    def begin(self, number: int, now: Snapshot, stage: Stage) -> Snapshot:
+        """Return the state in which a stage begins."""
+        algo, w, count = stage.algorithm, now.server["w"], now.data.num_clients
+        server = algo.server_init(w, count) | {k: now.server[k] for k in stage.keep}
+        kept = {k: v for k, v in now.clients.items() if k in stage.keep}
+        fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
+        return now._replace(stage=number, server=server, clients=kept | self.lasting.keep(fresh, count))
+
+    @torch.no_grad()
+    def round(self, t: int, stage: Stage, now: Snapshot) -> Snapshot:
+        """Return the snapshot after round ``t`` of the stage."""
+        algo, data, seed = stage.algorithm, now.data, self.seed
+        if t == 0 and algo.setup is not None:
+            now = self._set_up(algo.setup, now)
+        n = data.train.counts if stage.eligible is None else data.train.counts * stage.eligible(now.server)
+        ids = (stage.sampler or self.sampler)(now.round, n, seed)
+        tau = self.work.tau(ids, data.train.counts[ids], seed, now.round)
+        cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
+        own = {k: v for k, v in now.server.items() if k not in stage.keep}  # the rest is none of the method's
+        msg = algo.broadcast(own)
+        probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses(algo))
+        info = cohort.info(algo.weights, probe, seed, now.round)
+        up, mine, after = cohort.train(algo, msg, now.clients, info, seed, now.round)
+        steps = int(tau.sum())
+        if algo.personal is not None:
+            personal, taken = self._personal(algo, algo.personal, msg, now, ids, tau)
+            mine, steps = mine | personal, steps + taken
+        for name, v in now.clients.items():  # the one mutation: this memory is the loop's own
+            v.index_copy_(0, info.id.to(v.device), mine[name].to(v.device))
+        info = replace(info, probe=probe | after)
+        server = algo.update(own, up, info) | {k: now.server[k] for k in stage.keep}
+        measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
+        now = now._replace(
+            round=now.round + 1,
+            server=server,
+            cohort=ids,
+            client_steps=now.client_steps + steps,
+            bytes_up=now.bytes_up + nbytes(up) + nbytes(measured),
+            bytes_down=now.bytes_down + nbytes(msg) * len(ids),
+        )
+        return now if stage.after is None else self._after(t, stage.after, now)
+
+    def _set_up(self, setup: Algorithm, now: Snapshot) -> Snapshot:
+        data = now.data
+        ids = np.flatnonzero(data.train.counts)
+        cohort = self._cohort(Purpose.SETUP, ids, np.ones_like(ids), data)
+        msg, info = setup.broadcast(now.server), cohort.info(setup.weights, {}, self.seed, now.round)
+        up, _, _ = cohort.train(setup, msg, {}, info, self.seed, now.round, Purpose.SETUP)
+        return now._replace(
+            server=setup.update(now.server, up, info),
+            client_steps=now.client_steps + len(ids),
+            bytes_up=now.bytes_up + nbytes(up),
+            bytes_down=now.bytes_down + nbytes(msg) * len(ids),
+        )
+
+    def _personal(
+        self, algo: Algorithm, own: Algorithm, msg: State, now: Snapshot, ids: np.ndarray, tau: np.ndarray
+    ) -> tuple[State, int]:
+        """Return what the second local phase leaves with the clients, and its steps."""
+        if algo.personal_epochs is not None:
+            tau = self.work.tau(ids, now.data.train.counts[ids], self.seed, now.round, algo.personal_epochs)
+        cohort = self._cohort(Purpose.PERSONAL, ids, tau, now.data)
+        info = cohort.info(algo.weights, {}, self.seed, now.round)
+        done = cohort.train(own, msg, now.clients, info, self.seed, now.round, Purpose.PERSONAL)
+        return done.lasting, int(tau.sum())
+
+    def _after(self, t: int, after: After, now: Snapshot) -> Snapshot:
+        lab = Inspection(self.task, now.data, self.engine)
+        server, changed, y = after(t, now.cohort, now.server, now.clients, now.data.y, lab)
+        # lasting states stay where they are: a checkpoint may hold that place, not the tensor
+        clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in now.clients.items()}
+        data = now.data if y is now.data.y else now.data.relabelled(y)
+        return now._replace(server=server, clients=clients, data=data)
+
+    def _cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
+        cohort = self._cohorts.get(purpose)
+        if cohort is None or not cohort.same(ids, tau, data):
+            cohort = self._cohorts[purpose] = Cohort(ids, tau, data, self.work, self.engine)
+        return cohort
+
+    def _initial_losses(self, algo: Algorithm) -> Tensor | None:
+        if "loss_init" in algo.needs and self._initial is None:
+            everybody = np.arange(self._data.num_clients)
+            self._initial = mean_losses(self.task, self._data, everybody, self._start, self.engine)
+        return self._initial

@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -43,6 +43,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class DamagedRun(Exception):
+    """A run's files cannot be read; the message names the directory, the fault and the remedy."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """All that resuming needs.
@@ -50,10 +54,12 @@ class Checkpoint:
     Attributes:
         tensors: by name.
         progress: numbers, among them ``round``.
+        files: of what is too large for memory, by name; saving copies them.
     """
 
     tensors: dict[str, Tensor]
     progress: Row
+    files: dict[str, Path] = field(default_factory=dict)
 
 
 class Recorder:
@@ -67,14 +73,19 @@ class Recorder:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._rounds: TextIO | None = None
+        self._written = 0  # lines of rounds.jsonl
 
     @property
     def _state(self) -> Path:
         return self.path / "checkpoint" / "state.safetensors"
 
+    def _beside(self, round: int) -> Path:
+        return self.path / "checkpoint" / f"files_{round:09d}"
+
     def clear(self) -> None:
         """Remove what an earlier run left here."""
-        for name in ("DONE", "rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "config.yaml"):
+        models = ("model.safetensors", "personal.safetensors")
+        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
@@ -92,6 +103,7 @@ class Recorder:
             self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
         self._rounds.write(to_json(row) + "\n")
         self._rounds.flush()
+        self._written += 1
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Set the per-client table of a round aside until the run is done."""
@@ -108,38 +120,60 @@ class Recorder:
         from safetensors.torch import save_file
 
         self._state.parent.mkdir(exist_ok=True)
+        beside = self._beside(checkpoint.progress["round"])
+        if checkpoint.files:
+            beside.mkdir(exist_ok=True)
+            for path in checkpoint.files.values():
+                shutil.copyfile(path, beside / path.name)
         part = self._state.with_suffix(".part")
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in checkpoint.tensors.items()}
-        save_file(tensors, part, metadata={"progress": json.dumps(checkpoint.progress)})
+        progress = {**checkpoint.progress, "lines": self._written}
+        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
         part.replace(self._state)
+        for old in self._state.parent.glob("files_*"):
+            if old != beside:
+                shutil.rmtree(old)
 
     def load(self) -> Checkpoint | None:
-        """Return the checkpoint of an unfinished run, and cut the files back to it; None if there is none."""
-        from safetensors import safe_open
+        """Return the checkpoint of an unfinished run, and cut the files back to it; None if there is none.
+
+        Raises:
+            DamagedRun: if the checkpoint, or a line of rounds.jsonl that belongs to it, is lost.
+        """
+        from safetensors import SafetensorError, safe_open
 
         if not self._state.exists():
             return None
-        with safe_open(self._state, framework="pt") as f:
-            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
-            progress: Row = json.loads(f.metadata()["progress"])
-        last = progress["round"]
-        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= last]
-        replace_file(self.path / "rounds.jsonl", "".join(whole))
+        try:
+            with safe_open(self._state, framework="pt") as f:
+                tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
+                progress: Row = json.loads(f.metadata()["progress"])
+            last, count = progress["round"], progress["lines"]
+            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+            if len(lines) < count or (lines and json.loads(lines[-1])["round"] > last):
+                raise ValueError(f"rounds.jsonl has lost lines before round {last}")
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise DamagedRun(f"{self.path}: {error}") from error
+        replace_file(self.path / "rounds.jsonl", "".join(lines))
+        self._written = count
         for part in self._state.parent.glob("clients_*.parquet"):
             if int(part.stem.removeprefix("clients_")) > last:
                 part.unlink()
-        return Checkpoint(tensors, progress)
+        files = {path.stem: path for path in self._beside(last).glob("*")}
+        return Checkpoint(tensors, progress, files)
 
-    def finish(self, model: Mapping[str, Tensor], meta: Row) -> None:
-        """Write the model and the per-client table, then the final facts, then DONE."""
+    def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Row) -> None:
+        """Write the model, clients' own models if there are any, the per-client table, the final facts, then DONE."""
         import pandas as pd
         from safetensors.torch import save_file
 
         self.close()
-        part = self.path / "model.safetensors.part"
-        save_file({k: v.detach().cpu().contiguous().clone() for k, v in model.items()}, part)
-        part.replace(self.path / "model.safetensors")
+        for name, tensors in (("model", model), ("personal", personal)):
+            if tensors is not None:
+                part = self.path / f"{name}.safetensors.part"
+                save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, part)
+                part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
+                part.replace(part.with_suffix(""))
         kept = sorted(self._state.parent.glob("clients_*.parquet"))
         if kept:
             part = self.path / "clients.parquet.part"
@@ -170,17 +204,32 @@ class Run:
         return (self.path / "DONE").exists()
 
     def rounds(self) -> pd.DataFrame:
-        """Return one row per evaluated round."""
+        """Return one row per evaluated round.
+
+        Raises:
+            DamagedRun: if rounds.jsonl cannot be read.
+        """
         import pandas as pd
 
-        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        return pd.DataFrame([json.loads(line) for line in lines])
+        return pd.DataFrame(self._lines(slice(None)))
 
     def last_round(self) -> Row:
-        """Return the last evaluated round."""
-        lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        row: Row = json.loads(lines[-1])
-        return row
+        """Return the last evaluated round.
+
+        Raises:
+            DamagedRun: if rounds.jsonl has none that can be read.
+        """
+        return self._lines(slice(-1, None))[0]
+
+    def _lines(self, which: slice) -> list[Row]:
+        try:
+            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+            rows: list[Row] = [json.loads(line) for line in lines[which]]
+            if not rows:
+                raise ValueError("rounds.jsonl is empty")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
+        return rows
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
@@ -190,19 +239,38 @@ class Run:
 
 
 class ResultStore:
-    """Reads the runs below a directory."""
+    """Reads the runs below a directory; those that cannot be read are told in ``damaged``, once it was gone through."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.damaged: list[str] = []
 
     def __iter__(self) -> Iterator[Run]:
+        self.damaged = []
         for meta in sorted(self.root.rglob("meta.json")):
-            if (meta.parent / "config.yaml").exists():
-                yield read_run(meta.parent)
+            if not (meta.parent / "config.yaml").exists():
+                continue
+            try:
+                run = read_run(meta.parent)
+                if run.done:
+                    run.last_round()
+            except DamagedRun as error:
+                self.damaged.append(str(error))
+            else:
+                yield run
 
 
 def read_run(path: Path) -> Run:
-    """Return the run in the directory ``path``."""
-    config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    """Return the run in the directory ``path``.
+
+    Raises:
+        DamagedRun: if its configuration or its facts cannot be read.
+    """
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or not isinstance(meta, dict):
+            raise ValueError("config.yaml or meta.json is empty")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
     return Run(path, config, meta)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
 State: TypeAlias = dict[str, Tensor]
@@ -21,6 +22,23 @@ class Batch(NamedTuple):
     x: Tensor  # [A, B, ...]
     y: Tensor  # [A, B]
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
+
+
+class Lab(Protocol):
+    """What a method may look up between rounds: one model on the training examples of some clients."""
+
+    def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
+        """Return what the model w [P] makes of all training examples of the clients ``ids`` under the labels y [T]."""
+        ...
+
+
+class Examined(NamedTuple):
+    """M training examples, client by client."""
+
+    rows: Tensor  # [M] rows of the data set
+    counts: np.ndarray  # examples of each client
+    logits: Tensor  # [M, classes]
+    y: Tensor  # [M]
 
 
 class Oracle(Protocol):
@@ -37,6 +55,10 @@ class Oracle(Protocol):
         """Return the losses [A, 1] and the gradients [A, P]."""
         ...
 
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
+        ...
+
 
 @dataclass(frozen=True)
 class ClientInfo:
@@ -50,6 +72,8 @@ class ClientInfo:
         p: aggregation weight, sums to 1 over the cohort.
         steps: τ_k, the number of local steps of this round.
         lr: η_l, the rate of the local solver.
+        per_epoch: batches of a local epoch.
+        key: of the client's own draws in this round, non-negative int64 (``fedbench.randomness.spread``).
         probe: what the algorithm asked to be measured at the broadcast model (``Algorithm.needs``).
     """
 
@@ -58,6 +82,8 @@ class ClientInfo:
     p: Tensor
     steps: Tensor
     lr: Tensor
+    per_epoch: Tensor
+    key: Tensor
     probe: State = field(default_factory=dict)
 
     def columns(self) -> ClientInfo:

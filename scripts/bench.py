@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedbench.algorithm import Stage
 from fedbench.algorithms.adafedadam import adafedadam
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.batches import LocalWork
@@ -36,7 +37,8 @@ from fedbench.data.sources.synthetic import leaf
 from fedbench.evaluate import evaluate
 from fedbench.models.dense import MLP, Linear
 from fedbench.randomness import Purpose, generator
-from fedbench.simulate import Stage, sample_cohort, simulate
+from fedbench.sampling import sample_cohort
+from fedbench.simulate import simulate
 from fedbench.store import Recorder
 from fedbench.task import Task
 
@@ -108,9 +110,9 @@ def fed_rounds(
     task = Task(model, torch.device("cpu"), torch.float32)
     engine = make_engine(task, data.num_clients, {"mode": "auto", "cohort_size": "auto", "workers": "auto"})
     algorithm = {"fedavg": fedavg, "adafedadam": adafedadam}[name]()
-    stages = [Stage(algorithm, rounds, sample_cohort())]
+    stages = [Stage(algorithm, rounds)]
     w = task.init(generator(0, Purpose.INIT))
-    snapshots = simulate(stages, task, data, LocalWork(LR, BATCH), engine, w, seed=0)
+    snapshots = simulate(stages, task, data, LocalWork(LR, BATCH), engine, w, 0, sample_cohort())
     recorder = Recorder(folder)
     next(snapshots)
     while True:

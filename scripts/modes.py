@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from fedbench.algorithm import Stage
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.batches import LocalWork
 from fedbench.data.assemble import assemble
@@ -21,7 +22,8 @@ from fedbench.engine import Engine
 from fedbench.models.dense import MLP
 from fedbench.oracles import make_oracle
 from fedbench.randomness import Purpose, generator
-from fedbench.simulate import Stage, sample_cohort, simulate
+from fedbench.sampling import sample_cohort
+from fedbench.simulate import simulate
 from fedbench.task import Task
 
 CASES = (
@@ -56,10 +58,9 @@ def seconds(hidden: Sequence[int], data: FederatedDataset, mode: str, size: int,
     with torch.device("meta"):
         task = Task(MLP(data.shape, CLASSES, hidden), torch.device("cpu"), torch.float32)
     engine = Engine(make_oracle(task, mode), mode, size, workers)
-    stage = Stage(fedavg(), ROUNDS, sample_cohort())
-    rounds = simulate(
-        [stage], task, data, LocalWork(0.01, batch), engine, task.init(generator(0, Purpose.INIT)), seed=0
-    )
+    w = task.init(generator(0, Purpose.INIT))
+    stages = [Stage(fedavg(), ROUNDS)]
+    rounds = simulate(stages, task, data, LocalWork(0.01, batch), engine, w, 0, sample_cohort())
     next(rounds)
     times = []
     for _ in range(ROUNDS):

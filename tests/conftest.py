@@ -17,7 +17,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")  # read before any test takes the variable away
 def real_data() -> Path:
     """The directory of the real data sets; the test is skipped where there is none."""
     where = os.environ.get("FEDBENCH_DATA")

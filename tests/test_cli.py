@@ -65,7 +65,7 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
         assert row["improved_clients"] is None
     parameters = 610 * 4
     assert rows[-1]["bytes_down"] == 4 * 8 * parameters
-    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8)  # the certainty beside the update
+    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8 + 8)  # certainty and loss beside the update
     table = pd.read_parquet(path / "clients.parquet")
     assert list(table) == "round client name n_train n_test correct accuracy test_loss train_loss".split()
     assert set(table["round"]) == {4}
@@ -137,6 +137,16 @@ def test_precision_init_and_participation(fed, tmp_path):
     assert set(run.clients()["round"]) == {0, 2}
     _, out, _ = fed(*FAST, "participation=0.3")
     assert read_run(run_dir(tmp_path, out)).rounds()["clients"].tolist() == [0, 3, 3, 3, 3]  # ceil(2.4)
+
+
+def test_improved_clients_did_not_rise_in_loss(fed, tmp_path):
+    """A tiny full-batch step lowers the training loss of a lone client; a huge one raises it."""
+    shares = []
+    for lr in ("1e-3", "1e4"):
+        args = ["data.clients=1", "rounds=1", f"local.lr={lr}", "local.batch_size=full", "improved_clients=true"]
+        _, out, _ = fed(*args)
+        shares.append(read_run(run_dir(tmp_path, out)).last_round()["improved_clients"])
+    assert shares == [1.0, 0.0]
 
 
 def test_another_initial_model_at_the_same_path_is_another_setting(fed, tmp_path):
@@ -233,7 +243,7 @@ def test_a_failure_is_recorded_and_exits_1(fed, tmp_path, monkeypatch):
 
 def test_divergence_ends_the_run_and_is_remembered(fed, tmp_path):
     for expected in ("diverged at round", "diverged at round"):  # trained, then from disk
-        status, out, _ = fed("data.clients=8", "rounds=50", "local.lr=1e38", "local.momentum=0.9")
+        status, out, _ = fed("data.clients=8", "rounds=50", "local.lr=1e30", "model=mlp")
         assert status == 1
         assert expected in out[0]
     run = read_run(run_dir(tmp_path, out))
@@ -242,21 +252,120 @@ def test_divergence_ends_the_run_and_is_remembered(fed, tmp_path):
     assert run.last_round()["train_loss"] is None  # JSON has no NaN
 
 
-def test_two_processes_do_not_write_one_run(fed, tmp_path):
+def test_two_processes_do_not_train_one_run(fed, tmp_path):
+    """The second waits for the first and answers from what it left."""
     from filelock import FileLock
 
     _, out, _ = fed(*FAST)
-    with FileLock(run_dir(tmp_path, out) / ".lock"):
-        status, _, err = fed(*FAST, "force=true")
-    assert status == 2
-    assert "another process is at work" in err
-    assert (run_dir(tmp_path, out) / "DONE").exists()
+    path = run_dir(tmp_path, out)
+    stamp = (path / "model.safetensors").stat().st_mtime_ns
+    (path / "DONE").unlink()  # as long as the first is at work
+    with FileLock(path / ".lock"):
+        args = [sys.executable, "-u", "-m", "fedbench", *FAST]
+        second = subprocess.Popen(args, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "waiting for another process that is at work in results/synthetic_leaf" in second.stderr.readline()
+        (path / "DONE").touch()
+    shown, err = second.communicate(timeout=60)
+    assert second.returncode == 0, err
+    assert "done already" in shown
+    assert (path / "model.safetensors").stat().st_mtime_ns == stamp
+    assert {p.name for p in path.iterdir()} == FILES
+
+
+def test_a_directory_counts_once_in_a_table(fed, tmp_path):
+    _, out, _ = fed("-m", *FAST, "seed=0,0", "engine.mode=loop,stacked")
+    (row,) = [line for line in out if line.startswith("| fedavg")]
+    assert row.split("|")[2].strip() == "1"
+    assert "±" not in row
+
+
+def interrupted(fed, monkeypatch, at, *args):
+    """Interrupt a run at its evaluation number ``at``; rounds 0 .. at-2 are checkpointed."""
+    from fedbench import runner
+
+    real, calls = runner.evaluate, []
+
+    def interrupting(*given):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", interrupting)
+        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        assert fed(*args)[0] == 130
+
+
+@pytest.mark.parametrize("damage", ["state", "lines", "all lines"])
+def test_a_damaged_checkpoint_starts_over(fed, tmp_path, monkeypatch, damage):
+    _, out, _ = fed(*FAST, "results_dir=whole")
+    model = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
+    interrupted(fed, monkeypatch, 4, *FAST)
+    (state,) = tmp_path.rglob("state.safetensors")
+    path = state.parent.parent
+    if damage == "state":
+        state.write_bytes(state.read_bytes()[:100])
+    else:
+        lines = (path / "rounds.jsonl").read_text().splitlines(keepends=True)
+        (path / "rounds.jsonl").write_text("" if damage == "all lines" else lines[0] + lines[2])
+    status, out, err = fed(*FAST)
+    assert status == 0
+    assert "starting over: " in err
+    assert str(path.relative_to(tmp_path)) in err
+    assert read_run(path).rounds()["round"].tolist() == [0, 1, 2, 3, 4]
+    assert (path / "model.safetensors").read_bytes() == model
+
+
+def test_an_interrupted_run_says_so(fed, tmp_path, monkeypatch):
+    interrupted(fed, monkeypatch, 3, *FAST)
+    (meta,) = tmp_path.rglob("meta.json")
+    facts = json.loads(meta.read_text())
+    assert (facts["status"], facts["error"]) == ("failed", "interrupted")
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "meta.json", "config.yaml"])
+@pytest.mark.parametrize("content", ["", "garbage: [\n"])
+def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, name, content):
+    fed("-m", *FAST, "seed=0,1")
+    (path,) = tmp_path.rglob("seed_1")
+    (path / name).write_text(content)
+    status, out, _ = fed("report")
+    assert status == 0
+    (row,) = [line for line in out if line.startswith("| fedavg")]
+    assert row.split("|")[2].strip() == "1"
+    assert any(line.startswith(f"left out: {path.relative_to(tmp_path)}: ") for line in out)
+    status, _, err = fed(*FAST, "seed=1")
+    assert status == 1
+    assert "force=true trains it again" in err
+    assert fed(*FAST, "seed=1", "force=true")[0] == 0
+
+
+def test_ctrl_c_while_starting_ends_the_process(tmp_path):
+    """An import may swallow KeyboardInterrupt; whoever typed it must not get the whole run."""
+    code = (
+        "import os, signal, sys, fedbench.build as b\n"
+        "from fedbench.interrupts import at_once\n"
+        "with at_once():\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(5)\n"
+        "    except KeyboardInterrupt:\n        pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "fedbench: interrupted\n")
+
+
+def test_a_group_may_read_the_model_and_a_path_may_hold_anything(fed, tmp_path):
+    _, out, _ = fed(*FAST, "results_dir=rés (ü) =1", "experiment=null")
+    path = run_dir(tmp_path, out)
+    assert path.is_relative_to(tmp_path / "rés (ü) =1")
+    modes = [(path / name).stat().st_mode for name in ("model.safetensors", "meta.json")]
+    assert modes[0] == modes[1]
 
 
 # ---- wrong requests: one clear line, status 2, nothing on disk
 
 BAD = [
-    (["algo=foo"], "algo=foo is unknown; algo is one of adafedadam, fedadam"),
+    (["algo=foo"], "algo=foo is unknown; algo is one of adafed, adafedadam, afl"),
     (["algo=fedadan"], "did you mean fedadam?"),
     (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
     (["experiment=adafedadam/table5"], "did you mean adafedadam/table5_synthetic?"),
@@ -276,7 +385,7 @@ BAD = [
     (["local.epochs=[3,1]"], "lo <= hi"),
     (["local.epochs=0"], "local.epochs must be a whole number >= 1"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
-    (["local.nesterov=true"], "nesterov=true needs momentum > 0"),
+    (["local.nesterov=true"], "local.nesterov=true needs local.momentum > 0"),
     (["rounds=-1"], "rounds must be a whole number >= 0, got -1"),
     (["rounds=1.5"], "rounds must be a whole number >= 0, got 1.5"),
     (["participation=0"], "participation must be > 0, got 0"),
@@ -289,7 +398,7 @@ BAD = [
     (["data.clients=0"], "data.clients must be a whole number >= 1"),
     (["data=leaf_json"], "data.train must be set"),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
-    (["data=mnist_iid", "data_dir=/nowhere"], "MNIST is not in /nowhere/MNIST/raw"),
+    (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
     (["data=imagefolder", "data.root=/nowhere"], "data.root=/nowhere has no directory train/"),
     (["model=cnn"], "this model reads images [channels, height, width], got examples of shape [60]"),
     (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read"),
@@ -301,9 +410,57 @@ BAD = [
     (["seed=x"], "seed must be a whole number >= 0, got 'x'"),
     (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
     (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no nothing"),
-    (["rounds=1,2"], "rounds"),
+    (["rounds=1,2"], "rounds has several values; add -m to run them all"),
+    (["rounds=1,"], "'rounds=1,' ends with a comma; without it it is rounds=1"),
+    (["algo=null"], "algo must be one of adafed, adafedadam, afl"),
+    (["~local.lr"], "~local.lr: keys cannot be taken out"),
+    (["local=null"], "local must be a section with keys, got None"),
+    (["data.source=null"], "data.source must be a section with keys, got None"),
+    (["results_dir="], "results_dir must be a directory, got"),
+    (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
+    (["+data.partition.alpha=0.1"], "data=synthetic_leaf says itself which client owns what; leave data.partition out"),
+    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
+    (["local.batch_size=1e30"], "local.batch_size must be a whole number >= 1 and <= "),
+    (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in size, got 1e+300"),
+    (["participation=1000"], "participation=1000, but there are 100 clients; 1.0 is all of them"),
+    (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
+    (["algo=scaffold", "local.weight_decay=0.1"], "scaffold cannot be combined with local weight decay"),
+    (
+        ["algo=fafed", "participation=0.5"],
+        "needs all clients, participation=1.0, got 0.5: the previous iterate",
+    ),
+    (
+        ["algo=stem", "participation=10"],
+        "needs all clients, participation=1.0, got 10: the previous iterate",
+    ),
+    (["algo=afl", "participation=0.5"], "algo.partial=true updates the λ_k of the cohort alone"),
+    (
+        ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.stem.stem"],
+        "this method needs all clients, in every stage: the previous iterate",
+    ),
+    (
+        ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.fedcorr.fedcorr"],
+        "algo.server must be a method of one stage, got fedbench.algorithms.fedcorr.fedcorr",
+    ),
+    (["algo=fedmgda", "sampling=size"], "counts large clients twice; set algo.prior=uniform, or sampling=uniform"),
+    (["algo=fedfa", "local.momentum=0.5"], "fedfa cannot be combined with local momentum: its clients' momentum is"),
+    (["algo=fedcorr", "rounds=5"], "rounds=5 is too few for fedcorr"),
+    (["data.noise.level=2"], "data.noise.level must be >= 0 and <= 1, got 2"),
+    (["+data.noise.share=1"], "unknown key data.noise.share"),
+    (["engine.client_state=disk"], "engine.client_state must be one of auto, device, host, file"),
+    (["--config-dir", "/nowhere", "algo=fedavg"], "--config-dir /nowhere is not a directory"),
+    (["algo=adafedadam", "sampling=size"], "counts large clients twice; use sampling=uniform"),
+    (["--foo"], "unknown flag --foo"),
+    (["--cfg"], "--cfg needs a value"),
+    (["--cfg", "all"], "--cfg shows the job, got --cfg all; use --cfg job"),
+    (["--cfg", "job", "-p", "locl"], "there is no locl"),
+    (["--cfg", "job", "-m", "seed=0,1"], "--cfg job shows one configuration and does not go with -m"),
+    (["-m", "seed=0,1,x"], "seed must be a whole number >= 0, got 'x'"),
+    (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (["rounds="], "rounds must be a whole number"),
-    (["lost"], "'lost' is neither a word (list, report) nor an override (KEY=VALUE); did you mean list?"),
+    (["rounds=[1"], "'rounds=[1' cannot be read as KEY=VALUE"),
+    (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
+    (["lost"], "'lost' is neither a word (list, data, report) nor an override (KEY=VALUE); did you mean list?"),
     (["reprot"], "did you mean report?"),
     (["rounds"], "did you mean rounds=...?"),
     (
@@ -311,6 +468,13 @@ BAD = [
         "fedbench list takes one of algo, data, model, experiment, table, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
+    (["data"], "fedbench data takes prepare, verify, show and a data set, got nothing"),
+    (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
+    (["data", "show"], "fedbench data show needs a data set: cifar100_dir0.05"),
+    (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
+    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "data.download=false forbids to fetch"),
+    (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be a whole number >= 1"),
+    (["data.download=maybe"], "data.download must be true or false, got 'maybe'"),
 ]
 
 
@@ -366,9 +530,7 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
     assert [row.split("|")[1].strip() for row in first] == ["fedavg", "qfedavg"]
     assert all(row.rstrip(" |").endswith("reduced") for row in table if "fedavg" in row)
     assert any(
-        line == "- reduced: data.clients 8 (paper 100), data.source.clients 8 (paper 100), rounds 4 (paper 1000), "
-        "seeds 2 (paper 3)"
-        for line in out
+        line == "- reduced: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)" for line in out
     )
 
 
@@ -410,6 +572,17 @@ def test_presets_win_over_defaults_and_lose_to_the_command_line(fed):
     assert "presets" not in show(fed, *chosen)
 
 
+def test_an_override_of_several_keys_wins_too(fed):
+    chosen = ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "algo={server_lr: 0.7, tau: 0.1}"]
+    shown = show(fed, *chosen)["algo"]
+    assert (shown["server_lr"], shown["tau"], shown["v0"]) == (0.7, 0.1, 0)
+
+
+def test_a_thousand_rounds_may_be_typed_as_1e3(fed, tmp_path):
+    paths = [fed("data.clients=4", f"rounds={r}", "seed=1")[1][-1] for r in ("1e1", "10", "10.0")]
+    assert len(set(paths)) == 1
+
+
 def test_presets_reach_the_run(fed, tmp_path):
     _, out, _ = fed(*FAST, "experiment=adafedadam/table5_synthetic", "algo=qfedavg")
     run = read_run(run_dir(tmp_path, out))
@@ -433,7 +606,7 @@ def test_help_version_and_lists(fed):
     text = "\n".join(fed("--help")[1])
     assert all(name in text for name in [*ALGORITHMS, "cifar10_dir0.05", "adafedadam/table5_synthetic", "simplecnn"])
     listed = [line.split()[0] for line in fed("list", "algo")[1]]
-    assert listed == ALGORITHMS
+    assert listed == ["algorithm", *sorted([*ALGORITHMS, "fedcorr_adafed"])]
     assert "LEAF's synthetic data" in "\n".join(fed("list", "data")[1])
     assert any("Table 5" in line for line in fed("list", "table")[1])
     assert [line for line in fed("list")[1] if line.endswith(":")] == [
@@ -483,6 +656,154 @@ def test_report_without_runs(fed, tmp_path):
     assert "holds no runs" in err
 
 
+# ---- data words
+
+
+def test_data_show_prepare_verify(fed, tmp_path):
+    from test_sources import write_idx
+
+    write_idx(tmp_path / "data" / "MNIST" / "raw")
+    where = f"data_dir={tmp_path / 'data'}"
+    status, out, err = fed("data", "show", "mnist_iid", where, "data.clients=3", "data.download=false")
+    assert status == 0, err
+    assert "clients" in out[1]
+    assert out[-2:] == ["written: results/data/mnist_iid/labels.png", "written: results/data/mnist_iid/examples.png"]
+    assert fed("data", "prepare", "synthetic_leaf", "data.clients=5")[1][0].startswith("synthetic_leaf: 5 clients, ")
+    assert fed("data", "verify", "mnist_iid", where)[1] == ["MNIST: not the official files (md5 differs)"]
+    assert not (tmp_path / "results" / "mnist_iid").exists()
+
+
+# ---- methods with more than a model
+
+
+def test_ditto_is_judged_on_models_of_the_clients_own(fed, tmp_path):
+    """personal.safetensors holds them in the data's order; the table can be recomputed from it."""
+    from fedbench.data.assemble import assemble
+    from fedbench.data.sources.synthetic import leaf
+
+    _, out, _ = fed(*FAST, "algo=ditto", "participation=0.5", "improved_clients=true")
+    path = run_dir(tmp_path, out)
+    assert {p.name for p in path.iterdir()} == {*FILES, "personal.safetensors"}
+    own = load_file(path / "personal.safetensors")
+    assert {k: tuple(v.shape) for k, v in own.items()} == {"weight": (8, 10, 60), "bias": (8, 10)}
+    data = assemble(leaf(tmp_path, 0, clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    table = read_run(path).clients()
+    for k in range(8):
+        for rows, column in ((data.test, "accuracy"), (data.train, None)):
+            index = rows.of_clients(np.array([k]))
+            logits = data.x[index].float() @ own["weight"][k].T + own["bias"][k]
+            if column:
+                want = (logits.argmax(1) == data.y[index]).double().mean().item()
+                assert table[column][k] == pytest.approx(want, nan_ok=True)
+            else:
+                loss = torch.nn.functional.cross_entropy(logits, data.y[index]).item()
+                assert table["train_loss"][k] == pytest.approx(loss, rel=1e-4)
+    assert read_run(path).meta["client_state"] == {"bytes": 8 * 610 * 4, "place": "device"}
+
+
+@pytest.mark.parametrize("place", ["auto", "file"])
+def test_lasting_states_survive_an_interruption(fed, tmp_path, monkeypatch, place):
+    args = [*FAST, "algo=scaffold", "participation=3", f"engine.client_state={place}", "rounds=8"]
+    _, out, _ = fed(*args, "results_dir=whole")
+    whole = run_dir(tmp_path, out)
+    interrupted(fed, monkeypatch, 6, *args)
+    (state,) = tmp_path.rglob("state.safetensors")
+    assert [p.name for p in state.parent.glob("files_*/*")] == (["c.bin"] if place == "file" else [])
+    status, out, _ = fed(*args)
+    assert status == 0
+    path = run_dir(tmp_path, out)
+    assert (path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert {p.name for p in path.iterdir()} == FILES
+    assert read_run(path).meta["client_state"]["place"] == ("file" if place == "file" else "device")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["engine.client_state=file"],
+        [
+            "+algo.server._target_=fedbench.algorithms.adafedadam.adafedadam",
+            "+algo.server.inverse_rate=ratio",
+        ],
+    ],
+    ids=["plain", "file", "ratio"],
+)
+def test_relabelled_data_survive_an_interruption(fed, tmp_path, monkeypatch, more):
+    """Also with levels in files, and with losses at the first model, which are of the labels of the beginning."""
+    args = ["data.clients=6", "rounds=20", "algo=fedcorr", "data.noise.clients=0.5", "algo.iterations=2", *more]
+    _, out, _ = fed(*args, "results_dir=whole")
+    whole = run_dir(tmp_path, out)
+    interrupted(fed, monkeypatch, 17, *args)
+    _, out, _ = fed(*args)
+    path = run_dir(tmp_path, out)
+    assert (path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    times = ["seconds_train", "seconds_eval"]
+    a, b = (read_run(p).rounds().drop(columns=times) for p in (path, whole))
+    pd.testing.assert_frame_equal(a, b)
+
+
+def test_ditto_has_diverged_when_the_models_of_its_clients_have(fed, tmp_path):
+    """η λ = 10 makes every personal step overshoot nine times over, while the global model stays finite."""
+    args = ["algo=ditto", "algo.lam=100", "local.lr=0.1", "local.epochs=5", "rounds=60", "data.clients=4"]
+    status, out, _ = fed(*args)
+    assert status == 1
+    assert "diverged" in out[0]
+    assert torch.isfinite(load_file(run_dir(tmp_path, out) / "model.safetensors")["bias"]).all()
+
+
+def test_adafed_says_when_updates_depend_on_each_other(fed, tmp_path):
+    """Five clients, a model of two numbers: their updates cannot be independent."""
+    from test_sources import leaf_file
+
+    rng = np.random.default_rng(0)
+    users = {f"u{k}": (rng.normal(size=(6, 1)).tolist(), rng.integers(0, 2, 6).tolist()) for k in range(5)}
+    train = leaf_file(tmp_path / "t.json", users)
+    _, _, err = fed("data=leaf_json", f"data.train={train}", "algo=adafed", "rounds=3")
+    assert "adafed: 3 rounds had dependent updates" in err
+
+
+def test_afl_deploys_its_average(fed, tmp_path):
+    """What is saved is what was judged."""
+    paths = [run_dir(tmp_path, fed(*FAST, "algo=afl", f"algo.average={v}")[1]) for v in ("true", "false")]
+    models = [load_file(p / "model.safetensors")["bias"] for p in paths]
+    assert not torch.equal(*models)
+    assert read_run(paths[0]).last_round()["test_loss"] != read_run(paths[1]).last_round()["test_loss"]
+
+
+def test_the_exchange_before_the_first_round_is_counted(fed, tmp_path):
+    """STEM: 2/2 a round and 1/1 before; t is a number of 8 bytes on top of 610 parameters of 4."""
+    _, out, _ = fed(*FAST, "algo=stem", "rounds=3")
+    rows = read_run(run_dir(tmp_path, out)).rounds()
+    model, rounds = 610 * 4, np.arange(4)
+    assert rows["bytes_up"].tolist() == (8 * model * (2 * rounds + (rounds > 0))).tolist()
+    assert rows["bytes_down"].tolist() == (8 * (model * (2 * rounds + (rounds > 0)) + 8 * rounds)).tolist()
+    assert rows["round"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
+    """docs/own_method: one Python file and one YAML file beside it."""
+    from tools import ROOT
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = str(ROOT / "docs" / "own_method")
+    status, _, err = fed("--config-dir", own, "algo=median", *FAST)
+    assert status == 0, err
+    from median import median
+    from tools import federation, final, make
+
+    data = federation(sizes=(9,))
+    assert torch.equal(final(median(), data, rounds=3), final(make("fedavg"), data, rounds=3))
+    up = {"delta": torch.tensor([[1.0, 5.0], [3.0, -1.0], [2.0, 0.0]])}
+    made = median(server_lr=0.5)
+    assert made.update({"w": torch.zeros(2)}, up, None)["w"].tolist() == [-1.0, 0.0]
+    names = [line.split()[0] for line in fed("list", "algo", "--config-dir", own)[1]]
+    assert "median" in names
+    status, out, _ = fed("-m", "--config-dir", own, "algo=fedavg,median", *FAST)
+    assert status == 0
+    assert [line.split("|")[1].strip() for line in out if line.startswith("| ")][2:] == ["fedavg", "median"]
+
+
 # ---- the whole path for other data
 
 
@@ -501,6 +822,16 @@ def test_leaf_json_end_to_end(fed, tmp_path):
     path = run_dir(tmp_path, out)
     leaf_file(tmp_path / "t.json", {**users, "u2": users["u0"]})  # other content, another setting
     assert fed(*args)[1][-1] != str(path.relative_to(tmp_path))
+
+
+def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.arange(40).reshape(10, 4) % 7, y=np.arange(10) % 2)
+    args = ["data=npz", f"data.file={tmp_path / 't.npz'}", "data/partition=iid", "data.clients=2"]
+    status, _, err = fed(*args)
+    assert status == 2
+    assert "data=npz holds tokens (whole numbers), which model=" in err
+    np.savez(tmp_path / "t.npz", x=np.arange(40.0).reshape(10, 4) % 7, y=np.arange(10) % 2)
+    assert fed(*args, "rounds=1")[0] == 0
 
 
 def test_images_end_to_end(fed, tmp_path):

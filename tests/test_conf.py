@@ -24,7 +24,12 @@ def composed(*overrides):
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_makes_a_request(group, name, tmp_path):
-    needed = {"leaf_json": ["data.train=t.json"], "imagefolder": ["data.root=img"]}
+    needed = {
+        "leaf_json": ["data.train=t.json"],
+        "imagefolder": ["data.root=img"],
+        "npz": ["data.file=x.npz"],
+        "huggingface": ["data.root=d"],
+    }
     tree, names = composed(f"{group}={name}", *needed.get(name, []))
     request = make_request(tree, names)
     assert len(request.digest) == 10
@@ -69,6 +74,29 @@ def test_table_7_is_table_5_with_another_local_solver():
     local = {k: five["local"][k] for k in ("lr", "batch_size", "epochs", "momentum", "weight_decay")}
     assert local == {"lr": 0.01, "batch_size": 10, "epochs": 1, "momentum": 0, "weight_decay": 0}
     assert five["data"]["clients"] == 100
+
+
+def test_table_5_settings_per_algorithm():
+    """AdaFedAdam, Sec. 6 and App. C.1: FedAdam (.001, .9, .999), q-FedAvg rate 1 and q 1, FedAvg with server rate 1."""
+    tree, _ = composed("experiment=adafedadam/table5_synthetic")
+    adam = {"server_lr": 0.001, "beta1": 0.9, "beta2": 0.999}
+    assert tree["presets"] == {
+        "fedavg": {"server_lr": 1.0},
+        "fedadam": {**adam, "tau": 1e-8, "v0": 0.0, "bias_correction": True},
+        "qfedavg": {"q": 1.0, "L": 1.0},
+        "fednova": {"server_momentum": 0.0},
+        "adafedadam": {**adam, "alpha": 1.0, "step_scale": "certainty", "inverse_rate": "loss"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "ab"), [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)]
+)
+def test_synthetic_names_say_alpha_and_beta(name, ab):
+    tree, _ = composed(f"data=synthetic_{name}")
+    source = tree["data"]["source"]
+    assert (source["alpha"], source["beta"]) == ab
+    assert (tree["data"]["clients"], source["size_sigma"]) == (30, 2)
 
 
 def test_presets_may_set_the_local_solver():

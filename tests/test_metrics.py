@@ -55,6 +55,25 @@ def test_weights_count_inside_the_tail_only():
     assert tail(a, 30, weights=w) == pytest.approx((0 * 1 + 0.5 * 3) / 4)
 
 
+@pytest.mark.parametrize(("n", "percent", "count"), [(16, 30, 5), (100, 29, 29), (10, 5, 1), (3, 30, 1), (11, 10, 2)])
+def test_tails_count_up_on_request(n, percent, count):
+    a = np.arange(n, dtype=float)
+    assert tail(a, percent, rounding="ceil") == pytest.approx(np.mean(np.arange(count)))
+
+
+def test_every_column_is_its_own_function():
+    """Ten clients with different sizes: the weighted tail, the best tails and KL in nats are what they are called."""
+    a = np.array([0.1, 0.9, 0.3, 0.5, 0.2, 0.8, 1.0, 0.4, 0.6, 0.7])
+    n = np.array([5, 1, 2, 9, 3, 1, 4, 2, 8, 6])
+    m = accuracy_metrics(a, n)
+    assert m["accuracy_worst30_weighted"] == pytest.approx((0.1 * 5 + 0.2 * 3 + 0.3 * 2) / 10)
+    assert m["accuracy_worst30"] == pytest.approx(0.2)
+    assert m["accuracy_best30"] == pytest.approx(0.9)
+    assert m["accuracy_best10"] == m["accuracy_max"] == 1.0
+    p = a / a.sum()
+    assert m["kl_uniform"] == pytest.approx((p * np.log(10 * p)).sum())
+
+
 def test_columns_by_hand():
     """Two clients, 1 of 1 and 1 of 3 right: mean 2/3, STD 1/3, weighted mean 2/4, weighted variance by hand."""
     m = accuracy_metrics(np.array([1.0, 1 / 3]), np.array([1, 3]))

@@ -128,6 +128,17 @@ def test_initial_model_comes_from_the_generator_alone():
             assert v.square().mean().item() == pytest.approx(1 / fan_in / 3, rel=0.15)
 
 
+def test_initial_values_are_uniform_in_one_over_the_root_of_fan_in():
+    """Weights and biases alike: U(-1/√60, 1/√60) has STD 1/√180; with 40 000 values the mean is within 5 STDs / 200."""
+    task = task_of(Linear, {}, shape=(60,), classes=700)
+    views = task.layout.views(task.init(torch.Generator().manual_seed(0)))
+    for v in views:
+        assert v.abs().max() <= 60**-0.5
+        assert v.std().item() == pytest.approx(180**-0.5, rel=0.1)
+    assert views[0].mean().abs() < 5 * 180**-0.5 / 200
+    assert views[0].abs().max() > 0.99 * 60**-0.5
+
+
 def test_precision_does_not_change_the_initial_model():
     a, b = (task_of(Linear, {}, dtype=d).init(torch.Generator().manual_seed(5)) for d in (torch.float32, torch.float64))
     assert torch.equal(a.double(), b)

@@ -88,6 +88,19 @@ def examples(n=200, held_out=None, owner=None):
     return Examples(np.arange(n)[:, None] * 1.0, rng.integers(0, 4, n), 4, owner=owner, names=names, held_out=held_out)
 
 
+def test_two_classes_share_what_the_first_ones_leave():
+    """With sigma 0 every part of a class has the same share of what is left: int((60 - 4·5)/4) = 10 on top of 5."""
+    y = np.repeat(np.arange(3), 60)
+    parts = two_classes_power_law(y, 6, np.random.default_rng(0), sigma=0.0)
+    for i, rows in enumerate(parts):
+        counts = np.bincount(y[rows], minlength=3)
+        first, second = i % 3, (i + 1) % 3
+        # the last part of a class no longer fits: the script leaves it out unless it ends before the class does
+        assert counts[first] in (15, 5)
+        assert counts[second] in (15, 5)
+    assert sum(map(len, parts)) == 3 * (3 * 15 + 5)
+
+
 OPTIONS = {"partition": None, "clients": None, "split": 0.8, "local_test": "split", "seed": 0}
 
 

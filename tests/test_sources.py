@@ -1,12 +1,14 @@
 """Readers on small files in the official forms, made here."""
 
 import gzip
+import hashlib
 import json
 import pickle
 import struct
 
 import numpy as np
 import pytest
+from loopback import serving, status, whole
 from PIL import Image
 
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
@@ -132,8 +134,26 @@ def test_mnist_reads_idx_files(tmp_path):
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
-    with pytest.raises(RequestError, match=r"MNIST is not in .*train-images-idx3-ubyte.*FEDBENCH_DATA"):
-        mnist.load(tmp_path, 0)
+    with pytest.raises(RequestError, match=r"MNIST: missing 4 of its files.*MNIST/raw/train-images-idx3-ubyte.gz"):
+        mnist.load(tmp_path, 0, download=False)
+
+
+def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
+    """Only what is missing; the compressed files come from the mirror where the official address has none."""
+    official = tmp_path / "official"
+    write_idx(official)
+    packed = {f.name: gzip.compress(f.read_bytes()) for f in official.iterdir()}
+    monkeypatch.setattr(mnist, "_MD5", {k: ("", hashlib.md5(packed[k]).hexdigest()) for k in mnist._MD5})
+    with serving() as server:
+        for name, raw in packed.items():
+            server.url(status(404), path=f"gone/{name}.gz")
+            server.url(whole(raw), path=f"mnist/{name}.gz")
+        monkeypatch.setattr(mnist, "_URLS", (f"{server.root}/gone/", f"{server.root}/mnist/"))
+        got = mnist.load(tmp_path / "data", 0)
+    write_idx(tmp_path / "there" / "MNIST" / "raw")
+    want = mnist.load(tmp_path / "there", 0, download=False)
+    assert np.array_equal(got.x, want.x)
+    assert np.array_equal(got.y, want.y)
 
 
 # ---- CIFAR-10
@@ -195,8 +215,8 @@ def test_cifar_refuses_damaged_batches(tmp_path, damage):
 def test_cifar_says_what_is_missing(tmp_path):
     write_cifar(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
-    with pytest.raises(RequestError, match=r": data_batch_2 missing; unpack https://www.cs.toronto.edu"):
-        cifar10.load(tmp_path, 0)
+    with pytest.raises(RequestError, match=r"CIFAR-10.*www.cs.toronto.edu.*md5 c58f30108f718f92721af3b9"):
+        cifar10.load(tmp_path, 0, download=False)
 
 
 # ---- image folders

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.algorithm import Algorithm
+from fedbench.algorithm import Algorithm, Sampler, Stage
 from fedbench.batches import LocalWork
 from fedbench.data.federated import FederatedDataset, Rows
 from fedbench.engine import Engine
+from fedbench.lasting import Lasting
 from fedbench.models.dense import Linear
-from fedbench.optim import SGD, Optimizer
+from fedbench.optim import SGD, Optimizer, sgd
 from fedbench.oracles import make_oracle
-from fedbench.simulate import Sampler, Snapshot, Stage, sample_cohort, simulate
+from fedbench.sampling import sample_cohort
+from fedbench.simulate import Snapshot, simulate
 from fedbench.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,9 +30,9 @@ ALGORITHMS = sorted(p.stem for p in (ROOT / "fedbench" / "algorithms").glob("*.p
 UNEQUAL = (1, 23, 4, 9, 40, 10, 2)  # training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
 
 
-def factory(name: str) -> Callable[..., Algorithm]:
+def factory(name: str) -> Callable[..., Any]:
     """The function that makes a method."""
-    made: Callable[..., Algorithm] = getattr(importlib.import_module(f"fedbench.algorithms.{name}"), name)
+    made: Callable[..., Any] = getattr(importlib.import_module(f"fedbench.algorithms.{name}"), name)
     return made
 
 
@@ -40,16 +43,75 @@ def variants(name: str) -> list[dict[str, Any]]:
         "fedavgm": [{"nesterov": True}],
         "fedadam": [{"bias_correction": True, "v0": 0.0, "tau": 1e-8, "server_lr": 1e-2}, {"eps_inside": True}],
         "fednova": [{"server_momentum": 0.5}],
+        "fedadagrad": [{"beta1": 0.5, "v0": 0.1, "weights": "uniform"}],
+        "fedyogi": [{"beta1": 0.5, "beta2": 0.5, "v0": 0.01, "weights": "uniform"}],
+        "fedams": [{"option": 2, "weights": "size", "beta2": 0.5}, {"bias_correction": True, "tau": 1e-4}],
+        "scaffold": [{"option": 1}, {"server_lr": 0.5}],
+        "afl": [{"lr_lambda": 3.0}, {"average": True}],
+        "term": [{"t": -2.0, "weights": "size"}, {"t": 5.0, "server_lr": 0.5}],
+        "ditto": [{"lam": 2.0, "personal_lr": 0.03, "personal_epochs": 2, "weights": "uniform"}],
+        "fedmgda": [{"eps": 1.0, "prior": "uniform"}, {"eps": 0.05, "normalize": False}],
+        "adafed": [{"gamma": 0.0}, {"gamma": 5.0, "normalize_loss": "mean"}, {"loss_at": "after", "server_lr": 0.5}],
+        "fedfa": [
+            {"acc_at": "before", "alpha": 1.0, "beta": 0.0, "gamma_c": 0.0},
+            {"b": 3, "server_sign": 1, "server_lr": 1.0, "gamma_s": 0.9},
+        ],
+        "naive_adaptive": [{"beta": 0.9, "eps": 1e-8}],
+        "local_adam": [{"state": "reset", "weights": "size"}],
+        "fedcada": [
+            {"adjust": "sqrt", "counter": "step", "weights": "size"},
+            {"adjust": "sin", "beta1": 0.5, "server_lr": 0.5},
+            {"adjust": "adam"},
+        ],
+        "fafed": [
+            {"variant": "code", "init_step": "adaptive", "ext": 0.95},
+            {"variant": "stateless", "init_step": "none", "alpha": 0.9, "decay_w": 1.0},
+        ],
+        "stem": [{"decay_w": 2.0, "alpha": 0.5}, {"init_step": "none"}],
+        "fedcorr": [{"iterations": 0, "mixup": False, "rounds1": 0}],
+        "fedsps": [{"c": 10.0, "gamma_b": 0.3}, {"l_star": 0.5}],
         "qfedavg": [{"q": 0.0}, {"q": 0.3}, {"q": 10.0, "L": 1.0}],
         "adafedadam": [
             {"alpha": 0.5, "step_scale": "one"},
             {"alpha": 2.0, "step_scale": "certainty_after_6", "inverse_rate": "ratio"},
         ],
     }
-    return [{}, *extra.get(name, [])]
+    plain: dict[str, Any] = {"iterations": 0} if name == "fedcorr" else {}  # its first stage has tests of its own
+    return [plain, *extra.get(name, [])]
+
+
+# local solvers that a method refuses, by the names of ``SOLVERS``
+SOLVERS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "nesterov": {"momentum": 0.5, "nesterov": True},
+    "decay and clipping": {"weight_decay": 0.01, "clip_norm": 0.3},
+}
+_OWN_MOMENTUM = ("momentum", "nesterov")
+REFUSED: dict[str, tuple[str, ...]] = {
+    "scaffold": ("momentum", "nesterov", "decay and clipping"),
+    "fedsps": ("momentum", "nesterov", "decay and clipping"),
+    **dict.fromkeys(("fedfa", "naive_adaptive", "local_adam", "fedcada", "fafed", "stem"), _OWN_MOMENTUM),
+}
+
+
+def refuses(case: tuple[str, dict[str, Any]], solver: str) -> bool:
+    """Whether a method, with these options, cannot be combined with a local solver."""
+    name, options = case
+    return solver in REFUSED.get(name, ()) and options.get("option") != 1
 
 
 CASES = [(name, options) for name in ALGORITHMS for options in variants(name)]
+
+
+def any_solver(case: tuple[str, dict[str, Any]]) -> Optimizer:
+    """SGD with momentum, or plain where that is refused."""
+    return sgd(**({} if refuses(case, "momentum") else SOLVERS["momentum"]))
+
+
+def everyone(case: tuple[str, dict[str, Any]]) -> bool:
+    """Whether the method needs all clients."""
+    return any(s.algorithm.everyone for s in stages_of(make(case[0], **case[1]), 1, len(UNEQUAL)))
 
 
 def case_id(case: tuple[str, dict[str, Any]]) -> str:
@@ -57,12 +119,26 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
     return "-".join([case[0], *(f"{k}={v}" for k, v in case[1].items())])
 
 
-def make(name: str, local: Optimizer = SGD, **options: Any) -> Algorithm:
-    """A method with a local solver, if it takes one."""
+Method = Algorithm | Callable[..., list[Stage]]
+
+
+def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
+    """A method with a local solver; one of several stages still asks for ``rounds`` and ``clients``."""
     build = factory(name)
-    if "local" in inspect.signature(build).parameters:
-        options["local"] = local
-    return build(**options)
+    if "rounds" in inspect.signature(build).parameters:
+        return partial(build, local=local, **options)
+    return build(local=local, **options)
+
+
+def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
+    """The stages of a method."""
+    return [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
+
+
+def deployed(algo: Method, last: Snapshot) -> Tensor:
+    """What the clients are judged on after a run."""
+    stage = stages_of(algo, last.round, last.data.num_clients)[last.stage]
+    return stage.algorithm.deploy(last.server, last.clients)
 
 
 def federation(
@@ -105,7 +181,7 @@ def task_for(data: FederatedDataset, model: Callable[..., nn.Module] = Linear, *
 
 
 def snapshots(
-    algo: Algorithm,
+    algo: Method,
     data: FederatedDataset,
     *,
     task: Task | None = None,
@@ -118,20 +194,24 @@ def snapshots(
     sampler: Sampler | None = None,
     seed: int = 0,
     w: Tensor | None = None,
+    lasting: Lasting | None = None,
+    resume: Snapshot | None = None,
 ) -> list[Snapshot]:
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
     engine = Engine(make_oracle(task, mode), mode, cohort_size, workers)
     work = work or LocalWork(lr=0.1, batch_size=10)
     w = task.init(torch.Generator().manual_seed(seed)) if w is None else w
-    stage = Stage(algo, rounds, sampler or sample_cohort(participation))
+    stages = stages_of(algo, rounds, data.num_clients)
     try:
-        return list(simulate([stage], task, data, work, engine, w, seed))
+        draw = sampler or sample_cohort(participation)
+        run = simulate(stages, task, data, work, engine, w, seed, draw, lasting, resume)
+        return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()
 
 
-def final(algo: Algorithm, data: FederatedDataset, **options: Any) -> Tensor:
+def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:
     """The final model [P] of a run."""
     return snapshots(algo, data, **options)[-1].server["w"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent, server_descent
-from fedbench.errors import RequestError, number
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import RequestError, choice, number
 from fedbench.optim import SGD, Optimizer, sgd
 from fedbench.types import ClientInfo, State
 
 
-def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0) -> Algorithm:
+def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: Weights = "size") -> Algorithm:
     """FedNova (Wang et al., NeurIPS 2020, Eq. 8 and Alg. 1): averages steps of unit length, then takes τ_eff of them.
 
     a_k = ||a||_1 counts how often a constant gradient enters in τ_k local steps: τ_k for plain SGD,
@@ -19,6 +19,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0) -> Algorith
     Args:
         local: the local solver; it has to be linear in the gradients.
         server_momentum: the server buffers the direction, b <- ρ_s b + d (the authors' code: gmf).
+        weights: p_k by number of training examples, or uniform.
 
     Raises:
         RequestError: if the local solver has no a_k.
@@ -28,6 +29,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0) -> Algorith
     clipping (which is not linear) is ignored in it.
     """
     server_momentum = number("algo.server_momentum", server_momentum, at_least=0, below=1)
+    choice("algo.weights", weights, ("size", "uniform"))
     passes = local.passes
     if passes is None:
         raise RequestError("fednova needs a local solver that is linear in the gradients, got another; use sgd")
@@ -41,4 +43,4 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0) -> Algorith
         return tau_eff * (cohort.p @ up["unit"])
 
     server = server_descent(sgd(momentum=server_momentum), direction=direction)
-    return Algorithm(**descent(local), **server, finish=finish)
+    return Algorithm(**descent(local), **server, finish=finish, weights=weights)

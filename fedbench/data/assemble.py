@@ -46,7 +46,10 @@ def assemble(
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     if not any(len(t) for t in train):
         raise RequestError(f"no client has a training example with data.split={split:g}; raise it")
-    scale = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in (examples.mean, examples.std)]
+    mean, std = examples.mean, examples.std
+    if mean is None and examples.x.dtype == np.uint8 and examples.x.ndim > 2:  # images: 0 to 1
+        mean, std = (0.0,) * examples.x.shape[1], (1.0,) * examples.x.shape[1]
+    scale = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in (mean, std)]
     return FederatedDataset(
         x=torch.from_numpy(np.ascontiguousarray(examples.x)),
         y=torch.from_numpy(examples.y.astype(np.int64)),

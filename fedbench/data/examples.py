@@ -12,8 +12,8 @@ class Examples:
     """T examples with labels.
 
     Attributes:
-        x: [T, ...] float, or uint8 images [T, channels, height, width].
-        y: [T] labels in [0, classes).
+        x: [T, ...] float, uint8 images [T, channels, height, width], or whole numbers [T, length]: tokens.
+        y: [T] labels in [0, classes), or [T, length]: one per token.
         classes: number of labels.
         owner: [T] index of the client each example belongs to; None if a partition has to say.
         names: of the clients, if ``owner`` is given.

@@ -59,8 +59,9 @@ class FederatedDataset:
     Immutable: a change of labels or of owners is a new data set.
 
     Attributes:
-        x: [T, ...]; uint8 images are normalised when they are read, anything else is used as it is.
-        y: [T] int64 labels in [0, classes).
+        x: [T, ...]; uint8 images are normalised when they are read; whole numbers of one dimension are tokens, read as
+            int64; anything else is used as it is.
+        y: [T] int64 labels in [0, classes), or [T, length]: one per token.
         train: the training rows of every client.
         test: the test rows of every client; a client may have none.
         names: [N] names of the clients.
@@ -96,14 +97,14 @@ class FederatedDataset:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``."""
         x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.shape)
         if self.mean is None or self.std is None:
-            return x
+            return x if x.is_floating_point() else x.long()
         side = (-1,) + (1,) * (len(self.shape) - 1)
         scale = 1 / (255 * self.std)
         return x.to(self.dtype).mul_(scale.view(side)).sub_((self.mean / self.std).view(side))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels of ``rows [...]``."""
-        return self.y.index_select(0, rows.flatten()).view(rows.shape)
+        """Return the labels of ``rows [...]``; of sequences with a label per token [..., length]."""
+        return self.y.index_select(0, rows.flatten()).view(*rows.shape, *self.y.shape[1:])
 
     def relabelled(self, y: Tensor) -> FederatedDataset:
         """Return the data set with other labels [T]."""
@@ -111,7 +112,7 @@ class FederatedDataset:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FederatedDataset:
         """Return the data set on ``device``, with features of ``dtype``."""
-        x = self.x.to(device) if self.x.dtype == torch.uint8 else self.x.to(device, dtype)
+        x = self.x.to(device, dtype) if self.x.is_floating_point() else self.x.to(device)
         scale = [None if v is None else v.to(device, dtype) for v in (self.mean, self.std)]
         return replace(
             self,

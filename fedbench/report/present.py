@@ -112,22 +112,28 @@ def write_report(folder: Path) -> str:
     """
     import pandas as pd
 
-    runs = list(ResultStore(folder))
+    store = ResultStore(folder)
+    runs = list(store)
+    left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
     if not runs:
-        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to")
+        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
+    text = f"{summary(runs)}\n{left_out}"
     target = folder / "report" / "tables"
-    target.mkdir(parents=True, exist_ok=True)
-    for table in tabulate(runs):
-        name = table.name.replace("/", "_")
-        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-            replace_file(target / f"{name}.{ending}", text)
-    part = folder / "report" / "runs.parquet.part"
-    pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
-    part.replace(folder / "report" / "runs.parquet")
-    return f"{summary(runs)}\n\nwritten: {folder / 'report'}"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for table in tabulate(runs):
+            name = table.name.replace("/", "_")
+            for ending, content in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+                replace_file(target / f"{name}.{ending}", content)
+        part = folder / "report" / "runs.parquet.part"
+        pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
+        part.replace(folder / "report" / "runs.parquet")
+    except OSError as error:
+        raise RequestError(f"{folder / 'report'} cannot be written: {error}") from error
+    return f"{text}\nwritten: {folder / 'report'}"
 
 
 def _flat(run: Run, folder: Path) -> Row:
     facts = {k: run.meta.get(k) for k in _IDENTITY}
-    measured = run.last_round() if (run.path / "rounds.jsonl").exists() else {}
+    measured = run.last_round() if run.done else {}
     return {"path": str(run.path.relative_to(folder)), **facts, **measured}

@@ -7,11 +7,13 @@ import pytest
 import torch
 from tools import close, federation, final, make, snapshots, task_for
 
+from fedbench.algorithm import Stage
 from fedbench.batches import LocalWork
 from fedbench.data.federated import FederatedDataset, Rows
 from fedbench.engine import Engine
 from fedbench.optim import sgd
-from fedbench.simulate import Stage, sample_cohort, simulate
+from fedbench.sampling import sample_cohort
+from fedbench.simulate import simulate
 from fedbench.types import Batch
 
 UNIFORM = {"weights": "uniform"}
@@ -83,7 +85,8 @@ def step_on_linear_losses(algo, data, dimension, work, rounds=1):
     """The models after each round, from 0; the task serves only where losses are probed."""
     engine = Engine(LinearLosses(), "stacked", 100)
     w = torch.zeros(dimension, dtype=torch.float64)
-    return [s.server for s in simulate([Stage(algo, rounds, sample_cohort())], None, data, work, engine, w, seed=0)]
+    run = simulate([Stage(algo, rounds)], None, data, work, engine, w, 0, sample_cohort())
+    return [s.server for s in run]
 
 
 # 4: FedNova's direction is the weighted mean gradient whatever the local work; FedAvg's is not

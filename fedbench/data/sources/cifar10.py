@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote, ensure, unpack
+from fedbench.data.pickles import arrays_only
 from fedbench.errors import RequestError
 
 _MD5 = {
@@ -21,26 +21,29 @@ _MD5 = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-_ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz (md5 c58f30108f718f92721af3b95e74349a)"
+_ARCHIVE = Remote(
+    "cifar-10-python.tar.gz",
+    ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+    md5="c58f30108f718f92721af3b95e74349a",
+)
+_MOST_BYTES = 512 * 2**20
 
 
-def load(data_dir: Path, seed: int) -> Examples:
+def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are set apart.
 
     Args:
-        data_dir: holds cifar-10-batches-py/.
+        data_dir: holds cifar-10-batches-py/, or the archive that has it.
         seed: not used.
+        download: fetch what is missing.
 
     Raises:
-        RequestError: if files are missing or not of the official form.
+        RequestError: if files are missing and cannot be fetched, or are not of the official form.
     """
     folder = data_dir / "cifar-10-batches-py"
-    missing = [name for name in _MD5 if not (folder / name).is_file()]
-    if missing:
-        raise RequestError(
-            f"CIFAR-10 is not in {folder}: {', '.join(missing)} missing; unpack {_ARCHIVE} in {data_dir}, or point "
-            "data_dir (or $FEDBENCH_DATA) to the directory that holds cifar-10-batches-py"
-        )
+    if not all((folder / name).is_file() for name in _MD5):
+        (archive,) = ensure([_ARCHIVE], data_dir, download=download, what=f"CIFAR-10 is not in {folder}: it")
+        unpack(archive, data_dir, most_bytes=_MOST_BYTES)
     official, xs, ys = True, [], []
     for name, md5 in _MD5.items():
         raw = (folder / name).read_bytes()
@@ -61,25 +64,8 @@ def load(data_dir: Path, seed: int) -> Examples:
 
 def _batch(path: Path, raw: bytes) -> tuple[np.ndarray, np.ndarray]:
     try:
-        content = _ArraysOnly(io.BytesIO(raw), encoding="latin1").load()
+        content = arrays_only(raw)
         x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content["labels"], dtype=np.int64)
         return x.reshape(len(y), 3, 32, 32), y
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
-        raise RequestError(f"{path} is not a CIFAR-10 batch: {error}; unpack {_ARCHIVE} again") from error
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles plain containers and NumPy arrays; a pickle that names anything else is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core", "numpy._core")  # renamed in NumPy 2
-        if (module, name) in {
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }:
-            if not hasattr(np, "_core"):
-                module = module.replace("numpy._core", "numpy.core")
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise RequestError(f"{path} is not a CIFAR-10 batch: {error}; unpack {_ARCHIVE.urls[0]} again") from error

@@ -54,6 +54,8 @@ def load(
     if classes is not None and whole("data.classes", classes, at_least=1) < count:
         raise RequestError(f"data.classes={classes}, but {train} has the label {count - 1}; raise it or leave it out")
     if shape is not None:
+        if not isinstance(shape, list | tuple):
+            raise RequestError(f"data.shape must be a list of lengths, got {shape!r}; such as [1,28,28]")
         if prod(shape) != prod(x.shape[1:]):
             raise RequestError(f"data.shape={list(shape)} does not hold the {prod(x.shape[1:])} values of an example")
         x = x.reshape(len(x), *shape)

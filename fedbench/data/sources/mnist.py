@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.vision import torchvision
-from fedbench.errors import RequestError, flag
+from fedbench.data.fetch import Remote, checksum, ensure, unpack
+from fedbench.data.sources import _idx
+from fedbench.errors import flag
 
-# of the four files unpacked
+# of the four files unpacked, and of what is fetched
 _MD5 = {
-    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+    "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+    "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
 }
+_FOLDER = "MNIST/raw"
+_URLS = ("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+_MOST_BYTES = 64 * 2**20
 
 
-def load(data_dir: Path, seed: int, *, pool: bool = False) -> Examples:
+def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False) -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
         data_dir: holds MNIST/raw/ with the four idx files, as torchvision lays them out.
         seed: not used.
+        download: fetch what is missing.
         pool: join the official training and test images, as FedProx's script does; otherwise the test images are set
             apart.
 
     Raises:
-        RequestError: if files are missing.
+        RequestError: if files are missing and cannot be fetched, or are not of their form.
     """
-    folder = data_dir / "MNIST" / "raw"
+    folder = data_dir / _FOLDER
     missing = [name for name in _MD5 if not (folder / name).is_file()]
-    if missing:
-        raise RequestError(
-            f"MNIST is not in {folder}: {', '.join(missing)} missing; put the four unpacked idx files there, or point "
-            "data_dir (or $FEDBENCH_DATA) to the directory that holds MNIST/raw"
-        )
-    sets = [torchvision().datasets.MNIST(str(data_dir), train=train, download=False) for train in (True, False)]
-    sizes = [len(s.targets) for s in sets]
-    official = all(hashlib.md5((folder / k).read_bytes()).hexdigest() == v for k, v in _MD5.items())
+    remotes = [Remote(f"{_FOLDER}/{k}.gz", tuple(f"{u}{k}.gz" for u in _URLS), md5=_MD5[k][1]) for k in missing]
+    for archive in ensure(remotes, data_dir, download=download, what="MNIST"):
+        unpack(archive, folder, most_bytes=_MOST_BYTES)
+    arrays = [_idx.read(folder / name) for name in _MD5]
+    sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
+    official = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
     return Examples(
-        x=np.concatenate([s.data.numpy() for s in sets])[:, None],
-        y=np.concatenate([s.targets.numpy() for s in sets]),
+        x=np.concatenate([x for x, _ in sets]),
+        y=np.concatenate([y for _, y in sets]),
         classes=10,
-        held_out=None if flag("data.source.pool", pool) else np.repeat([False, True], sizes),
+        held_out=None if flag("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
         sources=(f"MNIST: {'official files' if official else 'not the official files (md5 differs)'}",),

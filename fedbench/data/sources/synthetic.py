@@ -67,7 +67,9 @@ def fedprox(
     """
     clients = whole("data.clients", clients, at_least=1)
     rng = np.random.RandomState(whole("data.seed", seed))
-    sizes = rng.lognormal(4, number("data.source.size_sigma", size_sigma, at_least=0), clients).astype(int) + 50
+    sizes = (
+        rng.lognormal(4, number("data.source.size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
+    )
     iid = alpha is None or beta is None
     if not iid:
         u = rng.normal(0, number("data.source.alpha", alpha, at_least=0), clients)

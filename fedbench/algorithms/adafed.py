@@ -1,0 +1,78 @@
+"""AdaFed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from fedbench.algorithm import Algorithm, descent
+from fedbench.errors import choice, number
+from fedbench.geometry import gram
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+_RANK = 1e-12  # eigenvalues below this share of the largest count as 0
+
+
+def adafed(
+    local: Optimizer = SGD,
+    *,
+    gamma: float = 1.0,
+    server_lr: float = 1.0,
+    loss_at: Literal["before", "after"] = "before",
+    normalize_loss: Literal["none", "mean"] = "none",
+) -> Algorithm:
+    """AdaFed (Hamidi & Yang, TMLR 2024, Alg. 1): the direction along which every client descends ∝ its loss^γ.
+
+    The paper orthogonalises the updates g_k = Δ_k one after another (Eqs. 5-6) and averages them by inverse squared
+    length (Eq. 14). The point it reaches is d = Gᵀa / (sᵀa), K a = s, K = G Gᵀ, s_k = |f_k|^γ, in any order of the
+    clients: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq. 19).
+
+    Args:
+        local: the local solver.
+        gamma: γ >= 0.
+        server_lr: η_g.
+        loss_at: f_k at the broadcast model ("before", as Theorem 4.1 needs) or at w_k ("after", as Alg. 1 reads).
+        normalize_loss: "mean" divides f by its mean over the cohort: the same direction, of a length that does not
+            depend on the level of the losses.
+
+    Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the g_k.
+    Deviation: clients that did not move are left out; dependent updates are solved by least squares (the printed
+    sequence divides by 0), and the run says in how many rounds.
+    """
+    gamma = number("algo.gamma", gamma, at_least=0)
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.loss_at", loss_at, ("before", "after"))
+    choice("algo.normalize_loss", normalize_loss, ("none", "mean"))
+    probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        f = cohort.probe[probe].abs()  # [C] float64
+        if normalize_loss == "mean":
+            f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)
+        k = gram(up["delta"])
+        length = k.diagonal().sqrt()
+        scale = torch.where(length > 0, 1 / length, 0.0)  # unit updates: the system is solved to better accuracy
+        s = f**gamma * scale
+        value, vector = torch.linalg.eigh(k * scale * scale.unsqueeze(1))
+        inverse = torch.where(value > _RANK * value[-1], 1 / value, 0.0)
+        a = vector @ (inverse * (vector.T @ s))
+        total = s @ a
+        weight = torch.where(total > 0, a / total, 0.0) * scale  # all losses 0: no update
+        d = weight.to(up["delta"].dtype) @ up["delta"]
+        dependent = (inverse > 0).sum() < (length > 0).sum()
+        return {"w": torch.sub(server["w"], d, alpha=server_lr), "dependent": server["dependent"] + dependent}
+
+    def remarks(server: State) -> list[str]:
+        rounds = int(server["dependent"])
+        why = "dependent updates (as always of more clients than parameters), solved by least squares: not all descend"
+        return [f"adafed: {rounds} rounds had {why}"] if rounds else []
+
+    return Algorithm(
+        **descent(local),
+        server_init=lambda w, N: {"w": w, "dependent": w.new_zeros((), dtype=torch.float64)},
+        update=update,
+        needs=frozenset({probe}),
+        remarks=remarks,
+    )

@@ -1,0 +1,66 @@
+"""AFL."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent
+from fedbench.errors import flag, number
+from fedbench.geometry import project_simplex
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+_ALL = "the mixture λ needs every client's loss; algo.partial=true updates the λ_k of the cohort alone"
+
+
+def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False, partial: bool = False) -> Algorithm:
+    """AFL (Mohri et al., ICML 2019): minimax over mixtures λ of all N clients.
+
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ_λ F), F_k = F_k(w) before the step, Π the Euclidean projection on the simplex;
+    λ starts at 1/N.
+
+    Args:
+        local: the local solver.
+        lr_lambda: γ_λ.
+        average: deploy the average of the models after each round, as the paper's theory does, not the last.
+        partial: allow a sampled cohort: weights λ_k renormalised over it (uniform if all are 0), only its λ_k receive
+            γ_λ F_k, and all of λ is projected. Deviation when true: the paper has no such form.
+
+    Identity: γ_λ = 0 is FedAvg with uniform weights.
+    Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
+    """
+    lr_lambda = number("algo.lr_lambda", lr_lambda, at_least=0)
+    flag("algo.average", average)
+    flag("algo.partial", partial)
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
+        mean: State = {"mean": torch.zeros_like(w), "t": w.new_zeros(())} if average else {}
+        return {"w": w, "lambda": mixture, **mean}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        share = server["lambda"].index_select(0, cohort.id)
+        total = share.sum()
+        omega = torch.where(total > 0, share / total, 1 / len(share)).to(up["delta"].dtype)
+        w = server["w"] - omega @ up["delta"]
+        raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
+        new = {"w": w, "lambda": project_simplex(raised)}
+        if average:
+            t = server["t"] + 1
+            new |= {"mean": server["mean"] + (w - server["mean"]) / t, "t": t}
+        return new
+
+    def deploy(server: State, clients: State) -> Tensor:
+        # before the first round the average of nothing is the initial model
+        return torch.where(server["t"] > 0, server["mean"], server["w"]) if average else server["w"]
+
+    return Algorithm(
+        **descent(local),
+        server_init=server_init,
+        update=update,
+        deploy=deploy,
+        needs=frozenset({"loss"}),
+        weights="uniform",
+        everyone="" if partial else _ALL,
+    )

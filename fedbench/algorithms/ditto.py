@@ -1,0 +1,61 @@
+"""Ditto."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number, whole
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def ditto(
+    local: Optimizer = SGD,
+    *,
+    lam: float = 0.1,
+    personal_lr: float | None = None,
+    personal_epochs: int | None = None,
+    weights: Weights = "size",
+) -> Algorithm:
+    """Ditto (Li et al., ICML 2021, Alg. 1): FedAvg, and a personal model v_k on every client that is drawn to it.
+
+    A client of the cohort also runs epochs of v <- v - η_p (∇F_k(v; batch) + λ (v - w^t)) on its v_k, which starts at
+    w^0 and never leaves it. The anchor is the broadcast model. Clients are judged on v_k.
+
+    Args:
+        local: the local solver of both models; its state starts anew in each phase.
+        lam: λ.
+        personal_lr: η_p; None is η_l.
+        personal_epochs: of v_k; None is as many as for w.
+        weights: p_k by number of training examples, or uniform.
+
+    Identity: the global model is FedAvg's; λ = 0 is separate local training.
+    Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
+    """
+    lam = number("algo.lam", lam, at_least=0)
+    if personal_lr is not None:
+        personal_lr = number("algo.personal_lr", personal_lr, above=0, remedy="null is local.lr")
+    if personal_epochs is not None:
+        personal_epochs = whole("algo.personal_epochs", personal_epochs, at_least=1, remedy="null is local.epochs")
+    choice("algo.weights", weights, ("size", "uniform"))
+
+    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return torch.add(oracle.grad(now["w"], batch), now["w"] - msg["w"], alpha=lam)
+
+    solver = descent(local, gradient, lr=personal_lr)
+    personal = Algorithm(
+        start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},
+        step=solver["step"],
+        finish=lambda msg, client, now, info: ({}, {"personal": now["w"]}),
+    )
+    return Algorithm(
+        **descent(local),
+        **server_descent(),
+        client_init=lambda w: {"personal": w},
+        personal=personal,
+        personal_epochs=personal_epochs,
+        deploy=lambda server, clients: clients["personal"],
+        weights=weights,
+    )

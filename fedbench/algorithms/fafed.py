@@ -1,0 +1,93 @@
+"""FAFED."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from fedbench.algorithm import Algorithm
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+from fedbench.storm import SAMPLED, InitStep, elapsed, first_exchange, plain_solver, rate, recursive_momentum
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def fafed(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 0.1,
+    beta: float = 0.9,
+    rho: float = 0.01,
+    decay_w: float | None = None,
+    variant: Literal["paper", "code", "stateless"] = "paper",
+    init_step: InitStep = "plain",
+    ext: float = 1.0,
+) -> Algorithm:
+    """FAFED (Wu et al., AAAI 2023, Alg. 2): variance-reduced momentum m and a shared adaptive matrix A = √v + ρ.
+
+    Step t: one batch, two gradients g = ∇F_k(x_t), g' = ∇F_k(x_{t-1}); m_k <- g + (1-α)(m_k - g');
+    v_k <- β v_k + (1-β) g²; x_k <- x_k - η_t m_k / A, A of the last exchange. The last step of a round averages first:
+    v, m, x are means, then x <- mean x_k - η_t m / A with the new A.
+
+    Args:
+        local: clipping and weight decay, which act on both gradients; no momentum.
+        alpha: α.
+        beta: β.
+        rho: ρ.
+        decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
+        variant: "paper"; "code" takes the last step before averaging, with the old A and its own m_k; "stateless" is
+            for sampled cohorts, x_{t-1} = x_t in a client's first step (FedCAda's comparison).
+        init_step: x_1 = x_0 - η_0 m_0 ("plain", line 3), x_0 - η_0 m_0 / A ("adaptive") or x_0 ("none").
+        ext: a factor on g', .95 in a public re-implementation.
+
+    Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
+    """
+    alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
+    beta = number("algo.beta", beta, at_least=0, below=1)
+    rho = number("algo.rho", rho, above=0)
+    decay_w = None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="null is a constant rate")
+    choice("algo.variant", variant, ("paper", "code", "stateless"))
+    choice("algo.init_step", init_step, ("plain", "adaptive", "none"))
+    ext, local = number("algo.ext", ext), plain_solver(local, "fafed")
+
+    def begin(server: State, up: State, cohort: ClientInfo) -> State:
+        m, v = cohort.p @ up["g"], cohort.p @ up["g"].square()
+        step = rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
+        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m, "v": v}
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        before = msg["w"] if variant == "stateless" else client["prev"]
+        return {**{k: msg[k] for k in ("w", "m", "v")}, "prev": before, "s": torch.zeros_like(info.lr)}
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        g, m = recursive_momentum(local, oracle, now, batch, alpha, ext)
+        v, s = beta * now["v"] + (1 - beta) * g.square(), now["s"] + 1
+        moved = now["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
+        w = moved if variant == "code" else torch.where(s >= info.steps, now["w"], moved)
+        return {"w": w, "prev": now["w"], "m": m, "v": v, "s": s}
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        lasting = {} if variant == "stateless" else {"prev": now["prev"]}
+        return {"delta": msg["w"] - now["w"], "m": now["m"], "v": now["v"]}, lasting
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        w, (m, v) = server["w"] - cohort.p @ up["delta"], (cohort.p @ up[k] for k in ("m", "v"))
+        t = server["t"] + elapsed(cohort)
+        if variant != "code":
+            w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
+        return {"w": w, "m": m, "v": v, "t": t}
+
+    zero = torch.zeros_like
+    return Algorithm(
+        server_init=lambda w, N: {"w": w, "m": zero(w), "v": zero(w), "t": w.new_zeros(1, dtype=torch.float64)},
+        client_init=lambda w: {} if variant == "stateless" else {"prev": w},
+        broadcast=lambda server: server,
+        start=start,
+        step=step,
+        finish=finish,
+        update=update,
+        setup=first_exchange(local, begin),
+        weights="uniform",
+        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless starts anew in every round",
+    )

@@ -1,0 +1,36 @@
+"""FedAdagrad."""
+
+from __future__ import annotations
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer, adagrad
+
+
+def fedadagrad(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.0,
+    tau: float = 1e-3,
+    v0: float | None = None,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedAdagrad (Reddi et al., ICLR 2021, Alg. 2): Adagrad on d = Σ p_k Δ_k.
+
+    m <- β1 m + (1-β1) d; v <- v + d²; w <- w - η_g m / (√v + τ).
+
+    Args:
+        local: the local solver.
+        server_lr: η_g.
+        beta1: β1; the paper runs 0.
+        tau: τ.
+        v0: start of v; None is τ².
+        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+
+    Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.weights", weights, ("size", "uniform"))
+    server = adagrad(beta1, tau, tau**2 if v0 is None else v0)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -1,0 +1,93 @@
+"""FedCAda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Weights
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer, without
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
+    "plus": lambda z: 1 + z,
+    "square": lambda z: 1 + z**2,
+    "sin": lambda z: 1 + torch.sin(z),
+    "sqrt": lambda z: 1 + z.sqrt(),
+    "identity": torch.ones_like,
+    "adam": lambda z: 1 - z,
+}
+
+
+def fedcada(
+    local: Optimizer = SGD,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    adjust: Literal["plus", "square", "sin", "sqrt", "identity", "adam"] = "plus",
+    counter: Literal["round", "step"] = "round",
+    server_lr: float = 1.0,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """FedCAda (Zhou et al., 2024, Alg. 2): local Adam whose moments are averaged and sent along, early steps damped.
+
+    m, v start at the server's M, V; m <- β1 m + (1-β1) g; v <- β2 v + (1-β2) g²; w <- w - η_l m̂/(√v̂ + ε) with
+    m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same means of m_k, v_k.
+
+    Args:
+        local: clipping and weight decay of the gradient; no momentum.
+        beta1: β1.
+        beta2: β2.
+        eps: ε.
+        adjust: D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z, "identity" 1, "adam" 1 - z.
+        counter: t is the round, from 1, or the client's own count of steps.
+        server_lr: η_g.
+        weights: p_k uniform, or by number of training examples.
+
+    Identity: one client, "adam" and "step" are Adam.
+    Deviation: every formula is lost in the paper's text; these are reconstructed from its prose (Secs. 3.2, 4.3).
+    """
+    beta1, beta2 = (number("algo." + k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
+    eps, server_lr = number("algo.eps", eps, above=0), number("algo.server_lr", server_lr, above=0)
+    choice("algo.adjust", adjust, ADJUST)
+    choice("algo.counter", counter, ("round", "step"))
+    choice("algo.weights", weights, ("size", "uniform"))
+    local = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        count = {"t": msg["t"] + 1} if counter == "round" else {"t": client["t"]}
+        return {**{k: msg[k] for k in ("w", "m", "v")}, **count}
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        g, _ = local.update(oracle.grad(now["w"], batch), now)
+        t = now["t"] if counter == "round" else now["t"] + 1
+        m, v = beta1 * now["m"] + (1 - beta1) * g, beta2 * now["v"] + (1 - beta2) * g.square()
+        d1, d2 = (ADJUST[adjust](beta**t).to(g.dtype) for beta in (beta1, beta2))
+        return {"w": now["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps), "m": m, "v": v, "t": t}
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        up = {"delta": msg["w"] - now["w"], "m": now["m"], "v": now["v"]}
+        return up, {} if counter == "round" else {"t": now["t"]}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        w = torch.sub(server["w"], cohort.p @ up["delta"], alpha=server_lr)
+        return {"w": w, **{k: cohort.p @ up[k] for k in ("m", "v")}, "t": server["t"] + 1}
+
+    def count(w: Tensor) -> State:
+        return {"t": w.new_zeros(1, dtype=torch.float64)}
+
+    return Algorithm(
+        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **count(w)},
+        client_init=lambda w: {} if counter == "round" else count(w),
+        broadcast=lambda server: server,
+        start=start,
+        step=step,
+        finish=finish,
+        update=update,
+        weights=weights,
+    )

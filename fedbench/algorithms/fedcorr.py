@@ -1,0 +1,95 @@
+"""FedCorr."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Stage, descent
+from fedbench.errors import RequestError, flag, number, whole
+from fedbench.noise import corrected, estimate_levels, mixture, nearly_clean, note_visit
+from fedbench.optim import SGD, Optimizer
+from fedbench.regularize import pulled, with_mixup
+from fedbench.sampling import one_by_one, sample_cohort
+from fedbench.types import Lab, State
+
+Changed: TypeAlias = tuple[State, State, Tensor]
+
+
+def fedcorr(
+    rounds: int,
+    clients: int,
+    local: Optimizer = SGD,
+    *,
+    iterations: int | None = None,
+    rounds1: int | None = None,
+    frac2: float | None = None,
+    relabel_ratio: float = 0.5,
+    confidence_thres: float = 0.5,
+    beta: float = 5.0,
+    neighbours: int = 20,
+    mixup: bool = True,
+    server: Algorithm | None = None,
+) -> list[Stage]:
+    """FedCorr (Xu et al., CVPR 2022, Alg. 1; authors' code): find noisy clients, correct their labels, then train.
+
+    Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k + β μ_k ||w - w^t||
+    (not squared; without it in the first batch of an epoch). Scores and losses of ``fedbench.noise`` then give the
+    noise levels μ_k, and of each noisy client's μ_k n_k relabel_ratio largest losses the confident ones are relabelled.
+    Stage 2: ``rounds1`` rounds on clients of level <= 0.1, then all confident examples of noisy clients are relabelled.
+    Stage 3: the remaining rounds on all clients.
+
+    Args:
+        rounds: of all stages.
+        clients: with training examples.
+        local: the local solver.
+        iterations: of stage 1; None is what half of the rounds hold, at least 1.
+        rounds1: of stage 2; None is half of what stage 1 leaves.
+        frac2: share of the clients in stages 2 and 3; None is the run's participation.
+        relabel_ratio: see above.
+        confidence_thres: of a confident example's probability.
+        beta: β.
+        neighbours: of the local intrinsic dimension.
+        mixup: local steps on mixed examples, Beta(1, 1).
+        server: the method of stages 2 and 3; None is FedAvg.
+
+    Identity: no iterations and no mixup is the method of stages 2 and 3.
+    """
+    turns = max(1, rounds // 2 // clients) if iterations is None else whole("algo.iterations", iterations)
+    first = turns * clients
+    second = max(0, rounds - first) // 2 if rounds1 is None else whole("algo.rounds1", rounds1)
+    if first + second > rounds:
+        raise RequestError(
+            f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of {clients} clients and "
+            f"rounds1={second} make {first + second}; raise rounds, or lower data.clients or algo.iterations"
+        )
+    share = number("algo.relabel_ratio", relabel_ratio, at_least=0, at_most=1)
+    sure = number("algo.confidence_thres", confidence_thres, at_least=0, at_most=1)
+    beta, neighbours = number("algo.beta", beta, at_least=0), whole("algo.neighbours", neighbours, at_least=1)
+    sampler = None if frac2 is None else sample_cohort(number("algo.frac2", frac2, above=0, at_most=1))
+    mixed = with_mixup if flag("algo.mixup", mixup) else lambda algo: algo
+    mixture()  # its package is missed now rather than in the middle of a run
+
+    def after_visit(t: int, ids: np.ndarray, server: State, mine: State, y: Tensor, lab: Lab) -> Changed:
+        server = note_visit(server, ids, y, lab, neighbours)
+        if (t + 1) % clients == 0:  # an iteration is over
+            server = estimate_levels(server, y, lab)
+            y = corrected(server, y, lab, sure, share)
+            mine = {**mine, "mu": server["level"].unsqueeze(1).to(mine["mu"].dtype)}
+        return server, mine, y
+
+    def after_second(t: int, ids: np.ndarray, server: State, mine: State, y: Tensor, lab: Lab) -> Changed:
+        return server, mine, corrected(server, y, lab, sure, None) if t + 1 == second else y
+
+    def begin(w: Tensor, N: int) -> State:
+        return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}
+
+    visit = Algorithm(server_init=begin, client_init=lambda w: {"mu": w.new_zeros(1)}, **pulled(local, beta))
+    later = mixed(server or Algorithm(**descent(local)))
+    return [
+        Stage(mixed(visit), first, one_by_one, after=after_visit),
+        Stage(later, second, sampler, nearly_clean, after_second, keep=("level",)),
+        Stage(later, rounds - first - second, sampler),
+    ]

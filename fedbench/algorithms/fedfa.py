@@ -1,0 +1,92 @@
+"""FedFa."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent
+from fedbench.errors import RequestError, choice, number, whole
+from fedbench.optim import SGD, Optimizer, chain, sgd, without
+from fedbench.types import ClientInfo, State
+
+
+def fedfa(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    gamma_s: float = 0.5,
+    gamma_c: float = 0.9,
+    b: int = 1,
+    server_lr: float | None = None,
+    acc_at: Literal["after", "before"] = "after",
+    server_sign: Literal[-1, 1] = -1,
+    c: float = 1e-6,
+) -> Algorithm:
+    """FedFa (Huang et al., 2020): double momentum, weights by training accuracy and frequency of participation.
+
+    a_k = Acc_k/Σ Acc, φ_k = f_k/Σ f (f_k: rounds taken part in); A ∝ -log2 a, B ∝ -log2(1-φ), each of sum 1;
+    ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in rounds divisible by b, else w̄.
+
+    Args:
+        local: the local solver, without momentum of its own.
+        alpha: α, of the accuracies.
+        beta: β, of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs. 2-5).
+        gamma_s: γ_s, of the server's momentum.
+        gamma_c: γ_c, of the clients' momentum (the path of momentum ρ = γ_c; restarted in every round).
+        b: rounds between steps along m; m itself grows in every round.
+        server_lr: η; None is η_l.
+        acc_at: Acc_k of the model after local work (Alg. 2) or of the broadcast model.
+        server_sign: -1 walks back along m, as printed; 1 forward, as the text argues.
+        c: stands for an accuracy of 0 and for 1-φ = 0.
+
+    Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with uniform weights.
+    Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
+    """
+    alpha, beta = (number("algo." + k, v, at_least=0, at_most=1) for k, v in (("alpha", alpha), ("beta", beta)))
+    if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
+        raise RequestError(f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)")
+    gamma_s = number("algo.gamma_s", gamma_s, at_least=0, below=1)
+    gamma_c = number("algo.gamma_c", gamma_c, at_least=0, below=1)
+    b, c = whole("algo.b", b, at_least=1), number("algo.c", c, above=0, below=1)
+    if server_lr is not None:
+        server_lr = number("algo.server_lr", server_lr, at_least=0, remedy="null is local.lr")
+    choice("algo.acc_at", acc_at, ("after", "before"))
+    choice("algo.server_sign", server_sign, (-1, 1))
+    local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")
+    probe: Literal["accuracy", "accuracy_after"] = "accuracy" if acc_at == "before" else "accuracy_after"
+
+    def bits(share: Tensor) -> Tensor:  # -log2, of sum 1
+        information = -torch.log2(share)
+        total = information.sum()
+        return torch.where(total > 0, information / total, 1 / len(share))
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        count = client["count"] + 1
+        return {"delta": msg["w"] - now["w"], "count": count}, {"count": count}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        accuracy, count = cohort.probe[probe], up["count"].squeeze(1)
+        a = torch.where(accuracy > 0, accuracy / accuracy.sum(), c)
+        a = torch.where(accuracy.sum() > 0, a, 1 / len(a))
+        rest = 1 - count / count.sum()
+        uniform = (1 - alpha - beta) / len(a)
+        omega = alpha * bits(a) + beta * bits(torch.where(rest > 0, rest, c)) + uniform
+        change = -(omega.to(up["delta"].dtype) @ up["delta"])
+        m, t = gamma_s * server["m"] + (1 - gamma_s) * change, server["t"] + 1
+        rate = cohort.lr[0] if server_lr is None else server_lr
+        step = torch.where(t % b == 0, server_sign * rate, 0.0).to(m.dtype) * m
+        return {"w": server["w"] + change + step, "m": m, "t": t}
+
+    return Algorithm(
+        **descent(chain(local, sgd(momentum=gamma_c))),
+        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros((), dtype=torch.float64)},
+        client_init=lambda w: {"count": w.new_zeros(1, dtype=torch.float64)},
+        finish=finish,
+        update=update,
+        needs=frozenset({probe}),
+        weights="uniform",
+    )

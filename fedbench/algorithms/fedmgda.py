@@ -1,0 +1,55 @@
+"""FedMGDA+."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, flag, number
+from fedbench.geometry import gram, shortest_combination
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+
+def fedmgda(
+    local: Optimizer = SGD,
+    *,
+    eps: float = 0.5,
+    server_lr: float = 1.0,
+    normalize: bool = True,
+    prior: Weights = "size",
+) -> Algorithm:
+    """FedMGDA+ (Hu et al., IEEE TNSE 2022, Alg. 1): the shortest mixture of unit updates near the prior weights.
+
+    ḡ_k = Δ_k / ||Δ_k||; λ* = argmin ||Σ λ_k ḡ_k||² over the simplex with |λ_k - λ0_k| <= ε; w <- w - η_g Σ λ*_k ḡ_k.
+    The step is not scaled back: it is at most η_g long.
+
+    Args:
+        local: the local solver.
+        eps: ε in [0, 1].
+        server_lr: η_g, a length in parameter space if ``normalize``.
+        normalize: divide Δ_k by its length.
+        prior: λ0, by number of training examples or uniform.
+
+    Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality where λ_k > 0.
+    Deviation: a client that did not move is left out and λ0 is renormalised; otherwise it would stop all others.
+    """
+    eps = number("algo.eps", eps, at_least=0, at_most=1)
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    flag("algo.normalize", normalize)
+    choice("algo.prior", prior, ("size", "uniform"))
+
+    def direction(up: State, cohort: ClientInfo) -> Tensor:
+        k = gram(up["delta"])
+        length = k.diagonal().sqrt()
+        moved = length > 0
+        scale = torch.where(moved, 1 / length, 0.0) if normalize else moved.double()
+        start = cohort.p.double() * moved
+        start = start / start.sum().clamp_min(torch.finfo(torch.float64).tiny)
+        low, high = (start - eps).clamp_min(0) * moved, (start + eps).clamp_max(1) * moved
+        high = torch.where(moved.any(), high, 1.0)  # nobody moved: any weights will do, all vectors are 0
+        weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
+        return (weight * scale).to(up["delta"].dtype) @ up["delta"]
+
+    return Algorithm(**descent(local), **server_descent(lr=server_lr, direction=direction), weights=prior)

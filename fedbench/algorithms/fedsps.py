@@ -1,0 +1,38 @@
+"""FedSPS."""
+
+from __future__ import annotations
+
+import torch
+
+from fedbench.algorithm import Algorithm
+from fedbench.errors import number
+from fedbench.optim import SGD, Optimizer, without
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_star: float = 0.0) -> Algorithm:
+    """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
+
+    Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²), γ_b);
+    w <- w - γ ∇F_k. ``local.lr`` plays no part.
+
+    Args:
+        local: must be plain; the step is the method's own.
+        c: c.
+        gamma_b: γ_b, the longest step.
+        l_star: ℓ*, a lower bound of the loss; below it the step is 0.
+
+    Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
+    """
+    c, gamma_b = (number("algo." + k, v, above=0) for k, v in (("c", c), ("gamma_b", gamma_b)))
+    l_star = number("algo.l_star", l_star)
+    parts = ("momentum", "weight decay", "clipping", "adaptive steps")
+    without(local, *parts, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        loss, g = oracle.loss_and_grad(now["w"], batch)
+        square = torch.linalg.vector_norm(g, dim=-1, keepdim=True, dtype=torch.float64).square()
+        size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(gamma_b)
+        return {"w": torch.addcmul(now["w"], size.to(g.dtype), g, value=-1)}
+
+    return Algorithm(start=lambda msg, client, info: {"w": msg["w"]}, step=step, weights="uniform")

@@ -1,0 +1,38 @@
+"""FedYogi."""
+
+from __future__ import annotations
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer, yogi
+
+
+def fedyogi(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    v0: float | None = None,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedYogi (Reddi et al., ICLR 2021, Alg. 2): Yogi on d = Σ p_k Δ_k, without bias correction.
+
+    m <- β1 m + (1-β1) d; v <- v - (1-β2) d² sign(v - d²); w <- w - η_g m / (√v + τ).
+
+    Args:
+        local: the local solver.
+        server_lr: η_g.
+        beta1: β1.
+        beta2: β2.
+        tau: τ.
+        v0: start of v; None is τ².
+        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+
+    Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.weights", weights, ("size", "uniform"))
+    server = yogi(beta1, beta2, tau, tau**2 if v0 is None else v0)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -1,0 +1,43 @@
+"""Naive local-adaptive FedAvg."""
+
+from __future__ import annotations
+
+import torch
+
+from fedbench.algorithm import Algorithm, upload_delta
+from fedbench.errors import number
+from fedbench.optim import SGD, Optimizer, without
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.0) -> Algorithm:
+    """FedAvg with each client's own second moment (Wu et al., AAAI 2023, Alg. 1: their counter-example).
+
+    v_k <- β v_k + (1-β) g², kept between rounds and never shared, from 0; w <- w - η_l g / (√v_k + ε), without bias
+    correction or first moment; uniform averages.
+
+    Args:
+        local: clipping and weight decay of the gradient; no momentum.
+        beta: β.
+        eps: ε, 0 as printed; 1e-8 is safer in float32.
+
+    Identity: β = 0, ε = 0 is a step by the sign of the gradient.
+    Deviation: 0/0 is 0. Line 8 prints √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
+    """
+    beta = number("algo.beta", beta, at_least=0, below=1)
+    eps = number("algo.eps", eps, at_least=0)
+    local = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        g, _ = local.update(oracle.grad(now["w"], batch), now)
+        v = beta * now["v"] + (1 - beta) * g.square()
+        d = torch.where(v > 0, g / (v.sqrt() + eps), 0.0)
+        return {"w": torch.addcmul(now["w"], info.lr, d, value=-1), "v": v}
+
+    return Algorithm(
+        client_init=lambda w: {"v": torch.zeros_like(w)},
+        start=lambda msg, client, info: {"w": msg["w"], **client},
+        step=step,
+        finish=lambda msg, client, now, info: (upload_delta(msg, client, now, info)[0], {"v": now["v"]}),
+        weights="uniform",
+    )

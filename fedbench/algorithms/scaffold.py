@@ -1,0 +1,70 @@
+"""SCAFFOLD."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer, without
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[1, 2] = 2) -> Algorithm:
+    """SCAFFOLD (Karimireddy et al., ICML 2020, Alg. 1): local gradients corrected by control variates c, c_k.
+
+    Local: w <- w - η_l (∇F_k(w; batch) + c - c_k). After it, option 1: c_k⁺ = ∇F_k(w^t) on all training examples;
+    option 2: c_k⁺ = c_k - c + Δ_k / (τ_k η_l), τ_k the number of steps. Server: w <- w - η_g (1/C) Σ Δ_k,
+    c <- c + (1/N) Σ (c_k⁺ - c_k); c stays the mean of all N c_k.
+
+    Args:
+        local: the local solver; with option 2 plain SGD.
+        server_lr: η_g.
+        option: 1 or 2.
+
+    Raises:
+        RequestError: for option 2 with a local solver whose Δ_k / (τ_k η_l) is no mean gradient.
+
+    Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+    choice("algo.option", option, (1, 2))
+    if option == 2:
+        reason = "with option 2 the control variates are mean gradients only under plain SGD"
+        parts = ("momentum", "weight decay", "clipping", "adaptive steps")
+        local = without(local, *parts, method="scaffold", reason=reason)
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
+
+    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return oracle.grad(now["w"], batch) + now["shift"]  # line 10
+
+    solver = descent(local, gradient)
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}
+
+    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+        delta = msg["w"] - now["w"]
+        new = info.probe["grad"] if option == 1 else client["c"] - msg["c"] + delta / (info.steps * info.lr)  # line 12
+        return {"delta": delta, "c": new - client["c"]}, {"c": new}  # lines 13-14
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        w = torch.sub(server["w"], cohort.p @ up["delta"], alpha=server_lr)  # line 17
+        return {**server, "w": w, "c": server["c"] + up["c"].sum(0) / server["clients"]}
+
+    return Algorithm(
+        server_init=server_init,
+        client_init=lambda w: {"c": torch.zeros_like(w)},
+        broadcast=lambda server: {"w": server["w"], "c": server["c"]},
+        start=start,
+        step=solver["step"],
+        finish=finish,
+        update=update,
+        needs=frozenset({"grad"}) if option == 1 else frozenset(),
+        weights="uniform",
+    )

@@ -1,0 +1,70 @@
+"""STEM."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from fedbench.algorithm import Algorithm
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+from fedbench.storm import SAMPLED, elapsed, first_exchange, plain_solver, rate, recursive_momentum
+from fedbench.types import Batch, ClientInfo, Oracle, State
+
+
+def stem(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 0.1,
+    decay_w: float | None = None,
+    init_step: Literal["plain", "none"] = "plain",
+) -> Algorithm:
+    """STEM (Khanduri et al., NeurIPS 2021, Alg. 1): local steps along a variance-reduced momentum d.
+
+    Step t: one batch, two gradients; d_k <- ∇F_k(x_t) + (1-α)(d_k - ∇F_k(x_{t-1})); x_k <- x_k - η_t d_k. After the
+    steps of a round x and d are averaged, with uniform weights.
+
+    Args:
+        local: clipping and weight decay, which act on both gradients; no momentum.
+        alpha: α, the paper's a_t = c η_t² held constant.
+        decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
+        init_step: the exchange before the first round, which measures d_0, also steps along it ("plain") or not.
+
+    Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
+    """
+    alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
+    decay_w = None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="null is a constant rate")
+    choice("algo.init_step", init_step, ("plain", "none"))
+    local = plain_solver(local, "stem")
+
+    def begin(server: State, up: State, cohort: ClientInfo) -> State:
+        m = cohort.p @ up["g"]
+        step = rate(cohort.lr[0], decay_w, 0) * m
+        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m}
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], "m": msg["m"], "prev": client["prev"], "s": torch.zeros_like(info.lr)}
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        _, m = recursive_momentum(local, oracle, now, batch, alpha)
+        s = now["s"] + 1
+        w = now["w"] - rate(info.lr, decay_w, msg["t"] + s) * m
+        return {"w": w, "prev": now["w"], "m": m, "s": s}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        w, m = server["w"] - cohort.p @ up["delta"], cohort.p @ up["m"]
+        return {"w": w, "m": m, "t": server["t"] + elapsed(cohort)}
+
+    return Algorithm(
+        server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros(1, dtype=torch.float64)},
+        client_init=lambda w: {"prev": w},
+        broadcast=lambda server: server,
+        start=start,
+        step=step,
+        finish=lambda msg, client, now, info: ({"delta": msg["w"] - now["w"], "m": now["m"]}, {"prev": now["prev"]}),
+        update=update,
+        setup=first_exchange(local, begin),
+        weights="uniform",
+        everyone=SAMPLED,
+    )

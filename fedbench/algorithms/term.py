@@ -1,0 +1,34 @@
+"""TERM."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.errors import choice, number
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+
+def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform", server_lr: float = 1.0) -> Algorithm:
+    """Federated TERM (Li et al., ICLR 2021): tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
+
+    Args:
+        local: the local solver.
+        t: the tilt: above 0 clients with a high loss count more, below 0 less.
+        weights: p_k uniform (all the authors' code), or by number of training examples.
+        server_lr: η_g; 1/C imitates the trainer of the authors' TERM repository, which averages twice.
+
+    Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the highest loss alone.
+    """
+    t = number("algo.t", t)
+    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("algo.server_lr", server_lr, above=0)
+
+    def direction(up: State, cohort: ClientInfo) -> Tensor:
+        tilt = t * cohort.probe["loss"]  # [C] float64
+        omega = cohort.p * (tilt - tilt.max()).exp()
+        return (omega / omega.sum()).to(up["delta"].dtype) @ up["delta"]
+
+    server = server_descent(lr=server_lr, direction=direction)
+    return Algorithm(**descent(local), **server, needs=frozenset({"loss"}), weights=weights)

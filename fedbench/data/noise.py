@@ -1,0 +1,50 @@
+"""Wrong labels on purpose: a change of the training data that every method can be run with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedbench.data.federated import FederatedDataset
+from fedbench.errors import choice, number
+
+_NOISE = 3  # what a generator is for, beside the data seed
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """How many labels become wrong, and how.
+
+    Attributes:
+        clients: the probability that a client is noisy (FedCorr's ρ).
+        level: the least noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
+        kind: "uniform": each label is redrawn with that probability, uniformly over all classes, so that it may come
+            out right; "pair": it becomes the next class with that probability.
+    """
+
+    clients: float
+    level: float
+    kind: Literal["uniform", "pair"]
+
+    def __post_init__(self) -> None:
+        number("data.noise.clients", self.clients, at_least=0, at_most=1)
+        number("data.noise.level", self.level, at_least=0, at_most=1)
+        choice("data.noise.kind", self.kind, ("uniform", "pair"))
+
+
+def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
+    """Return the data with noisy training labels, and the noise level of each client [N].
+
+    Test labels stay. (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes.)
+    """
+    rng = np.random.default_rng([seed, _NOISE])
+    count, rows = data.num_clients, data.train.index.numpy(force=True)
+    level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
+    hit = rng.random(len(rows)) < np.repeat(level, data.train.counts)
+    y = data.y.numpy(force=True).copy()
+    drawn = rng.integers(0, data.classes, len(rows)) if noise.kind == "uniform" else (y[rows] + 1) % data.classes
+    y[rows] = np.where(hit, drawn, y[rows])
+    return data.relabelled(torch.from_numpy(y).to(data.y.device)), level

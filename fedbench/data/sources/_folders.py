@@ -1,0 +1,128 @@
+"""Directories of images: found or fetched, and decoded by several threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from fedbench.data.fetch import Remote, ensure, unpack
+from fedbench.errors import RequestError
+
+_CHUNK = 256  # images that a thread decodes in one go
+_SHARE = 0.8  # of the free memory that the decoded images may take
+
+
+def find(data_dir: Path, name: str, needed: Iterable[str]) -> Path | None:
+    """Return ``data_dir/name``, or the directory of that name inside it, whichever holds all that is ``needed``."""
+    wanted = list(needed)
+    for folder in (data_dir / name, data_dir / name / name):
+        if all((folder / n).exists() for n in wanted):
+            return folder
+    return None
+
+
+def fetched(
+    data_dir: Path,
+    name: str,
+    needed: Sequence[str],
+    archive: Remote,
+    *,
+    download: bool,
+    what: str,
+    most_bytes: int,
+    flat: bool = False,
+) -> Path:
+    """Return the directory that holds ``needed``, fetched and unpacked if there is none.
+
+    Args:
+        data_dir: the directory of all data sets.
+        name: of the directory in it.
+        needed: files or directories in it.
+        archive: that it is unpacked from.
+        download: whether the archive may be fetched.
+        what: the data set's name for messages.
+        most_bytes: more than these may not come out of the archive.
+        flat: the archive holds the files themselves, not a directory ``name``.
+
+    Raises:
+        RequestError: if the directory is there in part, or nothing is there and nothing can be fetched.
+    """
+    folder = find(data_dir, name, needed)
+    if folder is not None:
+        return folder
+    target = data_dir / name
+    missing = ", ".join(n for n in needed if not (target / n).exists())
+    if target.is_dir() and any(target.iterdir()):
+        raise RequestError(f"{what} in {target} is not complete: {missing} missing; add it, or remove {target}")
+    (packed,) = ensure([archive], data_dir, download=download, what=what)
+    unpack(packed, target if flat else data_dir, most_bytes=most_bytes)
+    folder = find(data_dir, name, needed)
+    if folder is None:
+        raise RequestError(
+            f"{packed} does not hold {what}: {missing} missing; remove it and {target} to fetch it again"
+        )
+    return folder
+
+
+def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the files of a directory with one of these endings, in either case, in alphabetical order."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in endings)
+
+
+def changed(folders: Iterable[Path]) -> dict[str, str]:
+    """Return when each directory last gained or lost a file: cheaper than asking every file."""
+    return {str(f): str(f.stat().st_mtime_ns) for f in folders}
+
+
+def decode(
+    names: Sequence[object],
+    opened: Callable[[int], Image.Image],
+    shape: tuple[int, int, int],
+    *,
+    change: Callable[[Image.Image], Image.Image] | None = None,
+    remedy: str = "",
+) -> np.ndarray:
+    """Return images as uint8 [T, channels, height, width].
+
+    Args:
+        names: of the images, for messages.
+        opened: from an image's position to the image; called by several threads at once.
+        shape: channels (1 grey, 3 RGB), height and width that every image has to have.
+        change: what is done to an image before that.
+        remedy: what to do about an image of another size, or about too many images.
+
+    Raises:
+        RequestError: naming the image that cannot be read or has another size, or if all would not fit into memory.
+    """
+    channels, height, width = shape
+    need, free = len(names) * channels * height * width, psutil.virtual_memory().available
+    tail = f"; {remedy}" if remedy else ""
+    if need > _SHARE * free:
+        raise RequestError(f"{len(names)} images take {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free{tail}")
+    mode = "L" if channels == 1 else "RGB"
+    pixels = np.empty((len(names), *shape), dtype=np.uint8)
+
+    def fill(start: int) -> None:
+        for t in range(start, min(start + _CHUNK, len(names))):
+            try:
+                with opened(t) as image:
+                    ready = image if change is None else change(image)
+                    if ready.size != (width, height):
+                        got = f"{ready.size[0]}x{ready.size[1]}"
+                        raise RequestError(f"{names[t]} is {got}, expected {width}x{height}{tail}")
+                    pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
+            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+                if isinstance(error, RequestError):
+                    raise
+                raise RequestError(f"{names[t]} cannot be read as an image: {error}") from error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(fill, range(0, len(names), _CHUNK)):
+            pass
+    return pixels

@@ -1,0 +1,91 @@
+"""Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files: its authors hand it out on request only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fedbench.data.cache import prepared, stamp
+from fedbench.data.examples import Examples
+from fedbench.data.sources._folders import decode
+from fedbench.errors import RequestError, choice, whole
+
+_NAMES = ("clothing1m", "clothing1M")
+_CLASSES = 14
+
+
+def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
+    """Read photographs of clothes in 14 classes; the test images with clean labels are set apart.
+
+    Every image is scaled to a square, whatever its own sides. FedCorr (Xu et al. 2022) takes 224 pixels, of which a
+    million images take 150 GB, cuts training images at random out of 256, and starts from a network trained on
+    ImageNet; its mean and deviation, those of ImageNet, are used here.
+
+    Args:
+        data_dir: holds clothing1m/ (or clothing1M/) with images/, {noisy,clean}_label_kv.txt, noisy_train_key_list.txt,
+            clean_train_key_list.txt and clean_test_key_list.txt, the key lists naming images as images/...
+        seed: of the choice of ``images``.
+        train: "noisy" the million images with labels from their surroundings, "clean" the 47570 with verified labels.
+        size: side in pixels that every image is scaled to.
+        images: so many training images, chosen at random; None takes all.
+
+    Raises:
+        RequestError: if files are missing, have no label or cannot be read, or the images do not fit into memory.
+    """
+    choice("data.source.train", train, ("noisy", "clean"))
+    side = whole("data.source.size", size, at_least=1)
+    tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
+    folder = next((data_dir / n for n in _NAMES if all((data_dir / n / t).is_file() for t in tables)), None)
+    if folder is None:
+        raise RequestError(
+            f"Clothing1M is not in {data_dir / _NAMES[0]}: expected {', '.join(tables)} and images/ there; it cannot "
+            "be fetched: ask its authors (https://github.com/Cysu/noisy_label), or point data_dir to where it is"
+        )
+    paths = [folder / t for t in tables]
+    keys, y = _listed(paths[0], paths[1])
+    if images is not None and whole("data.source.images", images, at_least=1) < len(keys):
+        rows = np.sort(np.random.default_rng([seed, 0]).choice(len(keys), images, replace=False))
+        keys, y = [keys[r] for r in rows], y[rows]
+    tested, test_y = _listed(paths[2], paths[3])
+    facts = {**stamp(*paths), "size": str(side), "images": str(images), "seed": "" if images is None else str(seed)}
+
+    def make() -> Examples:
+        files = [folder / k for k in keys + tested]
+        return Examples(
+            x=decode(
+                files,
+                lambda t: Image.open(files[t]),
+                (3, side, side),
+                change=lambda image: image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR),
+                remedy="lower data.source.size or data.source.images",
+            ),
+            y=np.concatenate([y, test_y]),
+            classes=_CLASSES,
+            held_out=np.repeat([False, True], [len(keys), len(tested)]),
+            mean=(0.485, 0.456, 0.406),  # of ImageNet
+            std=(0.229, 0.224, 0.225),
+            sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {side} pixels",),
+        )
+
+    return prepared(data_dir, "clothing1m", facts, make)
+
+
+def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
+    """Return the images that a key list names and their labels from a table of lines ``image label``."""
+    table: dict[str, int] = {}
+    for number, line in enumerate(labels.read_text().splitlines(), 1):
+        image, _, label = line.strip().rpartition(" ")
+        if not label.isdigit() or int(label) >= _CLASSES:
+            raise RequestError(
+                f"{labels}, line {number}: expected an image and a label 0 to {_CLASSES - 1}, got {line!r}"
+            )
+        table[image] = int(label)
+    names = keys.read_text().split()
+    for name in names:
+        if name not in table:
+            raise RequestError(f"{keys} names {name}, which has no label in {labels.name}; take both from one release")
+        if ".." in name.split("/") or name.startswith("/"):
+            raise RequestError(f"{keys} names {name}, which is outside {keys.parent}")
+    return names, np.array([table[n] for n in names], dtype=np.int64)

@@ -1,0 +1,148 @@
+"""FEMNIST (Caldas et al., 2018): handwritten characters by writer, from LEAF's JSON files or from NIST's archives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench.data.cache import prepared, stamp
+from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote, checksum, ensure
+from fedbench.data.sources._folders import changed
+from fedbench.data.sources._nist import by_writer
+from fedbench.errors import RequestError, choice, flag
+
+_CLASSES = 62
+_ARCHIVES = [
+    Remote(f"femnist/{name}.zip", (f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip",), md5=md5)
+    for name, md5 in (
+        ("by_class", "79572b1694a8506f2b722c7be54130c4"),
+        ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
+    )
+]
+
+
+def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
+    """Read images of 28 x 28, every writer a client.
+
+    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are handed over in [0, 1], as LEAF's
+    models read them, without taking off a mean. LEAF's files hold one image of almost every writer twice (see
+    ``_nist.by_writer``), of which one copy may be for training and one for testing: they are read as they are.
+
+    Args:
+        data_dir: holds femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes them (with -t sample), or
+            femnist/{by_class,by_write}.zip of NIST Special Database 19 or the directories they unpack to.
+        seed: not used.
+        form: "leaf" the JSON files, "nist" the archives, "auto" the JSON files if they are there.
+        pool: join LEAF's training and test images of a writer, to be split anew by ``data.split``. NIST's images are
+            not split.
+        download: whether NIST's archives may be fetched if nothing is there.
+
+    Raises:
+        RequestError: if files are missing or not of the expected form.
+    """
+    choice("data.source.form", form, ("auto", "leaf", "nist"))
+    flag("data.source.pool", pool)
+    folder = data_dir / "femnist"
+    trained = sorted((folder / "data/train").glob("*.json"))
+    if form == "leaf" and not trained:
+        raise RequestError(
+            f"{folder / 'data/train'} holds no .json file; put LEAF's data/femnist/data there, made by preprocess.sh "
+            "-t sample, or use data.source.form=nist"
+        )
+    if trained and form != "nist":
+        tested = sorted((folder / "data/test").glob("*.json"))
+        ignored = sorted((folder / "data/test_only").glob("*.json"))
+        facts = {**stamp(*trained, *tested, *ignored), "pool": str(pool)}
+        return prepared(data_dir, "femnist", facts, lambda: _leaf(trained, tested, ignored, pool))
+    unpacked = [folder / "by_class", folder / "by_write"]
+    if all(u.is_dir() for u in unpacked):
+        return prepared(
+            data_dir, "femnist-nist", changed(unpacked), lambda: by_writer(unpacked[0], unpacked[1], "unpacked")
+        )
+    packed = ensure(_ARCHIVES, data_dir, download=download, what="FEMNIST")
+    return prepared(data_dir, "femnist-nist", stamp(*packed), lambda: by_writer(packed[0], packed[1], _origin(packed)))
+
+
+def _origin(packed: list[Path]) -> str:
+    official = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
+    return "official files" if official else "not the official files (md5 differs)"
+
+
+def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:
+    """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
+    names: dict[str, int] = {}
+    parts: list[tuple[int, bool, np.ndarray, np.ndarray]] = []
+    seen: set[tuple[bool, str]] = set()
+    strangers = 0
+    for held_out, file in [(False, f) for f in trained] + [(True, f) for f in tested]:
+        for name, x, y in _writers(file):
+            if (held_out, name) in seen:
+                raise RequestError(f"{file}: writer {name!r} is there twice; every writer belongs to one file")
+            seen.add((held_out, name))
+            if held_out and name not in names:
+                strangers += 1
+                continue
+            parts.append((names.setdefault(name, len(names)), held_out, x, y))
+    if tested and all(not held_out for _, held_out, _, _ in parts):
+        raise RequestError(
+            f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with -t user; make them "
+            "with preprocess.sh -t sample, which splits every writer's images"
+        )
+    notes = [f"LEAF JSON, {len(names)} writers"]
+    if strangers:
+        notes.append(f"{strangers} writers of test/ without training images left out")
+    if ignored:
+        notes.append(f"{sum(len(_content(f)['users']) for f in ignored)} writers of test_only/ left out")
+    sizes = [len(y) for *_, y in parts]
+    if not sum(sizes):
+        raise RequestError(f"{trained[0].parent} holds no image; every writer's num_samples is 0")
+    return Examples(
+        x=np.concatenate([x for _, _, x, _ in parts]),
+        y=np.concatenate([y for *_, y in parts]),
+        classes=_CLASSES,
+        owner=np.repeat([k for k, *_ in parts], sizes),
+        names=tuple(names),
+        held_out=None if pool or not tested else np.repeat([h for _, h, _, _ in parts], sizes),
+        mean=(0.0,),
+        std=(1.0,),
+        sources=(f"FEMNIST: {'; '.join(notes)}",),
+    )
+
+
+def _content(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RequestError(f"{file} is not JSON: {error}") from error
+    keys = ("users", "num_samples", "user_data")
+    if not isinstance(content, dict) or any(k not in content for k in keys):
+        raise RequestError(f"{file} is not in LEAF's form: expected the keys {', '.join(keys)}")
+    if not isinstance(content["users"], list) or not isinstance(content["user_data"], dict):
+        raise RequestError(f"{file} is not in LEAF's form: users must be a list and user_data an object")
+    return content
+
+
+def _writers(file: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield name, images uint8 [n, 1, 28, 28] and labels int64 [n] of every writer of a file."""
+    content = _content(file)
+    for name in content["users"]:
+        try:
+            entry = content["user_data"].pop(name)  # taken out: as Python's numbers a file takes 16 times its arrays
+            x, y = np.array(entry["x"], dtype=np.float64), np.array(entry["y"], dtype=np.float64)
+            x = x.reshape(len(y), 784)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RequestError(f"{file}: writer {name!r} has no x of 784 numbers an image and y of labels") from error
+        pixels = np.rint(255 * x)
+        if not (np.abs(x - pixels / 255) < 1e-6).all() or (pixels < 0).any() or (pixels > 255).any():
+            raise RequestError(
+                f"{file}: writer {name!r} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's "
+                "FEMNIST; use data=leaf_json for it"
+            )
+        if not ((y == np.floor(y)) & (y >= 0) & (y < _CLASSES)).all():
+            raise RequestError(f"{file}: writer {name!r} has labels other than 0 to {_CLASSES - 1}")
+        yield str(name), pixels.astype(np.uint8).reshape(-1, 1, 28, 28), y.astype(np.int64)

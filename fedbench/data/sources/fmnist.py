@@ -1,0 +1,93 @@
+"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017), from the official idx files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote, checksum, ensure
+from fedbench.data.sources._classes import keep
+from fedbench.data.sources._idx import images_of, read
+from fedbench.errors import choice
+
+_FOLDER = "FashionMNIST/raw"
+_SITES = (
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+)
+_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_MD5 = {
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    classes: Sequence[int] | None = None,
+    standardise: str = "channel",
+    download: bool = True,
+) -> Examples:
+    """Read 60000 + 10000 images of 28 x 28; the official test images are set apart.
+
+    Args:
+        data_dir: holds FashionMNIST/raw/ with the idx files, packed (.gz) or not.
+        seed: not used.
+        classes: labels that are kept, numbered anew in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
+            pullover and shirt: [0, 2, 6].
+        standardise: "channel" uses one mean and deviation for all pixels, those of the training images; "pixel" gives
+            every pixel its own, (x - mean) / (std + .001) in units of 0 to 255, of all 60000 training images whatever
+            ``classes`` says (script for Fashion-MNIST of q-FFL, Li et al. 2020).
+        download: whether files that are not there may be fetched.
+
+    Raises:
+        RequestError: if files are missing or damaged, or an option is wrong.
+    """
+    choice("data.source.standardise", standardise, ("channel", "pixel"))
+    keep(np.empty(0, dtype=np.int64), classes, 10)  # a wrong request ends before anything is fetched
+    folder = data_dir / _FOLDER
+    files = [folder / n for n in _NAMES]
+    if not all(f.is_file() for f in files):
+        remotes = [
+            Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES
+        ]
+        files = ensure(remotes, data_dir, download=download, what="Fashion-MNIST")
+    official = all(checksum(f) == _MD5[f.name] for f in files)
+    train, test = (images_of(read(files[i]), read(files[i + 1]), str(folder)) for i in (0, 2))
+    rows, y, count = keep(np.concatenate([train[1], test[1]]), classes, 10)
+    x = np.concatenate([train[0], test[0]])[rows]
+    if standardise == "pixel":
+        mean, std = _per_pixel(train[0])
+        x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
+    return Examples(
+        x=x,
+        y=y,
+        classes=count,
+        held_out=rows >= len(train[1]),
+        mean=(0.2860,) if standardise == "channel" else None,  # of the training images
+        std=(0.3530,) if standardise == "channel" else None,
+        sources=(f"Fashion-MNIST: {'official files' if official else 'not the official files (md5 differs)'}",),
+    )
+
+
+def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation over images [T, ...] of bytes, each of one image's shape, from exact sums."""
+    total = np.zeros(images.shape[1:])
+    squares = np.zeros(images.shape[1:])
+    for part in np.array_split(images, max(1, len(images) // 5000)):
+        values = part.astype(np.float64)
+        total += values.sum(0)
+        squares += np.square(values).sum(0)
+    mean = total / len(images)
+    return mean, np.sqrt(np.maximum(squares / len(images) - mean**2, 0))

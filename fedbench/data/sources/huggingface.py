@@ -1,0 +1,160 @@
+"""A data set of the library ``datasets`` that ``save_to_disk`` has written; nothing is fetched."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from fedbench.data.examples import Examples
+from fedbench.data.sources._folders import decode
+from fedbench.errors import RequestError, nearest, whole
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    root: str,
+    x: str = "image",
+    y: str = "label",
+    owner: str | None = None,
+    train: str = "train",
+    test: str | None = "test",
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Examples:
+    """Read one column as inputs and one as labels.
+
+    Images become grey if all of them are, else RGB. Numbers of any shape that is the same for all examples are read
+    as float32. Labels are whole numbers from 0, or words, which are numbered in alphabetical order.
+
+    Args:
+        data_dir: not used; ``root`` is a path of its own.
+        seed: not used.
+        root: the directory that ``save_to_disk`` wrote, of one data set or of several splits.
+        x: column of the inputs.
+        y: column of the labels.
+        owner: column that says which client an example belongs to; None: a partition does.
+        train: split of the training examples, where there are splits.
+        test: split of the test examples, set apart; None or a split that is not there: no example is set apart.
+        size: side that images are cut and scaled to; None: all have one size.
+        mean: for images, per channel, in units of the full range; None: 0.5.
+        std: likewise; None: 0.5.
+
+    Raises:
+        RequestError: if the library is not installed, or the directory, a split, a column or its content does not fit.
+    """
+    parts = _parts(root, train, test)
+    for part in parts:
+        for key, column in (("x", x), ("y", y), ("owner", owner)):
+            if column is not None and column not in part.column_names:
+                known = list(part.column_names)
+                raise RequestError(
+                    f"data.source.{key}={column}: {root} has the columns {', '.join(known)}{nearest(column, known)}"
+                )
+    sizes = [len(p) for p in parts]
+    labels, classes = _labels(parts, y)
+    names, place = np.unique(_column(parts, owner).astype(str), return_inverse=True) if owner else (np.array([]), None)
+    images = type(parts[0].features[x]).__name__ == "Image"
+    inputs = _images(parts, x, size) if images else _numbers(parts, x)
+    channels = inputs.shape[1] if images else 0
+    return Examples(
+        x=inputs,
+        y=labels,
+        classes=classes,
+        owner=None if place is None else place.reshape(-1),
+        names=tuple(str(n) for n in names),
+        held_out=np.repeat([False, True], sizes) if len(parts) > 1 else None,
+        mean=_per_channel("data.source.mean", mean, channels) if images else None,
+        std=_per_channel("data.source.std", std, channels) if images else None,
+        sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
+    )
+
+
+def _parts(root: str, train: str, test: str | None) -> list[Any]:
+    """Return the training split and, if there is one, the test split."""
+    try:
+        library = importlib.import_module("datasets")
+    except ModuleNotFoundError as error:
+        raise RequestError("data=huggingface needs the package datasets; run: pip install fedbench[hf]") from error
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        raise RequestError(f"data.root={root} is not a directory; give one that save_to_disk of datasets wrote")
+    try:
+        found = library.load_from_disk(str(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise RequestError(f"data.root={root} was not written by save_to_disk of datasets: {error}") from error
+    if not isinstance(found, dict):
+        return [found]
+    if train not in found:
+        raise RequestError(f"data.source.train={train}: {root} has the splits {', '.join(found)}")
+    return [found[train], *([found[test]] if test in found and test != train else [])]
+
+
+def _column(parts: Sequence[Any], name: str) -> np.ndarray:
+    return np.concatenate([np.asarray(p.with_format("numpy")[name][:]) for p in parts])
+
+
+def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
+    values = _column(parts, name)
+    known = getattr(parts[0].features[name], "num_classes", None)
+    if values.dtype.kind in "OSU":
+        words, y = np.unique(values.astype(str), return_inverse=True)
+        return y.reshape(-1), len(words)
+    if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
+        raise RequestError(f"data.source.y={name}: labels must be words or whole numbers from 0, got {values[:3]}")
+    return values.astype(np.int64), max(int(values.max()) + 1, known or 0)
+
+
+def _numbers(parts: Sequence[Any], name: str) -> np.ndarray:
+    try:
+        x = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"data.source.x={name}: examples must be numbers of one shape: {error}") from error
+    if x.dtype.kind not in "biuf" or not np.isfinite(x).all():
+        raise RequestError(f"data.source.x={name}: examples must be finite numbers or images, got {x.dtype}")
+    return x.astype(np.float32)[:, None] if x.ndim == 1 else x.astype(np.float32)
+
+
+def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
+    raw: list[dict[str, Any]] = []
+    for part in parts:  # undecoded: each is {"bytes": ..., "path": ...}
+        raw += list(part.cast_column(name, type(part.features[name])(decode=False))[name])
+
+    def opened(t: int) -> Image.Image:
+        return Image.open(BytesIO(raw[t]["bytes"]) if raw[t]["bytes"] is not None else raw[t]["path"])
+
+    modes, shapes = set(), set()
+    for t in range(len(raw)):
+        try:
+            with opened(t) as image:  # reads the head only
+                modes.add(image.mode)
+                shapes.add(image.size)
+        except (OSError, TypeError, ValueError) as error:
+            raise RequestError(f"data.source.x={name}: example {t} is not an image: {error}") from error
+    if size is None and len(shapes) > 1:
+        raise RequestError(
+            f"data.source.x={name} has images of {len(shapes)} sizes, e.g. {sorted(shapes)[:2]}; set data.size"
+        )
+    side = None if size is None else whole("data.size", size, at_least=1)
+    width, height = next(iter(shapes)) if side is None else (side, side)
+    return decode(
+        [f"{name} of example {t}" for t in range(len(raw))],
+        opened,
+        (1 if modes <= {"1", "L"} else 3, height, width),
+        change=None if side is None else lambda image: ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR),
+    )
+
+
+def _per_channel(key: str, value: Sequence[float] | None, channels: int) -> tuple[float, ...]:
+    values = (0.5,) * channels if value is None else tuple(float(v) for v in value)
+    if len(values) != channels:
+        raise RequestError(f"{key} must have {channels} values, one per channel, got {list(values)}")
+    return values

@@ -1,0 +1,146 @@
+"""Your own arrays, from a NumPy archive."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.examples import Examples
+from fedbench.errors import RequestError, whole
+
+_KNOWN = ("x", "y", "owner", "names", "held_out")
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    file: str,
+    classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Examples:
+    """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
+
+    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width], tokens (int64), or any other numbers,
+    which are read as float32; ``y`` [T] labels from 0. If clients are given: ``owner`` [T], the client of every
+    example, as a number that counts from 0 into ``names`` if there is one, or as any number or word. If test examples
+    are set apart: ``held_out`` [T], true for these.
+
+    Args:
+        data_dir: not used; ``file`` is a path of its own.
+        seed: not used.
+        file: the archive.
+        classes: number of labels; None: the largest label plus one.
+        mean: for images of bytes, per channel, in units of the full range; None: 0.
+        std: likewise; None: 1.
+
+    Raises:
+        RequestError: naming the array and the fault.
+    """
+    arrays = _arrays(Path(file).expanduser())
+    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
+    if len(x) != len(y) or not len(y):
+        raise RequestError(
+            f"{file}: x has {len(x)} examples and y {len(y)}; both must have the same number, at least 1"
+        )
+    count = int(y.max()) + 1
+    if classes is not None and whole("data.classes", classes, at_least=1) < count:
+        raise RequestError(f"data.classes={classes}, but {file} has the label {count - 1}; raise it or leave it out")
+    owner, names = _owners(file, arrays, len(y))
+    images = x.dtype == np.uint8
+    if not images and (mean is not None or std is not None):
+        raise RequestError(f"data.mean and data.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}")
+    return Examples(
+        x=x,
+        y=y,
+        classes=classes or count,
+        owner=owner,
+        names=names,
+        held_out=_held_out(file, arrays, len(y)),
+        mean=_per_channel("data.mean", mean, x, 0.0) if images else None,
+        std=_per_channel("data.std", std, x, 1.0) if images else None,
+        sources=(f"NumPy archive: {file}",),
+    )
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise RequestError(f"data.file={path} does not exist; give a .npz file with the arrays x and y")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # NumPy may leave its own open
+            arrays = {k: archive[k] for k in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise RequestError(f"{path} is not a .npz file of plain arrays: {error}; write it with numpy.savez") from error
+    missing, unknown = [k for k in ("x", "y") if k not in arrays], [k for k in arrays if k not in _KNOWN]
+    if missing or unknown:
+        fault = f"lacks {', '.join(missing)}" if missing else f"has the unknown array {unknown[0]}"
+        raise RequestError(f"{path} {fault}; it may hold {', '.join(_KNOWN)}, of which x and y are needed")
+    return arrays
+
+
+def _numbers(file: str, x: np.ndarray) -> np.ndarray:
+    if x.ndim < 1 or x.dtype.kind not in "biuf":
+        raise RequestError(f"{file}: x must be real numbers [T, ...], got {x.dtype} {list(x.shape)}")
+    if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
+        return x
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise RequestError(f"{file}: x holds values that are not finite")
+    x = x.astype(np.float32) if x.dtype != np.float64 else x
+    return x[:, None] if x.ndim == 1 else x
+
+
+def _labels(file: str, y: np.ndarray) -> np.ndarray:
+    if y.ndim != 1 or y.dtype.kind not in "iuf" or (y < 0).any() or (y != np.floor(y)).any():
+        raise RequestError(
+            f"{file}: y must be whole numbers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
+        )
+    return y.astype(np.int64)
+
+
+def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    if "owner" not in arrays:
+        if "names" in arrays:
+            raise RequestError(f"{file} has names but no owner; add owner [T] or leave names out")
+        return None, ()
+    owner = arrays["owner"]
+    if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
+        raise RequestError(
+            f"{file}: owner must be whole numbers or words [{count}], got {owner.dtype} {list(owner.shape)}"
+        )
+    if "names" not in arrays:
+        found, place = np.unique(owner, return_inverse=True)
+        return place.reshape(-1), tuple(_word(n) for n in found)
+    names = tuple(_word(n) for n in arrays["names"].ravel())
+    if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
+        raise RequestError(
+            f"{file}: owner must count from 0 to {len(names) - 1} into names, and no name be there twice"
+        )
+    return owner.astype(np.int64), names
+
+
+def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarray | None:
+    held_out = arrays.get("held_out")
+    if held_out is None:
+        return None
+    if held_out.shape != (count,) or not np.isin(held_out, (0, 1)).all():
+        raise RequestError(
+            f"{file}: held_out must be true or false [{count}], got {held_out.dtype} {list(held_out.shape)}"
+        )
+    return held_out.astype(bool)
+
+
+def _word(name: object) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+
+def _per_channel(key: str, value: Sequence[float] | None, x: np.ndarray, default: float) -> tuple[float, ...]:
+    if value is None:
+        return (default,) * int(x.shape[1])
+    values = tuple(float(v) for v in value)
+    if len(values) != x.shape[1] or (default == 1.0 and min(values) <= 0):
+        raise RequestError(f"{key} must have {x.shape[1]} values, one per channel, got {list(values)}; std is above 0")
+    return values

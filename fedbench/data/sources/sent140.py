@@ -1,0 +1,231 @@
+"""Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account, a label its mood.
+
+Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words of a tweet become
+places in a list of GloVe vectors (Pennington et al., 2014).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.cache import prepared
+from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote
+from fedbench.data.sources._text import official
+from fedbench.errors import RequestError, flag, whole
+
+PADDING, UNKNOWN, FIRST = range(3)  # tokens: none, a word without a vector, the word of the first vector
+_VERSION = "1"  # of what is prepared below
+
+_ARCHIVE = Remote(
+    "sent140/trainingandtestdata.zip",
+    (
+        "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
+        "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
+    ),
+    md5="1647eb110dd2492512e27b9a70d5d1bc",
+    sha256="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
+    size=81_363_704,
+)
+_NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
+_LEAF = "sent140/data/raw_data"
+_LAYOUTS = (
+    (f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"),
+    *(tuple(f"{folder}/{name}" for name in _NAMES) for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")),
+)
+_GLOVE = Remote(
+    "glove/glove.6B.zip",
+    (
+        "http://nlp.stanford.edu/data/glove.6B.zip",
+        "https://downloads.cs.stanford.edu/nlp/data/glove.6B.zip",
+        "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
+    ),
+    md5="056ea991adb4740ac6bf1b6d9b50408b",
+    sha256="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+    size=862_182_613,
+)
+_IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
+_WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    download: bool = True,
+    min_tweets: int = 50,
+    length: int = 25,
+    lowercase: bool = True,
+    glove: str = "glove.6B.300d.txt",
+) -> Examples:
+    """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 for a positive tweet and 0 for a negative one.
+
+    Tokens: 0 fills tweets up at their end, 1 is a word without a vector, 2 + i is the word on line i of the GloVe file
+    (LEAF has one token for the first two). ``vectors`` gives what the tokens stand for. As in LEAF the official
+    training and test tweets are taken together; neutral ones (of the test file) are left out, where LEAF counts them as
+    negative. Clients are sorted by name, tweets of one in the order of the files.
+
+    Args:
+        data_dir: holds sent140/ and glove/, or they are fetched.
+        seed: not used.
+        download: fetch files that are missing.
+        min_tweets: that an account must have.
+        length: of a tweet in tokens; the rest is cut off. LEAF has 25.
+        lowercase: read words in lower case, as GloVe 6B and Twitter 27B have them; LEAF's code does not, so that words
+            with a capital letter have no vector there.
+        glove: name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be fetched.
+
+    Raises:
+        RequestError: if files are missing or not of the official form, or no account has enough tweets.
+    """
+    min_tweets = whole("data.source.min_tweets", min_tweets, at_least=1)
+    length = whole("data.source.length", length, at_least=1)
+    lowercase = flag("data.source.lowercase", lowercase)
+    files = official(
+        data_dir,
+        _LAYOUTS,
+        _ARCHIVE,
+        "sent140/trainingandtestdata",
+        download=download,
+        what="Sentiment140",
+        most_bytes=1_000_000_000,
+    )
+    words = glove_file(data_dir, glove, download=download)
+    stamps = {str(f): f"{f.stat().st_size}:{f.stat().st_mtime_ns}" for f in (*files, words)}
+    options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
+    return prepared(data_dir, "sent140", stamps | options, lambda: _read(files, words, min_tweets, length, lowercase))
+
+
+def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
+    """Return the path of a file of GloVe vectors, fetched if it is missing and one of GloVe 6B.
+
+    Raises:
+        RequestError: if it is missing.
+    """
+    path = data_dir / "glove" / name
+    there = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
+    if name not in _IN_ARCHIVE:
+        if path.is_file():
+            return path
+        hint = f", or set data.source.glove to one of {there}" if there else ""
+        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
+    (found,) = official(
+        data_dir,
+        ((f"glove/{name}",), (f"glove/glove.6B/{name}",)),
+        _GLOVE,
+        "glove/glove.6B",
+        download=download,
+        what="GloVe 6B" + (f" (or set data.source.glove to one of {there})" if there else ""),
+        most_bytes=4_000_000_000,
+    )
+    return found
+
+
+def vocabulary(path: Path) -> list[str]:
+    """Return the words of a file of GloVe vectors, line by line: that on line i is token 2 + i."""
+    with path.open("rb") as file:
+        return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
+
+
+def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
+    """Return the vectors of words, [2 + len(words), dimensions] float32; None is all words of the file.
+
+    The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
+    file. With None the row of a token is its number.
+
+    Raises:
+        RequestError: if the file is not in GloVe's form: a word and its numbers, separated by blanks.
+    """
+    wanted = None if words is None else set(words)
+    found: dict[str, np.ndarray] = {}
+    rows: list[np.ndarray] = []
+    size: int | None = None
+    with path.open("rb") as file:
+        for k, line in enumerate(file, 1):
+            word = line.partition(b" ")[0].decode("utf-8", "replace")
+            if size is not None and wanted is not None and (word not in wanted or word in found):
+                continue
+            values = line.split()[1 if size is None else -size :]
+            try:
+                row = np.array(values, dtype=np.float32)
+            except ValueError:
+                raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers") from None
+            size = len(row) if size is None else size
+            if len(row) != size or not size:
+                raise RequestError(f"{path}, line {k}: expected a word and {size} numbers, got {len(row)}")
+            found.setdefault(word, row)
+            if wanted is None:
+                rows.append(row)
+    if size is None:
+        raise RequestError(f"{path} is empty; it must hold a word and its numbers on every line")
+    zero = np.zeros(size, dtype=np.float32)
+    return np.stack([zero, zero, *(rows if words is None else (found.get(w, zero) for w in words))])
+
+
+def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
+    """Return the tokens of a tweet, cut or filled up to ``length``; ``places``: word -> token."""
+    words = _WORDS.findall(text.lower() if lowercase else text)[:length]
+    return [places.get(w, UNKNOWN) for w in words] + [PADDING] * (length - len(words))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield label (0, 1; 2 neutral), user and text of every tweet of a file."""
+    labels = {"0": 0, "2": 2, "4": 1}
+    with path.open(encoding="latin-1", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            for row in reader:
+                if len(row) != 6 or row[0] not in labels:
+                    form = "polarity (0, 2 or 4), id, date, query, user, text, without a header"
+                    got = f"{len(row)} columns" if len(row) != 6 else f"polarity {row[0]!r}"
+                    raise RequestError(f"{path}, line {reader.line_num}: expected {form}; got {got}")
+                yield labels[row[0]], row[4], row[5]
+        except csv.Error as error:
+            raise RequestError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowercase: bool) -> Examples:
+    counts: Counter[str] = Counter()
+    sizes, neutral = [0, 0], 0
+    for part, path in enumerate(files):
+        for label, user, _ in _rows(path):
+            sizes[part] += 1
+            neutral += label == 2
+            if label != 2:
+                counts[user] += 1
+    names = sorted(user for user, count in counts.items() if count >= min_tweets)
+    if not names:
+        most = max(counts.values(), default=0)
+        raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; the most is {most}")
+    owners = {user: k for k, user in enumerate(names)}
+    # a word that stands there twice keeps its first vector
+    places = {w: FIRST + i for i, w in reversed(list(enumerate(vocabulary(glove))))}
+    kept = np.array([counts[user] for user in names])
+    free = np.cumsum(kept) - kept  # the next row of each client
+    x, y = np.empty((kept.sum(), length), dtype=np.int64), np.empty(kept.sum(), dtype=np.int64)
+    for path in files:
+        for label, user, text in _rows(path):
+            if label != 2 and user in owners:
+                row = free[owners[user]]
+                x[row], y[row] = tokens(text, places, length, lowercase=lowercase), label
+                free[owners[user]] += 1
+    known, used = (x >= FIRST).sum(), (x != PADDING).sum()
+    return Examples(
+        x=x,
+        y=y,
+        classes=2,
+        owner=np.repeat(np.arange(len(names)), kept),
+        names=tuple(names),
+        sources=(
+            f"Sentiment140: {sizes[0]} training and {sizes[1]} test tweets (official: 1600000 and 498), {neutral} "
+            f"neutral ones left out, {len(counts)} accounts with others",
+            f"clients: {len(names)} accounts with {min_tweets} or more tweets, {len(x)} tweets",
+            f"GloVe: {glove.name}, {len(places)} words, vectors for {known / max(used, 1):.1%} of the words read",
+        ),
+    )

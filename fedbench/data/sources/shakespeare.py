@@ -1,0 +1,241 @@
+"""Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role of a play.
+
+From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: what a role says is joined by
+blanks into one text, and every 80 characters of it predict the next one. The Sonnets, which come first, and works
+without roles are left out. Roles of at most two lines are no clients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote
+from fedbench.data.sources._text import choose, leaf_strings, official
+from fedbench.errors import RequestError, number, whole
+
+LENGTH = 80
+LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
+_UNKNOWN = LETTERS.index(" ")  # stands for any other character; the Gutenberg text has none in its roles
+_GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
+
+_ARCHIVE = Remote(
+    "shakespeare/1994-01-100.zip",
+    (
+        "http://www.gutenberg.org/files/100/old/1994-01-100.zip",
+        "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
+    ),
+    md5="b8d60664a90939fa7b5d9f4dd064a1d5",
+)
+_LAYOUTS = (
+    ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
+    ("shakespeare/1994-01-100/100.txt",),
+)
+_AUTHOR = "by William Shakespeare"  # stands a few lines below the title of every work
+_MISINDENTED = "THE COMEDY OF ERRORS"  # its speeches begin at the margin, those of the other plays after two blanks
+_NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
+_TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
+_TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
+
+_Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and test on; None: to be split
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    download: bool = True,
+    split: float = 0.8,
+    min_samples: int = 1,
+    clients: int | None = None,
+    json_train: str | None = None,
+    json_test: str | None = None,
+) -> Examples:
+    """Read roles as clients: x [T, 80] uint8 tokens, y [T] the token that follows.
+
+    Tokens are places in ``LETTERS``; x has two dimensions and uint8 only to keep 4.2 million windows in 338 MB, it is
+    text and not images. Every client's windows are cut in time: the first int(split n) train, the next 79 share
+    characters with both sides and are left out, the rest test (LEAF, there with a split of 0.9). As in LEAF a role
+    without a window on both sides is left out. Only the windows of chosen roles are ever made.
+
+    Args:
+        data_dir: holds shakespeare/data/raw_data/raw_data.txt, or it is fetched.
+        seed: of the choice of clients.
+        download: fetch the text if it is missing.
+        split: share of a role's windows to train on; with 1 no window is set apart.
+        min_samples: windows a role must have, before the cut.
+        clients: so many of these roles, at random; None takes all.
+        json_train: LEAF's JSON for Shakespeare, a file or a directory, in place of the text.
+        json_test: the same for the test windows; None cuts those of ``json_train`` in time.
+
+    Raises:
+        RequestError: if files are missing or not of their form, or no role is left.
+    """
+    split = number("data.split", split, above=0, at_most=1)
+    min_samples = whole("data.source.min_samples", min_samples, at_least=1)
+    if json_train is not None:
+        roles, note = _from_json(json_train, json_test)
+    elif json_test is not None:
+        raise RequestError("data.test needs data.train")
+    else:
+        roles, note = _from_text(data_dir, download)
+    return _examples(roles, note, split, min_samples, clients, seed)
+
+
+def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
+    """Return title and lines per role of every play in the complete works.
+
+    A work begins at the author's line, its title is the nearest line above that is not empty, two to seven lines up;
+    the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and blanks,
+    made upper case), a stop and a blank, after two blanks; lines after four blanks continue it, and others (stage
+    directions, verse of songs) belong to nobody but do not end it. In the Comedy of Errors names stand at the margin
+    and every line continues a speech, until "ACT ..." or a line that begins with "<".
+    """
+    lines = text.splitlines()
+    starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
+    found = []
+    for start, end in pairwise([*starts[1:], len(lines)]):
+        title = next((t for k in range(2, 8) if (t := lines[max(start - k, 0)].strip())), "")
+        roles = _roles(lines[start + 1 : end], title == _MISINDENTED)
+        if len(roles) > 1:
+            found.append((title, roles))
+    return found
+
+
+def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
+    begin, indent = re.compile(_NAME if misindented else "  " + _NAME), "" if misindented else "    "
+    roles: dict[str, list[str]] = {}
+    speaker: str | None = None
+    for line in lines:
+        if match := begin.match(line):
+            speaker = match[1].upper()
+            if misindented and speaker.startswith("ACT "):
+                speaker = None
+            else:
+                roles.setdefault(speaker, []).append(match[2])
+        elif speaker is not None and misindented and line.startswith("<"):
+            speaker = None
+        elif speaker is not None and line.startswith(indent):
+            roles[speaker].append(line[len(indent) :])
+    return roles
+
+
+def encode(text: str) -> tuple[np.ndarray, int]:
+    """Return the tokens of a text, uint8 [len(text)], and how many characters are not in ``LETTERS``."""
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    tokens = _TABLE[np.minimum(codes, 255)]
+    unknown = tokens == 255
+    tokens[unknown] = _UNKNOWN
+    return tokens, int(unknown.sum())
+
+
+def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
+    """Return the windows of every role that has one, [n, 81] views, and a note of the counts."""
+    (path,) = official(
+        data_dir,
+        _LAYOUTS,
+        _ARCHIVE,
+        "shakespeare/1994-01-100",
+        download=download,
+        what="Shakespeare",
+        most_bytes=50_000_000,
+    )
+    raw = path.read_bytes()
+    try:
+        found = plays(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        found = plays(raw.decode("latin-1"))
+    spoken: dict[str, list[str]] = {}
+    count = 0
+    for title, roles in found:
+        for role, lines in roles.items():
+            if len(lines) > 2:
+                count += 1
+                name = re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))
+                spoken.setdefault(name, []).extend(lines)
+    windows: dict[str, _Parts] = {}
+    strange = 0
+    for name, lines in spoken.items():
+        tokens, unknown = encode(re.sub("  +", " ", " ".join(lines) + " "))
+        strange += unknown
+        if len(tokens) > LENGTH:
+            windows[name] = (np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1), None)
+    if not windows:
+        raise RequestError(f"{path} holds no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
+    total = sum(len(train) for train, _ in windows.values())
+    note = f"Shakespeare: {len(found)} plays, {count} roles, {len(windows)} with a window, {total} windows"
+    return windows, note + (f", {strange} unknown characters read as blanks" if strange else "")
+
+
+def _from_json(train: str, test: str | None) -> tuple[dict[str, _Parts], str]:
+    sides = [dict(_windows(train, "data.train"))]
+    if test is not None:
+        sides.append(dict(_windows(test, "data.test")))
+    nothing = np.empty((0, LENGTH + 1), dtype=np.uint8)
+    roles: dict[str, _Parts] = {}
+    for name in dict.fromkeys(name for side in sides for name in side):
+        roles[name] = (sides[0].get(name, nothing), None if test is None else sides[1].get(name, nothing))
+    if not roles:
+        raise RequestError(f"data.train={train} holds no user")
+    note = f"LEAF JSON: {train}" + ("" if test is None else f" and {test}")
+    return roles, note
+
+
+def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
+    seen = set()
+    for user, x, y in leaf_strings(where, option):
+        if user in seen:
+            raise RequestError(f"{where}: user {user!r} is there twice; every user belongs to one file")
+        seen.add(user)
+        if not all(len(a) == LENGTH and len(b) == 1 for a, b in zip(x, y, strict=True)):
+            raise RequestError(f"{where}: user {user!r}: x must be strings of {LENGTH} characters and y of one")
+        tokens, _ = encode("".join(a + b for a, b in zip(x, y, strict=True)))
+        yield user, tokens.reshape(len(x), LENGTH + 1)
+
+
+def _examples(
+    roles: dict[str, _Parts], note: str, split: float, min_samples: int, clients: int | None, seed: int
+) -> Examples:
+    asked = {k: v for k, v in roles.items() if sum(len(p) for p in v if p is not None) >= min_samples}
+    if not asked:
+        most = max(sum(len(p) for p in v if p is not None) for v in roles.values())
+        raise RequestError(f"no role has data.source.min_samples={min_samples} windows; the most is {most}")
+    cut = {k: _cut(train, split) if test is None else (train, test) for k, (train, test) in asked.items()}
+    whole_roles = split == 1 and all(test is None for _, test in asked.values())
+    names = [k for k, (train, test) in cut.items() if len(train) and (len(test) or whole_roles)]
+    if not names:
+        raise RequestError(f"no role is long enough for windows on both sides of data.split={split:g}; change it")
+    chosen = [names[k] for k in choose(len(names), clients, seed, "roles of this source")]
+    parts = [p for k in chosen for p in cut[k]]
+    sizes = [len(p) for p in parts]
+    x, y = np.empty((sum(sizes), LENGTH), dtype=np.uint8), np.empty(sum(sizes), dtype=np.int64)
+    for end, part in zip(np.cumsum(sizes), parts, strict=True):
+        x[end - len(part) : end], y[end - len(part) : end] = part[:, :-1], part[:, -1]
+    lost = sum(len(asked[k][0]) - len(cut[k][0]) - len(cut[k][1]) for k in chosen if asked[k][1] is None)
+    held_out = np.repeat([False, True] * len(chosen), sizes)
+    detail = f"clients: {len(chosen)} of {len(names)} roles with {min_samples} or more windows"
+    if not whole_roles:
+        detail += (
+            f" and some on each side of the cut ({len(asked) - len(names)} roles have not); {len(y) - held_out.sum()} "
+            f"windows to train on, {held_out.sum()} to test on, {lost} across the border left out"
+        )
+    return Examples(
+        x=x,
+        y=y,
+        classes=len(LETTERS),
+        owner=np.repeat(np.arange(len(chosen)).repeat(2), sizes),
+        names=tuple(chosen),
+        held_out=held_out,
+        sources=(note, detail),
+    )
+
+
+def _cut(windows: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
+    """Cut windows [n, 81] in time into those to train on and to test on, without those across the border."""
+    border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
+    return windows[:border], windows[border + _GAP :]

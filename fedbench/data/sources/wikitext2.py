@@ -1,0 +1,158 @@
+"""WikiText-2 (Merity et al., 2017): words of Wikipedia articles, in contiguous streams (FAFED, Wu et al., 2023)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data.examples import Examples
+from fedbench.data.fetch import Remote, checksum
+from fedbench.data.sources._text import official
+from fedbench.errors import RequestError, choice, whole
+
+EOS, UNKNOWN = "<eos>", "<unk>"
+
+_ARCHIVE = Remote(
+    "wikitext-2-v1.zip",
+    (
+        "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
+        "https://wikitext.smerity.com/wikitext-2-v1.zip",
+    ),
+    md5="542ccefacc6c27f945fb54453812b3cd",
+    sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+)
+_SHA1 = {  # of the files unpacked
+    "wiki.train.tokens": "863f29c46ef9d167fff4940ec821195882fe29d1",
+    "wiki.valid.tokens": "0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
+    "wiki.test.tokens": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
+}
+_LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2"))
+
+
+def load(
+    data_dir: Path,
+    seed: int,
+    *,
+    download: bool = True,
+    clients: int = 16,
+    columns: int = 20,
+    length: int = 35,
+    held_out: str | None = "test",
+) -> Examples:
+    """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each of them.
+
+    The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal columns that are
+    read side by side, ``length`` words at a time: row s * columns + c of a client is segment s of its column c. So
+    batches of ``columns`` rows in stored order walk down the columns, as a language model is trained; in another order
+    they are the same segments. y has two dimensions: y[t, i] is the word after x[t, i], every place is predicted.
+
+    Words are numbered by first appearance in the training file, every line ends in <eos>, and a word that is not there
+    is <unk>. What does not fill a piece, a column or a segment is left out and counted in ``sources``.
+
+    Args:
+        data_dir: holds wikitext-2/wiki.{train,valid,test}.tokens, or they are fetched.
+        seed: not used.
+        download: fetch files that are missing.
+        clients: FAFED has 16.
+        columns: the batch size; FAFED has 20.
+        length: of a segment; 35 in FAFED's code.
+        held_out: what clients are tested on: test or valid, cut into one piece and one column per client; None sets
+            nothing apart.
+
+    Raises:
+        RequestError: if files are missing, or are too short for so many clients and columns.
+    """
+    clients = whole("data.clients", clients, at_least=1)
+    columns, length = (whole(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length)))
+    choice("data.source.held_out", held_out, ("test", "valid", None))
+    files = official(
+        data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
+    )
+    return _examples(files, clients, columns, length, held_out)
+
+
+def _examples(files: list[Path], clients: int, columns: int, length: int, held_out: str | None) -> Examples:
+    train = words(files[0])
+    known = vocabulary(train)
+    parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
+    notes = [
+        _origin(files),
+        f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",
+    ]
+    if held_out is not None:
+        path = files[1 if held_out == "valid" else 2]
+        test = words(path)
+        strange = sum(w not in known for w in test)
+        parts.append(streams(np.array([known.get(w, known[UNKNOWN]) for w in test]), clients, 1, length, path.name))
+        notes.append(f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted")
+    x, y, owner = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Examples(
+        x=x,
+        y=y,
+        classes=len(known),
+        owner=owner,
+        names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
+        held_out=None if held_out is None else np.repeat([False, True], [len(part[0]) for part in parts]),
+        sources=tuple(notes),
+    )
+
+
+def words(path: Path) -> list[str]:
+    """Return the words of a file, with <eos> at the end of every line.
+
+    Raises:
+        RequestError: if it is not text in UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not text in UTF-8: {error}") from error
+    return (text if text.endswith("\n") else text + "\n").replace("\n", f" {EOS} ").split()
+
+
+def vocabulary(train: list[str]) -> dict[str, int]:
+    """Return the number of every word, by first appearance; <unk> is last if it does not appear."""
+    return {w: k for k, w in enumerate(dict.fromkeys([*train, UNKNOWN]))}
+
+
+def streams(
+    numbers: np.ndarray, clients: int, columns: int, length: int, name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut a stream of words into pieces, columns and segments.
+
+    Args:
+        numbers: [W] of the words.
+        clients: equal contiguous pieces, W // clients long.
+        columns: equal contiguous columns of a piece.
+        length: of a segment.
+        name: of the file, for messages.
+
+    Returns:
+        x [T, length], y [T, length] and owner [T]; a client's rows go by segment, then by column.
+
+    Raises:
+        RequestError: if no segment fits.
+    """
+    depth = len(numbers) // clients // columns
+    segments = (depth - 1) // length  # the last word of a column is only predicted
+    if segments < 1:
+        raise RequestError(
+            f"{name} has {len(numbers)} words, too few for data.clients={clients} with {columns} columns of "
+            f"{length + 1}; lower data.clients, data.source.columns or data.source.length"
+        )
+    pieces = numbers[: len(numbers) // clients * clients].reshape(clients, -1)
+    grid = pieces[:, : depth * columns].reshape(clients, columns, depth)
+
+    def rows(first: int) -> np.ndarray:
+        part = grid[:, :, first : first + segments * length].reshape(clients, columns, segments, length)
+        return np.ascontiguousarray(part.swapaxes(1, 2)).reshape(-1, length)
+
+    return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
+
+
+def _origin(files: list[Path]) -> str:
+    wrong = [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
+    return "WikiText-2: " + (
+        f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
+    )

@@ -1,0 +1,21 @@
+"""Every method still gives the numbers that are stored; `make golden` stores new ones."""
+
+import json
+
+import pytest
+from golden import HERE, NAMES, outcome
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name):
+    stored = json.loads((HERE / f"{name}.json").read_text())
+    found = outcome(name)
+    assert found.keys() == stored.keys()
+    for key, values in stored.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12), key
+
+
+@pytest.mark.golden
+def test_one_file_per_method():
+    assert sorted(p.stem for p in HERE.glob("*.json")) == NAMES

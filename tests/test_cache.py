@@ -1,0 +1,98 @@
+"""Prepared data: read once, mapped afterwards, equal to what was read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedbench.data.cache import prepared, read_again, stamp
+from fedbench.data.examples import Examples
+
+EXAMPLES = Examples(
+    x=np.arange(24, dtype=np.uint8).reshape(6, 1, 2, 2),
+    y=np.array([0, 1, 2, 0, 1, 2]),
+    classes=3,
+    owner=np.array([0, 0, 1, 1, 1, 0]),
+    names=("a", "bé"),
+    held_out=np.array([True, False] * 3),
+    mean=(0.5,),
+    std=(0.25,),
+    sources=("a set: official files",),
+)
+
+
+class Maker:
+    def __init__(self, examples=EXAMPLES):
+        self.calls, self.examples = 0, examples
+
+    def __call__(self):
+        self.calls += 1
+        return self.examples
+
+
+def same(a, b):
+    for field in dataclasses.fields(Examples):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if isinstance(y, np.ndarray):
+            assert x.dtype == y.dtype
+            assert np.array_equal(x, y)
+        else:
+            assert x == y
+
+
+def test_what_comes_back_is_what_was_read(tmp_path):
+    make = Maker()
+    for _ in range(3):
+        same(prepared(tmp_path, "set", {"a": "1"}, make), EXAMPLES)
+    assert make.calls == 1
+    few = Maker(Examples(x=np.ones((2, 3)), y=np.array([0, 1]), classes=2))
+    same(prepared(tmp_path, "few", {}, few), few.examples)
+
+
+def test_other_inputs_are_other_data(tmp_path):
+    make = Maker()
+    for inputs in ({"a": "1"}, {"a": "2"}, {"a": "1", "b": "1"}):
+        prepared(tmp_path, "set", inputs, make)
+    assert make.calls == 3
+
+
+def test_arrays_are_mapped_and_the_file_cannot_be_changed(tmp_path):
+    first = prepared(tmp_path, "set", {}, Maker())
+    assert isinstance(first.x, np.memmap)
+    first.x[:] = 0
+    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+
+
+def test_reading_again_on_request(tmp_path):
+    make = Maker()
+    prepared(tmp_path, "set", {}, make)
+    with read_again():
+        prepared(tmp_path, "set", {}, make)
+    prepared(tmp_path, "set", {}, make)
+    assert make.calls == 2
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path):
+    def broken():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        prepared(tmp_path, "set", {}, broken)
+    assert not [p for p in (tmp_path / "prepared").iterdir() if p.suffix != ".lock"]
+    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "prepared").write_text("in the way")
+    make = Maker()
+    same(prepared(tmp_path, "set", {}, make), EXAMPLES)
+    assert "prepared data are not kept" in capsys.readouterr().err
+
+
+def test_a_stamp_changes_with_the_file(tmp_path):
+    file = tmp_path / "f"
+    file.write_text("a")
+    before = stamp(file)
+    file.write_text("ab")
+    assert stamp(file) != before
+    assert list(before) == [str(file)]
