@@ -32,7 +32,7 @@ demo: .venv/base ## five algorithms on Synthetic, 2 seeds, reduced rounds: a tab
 smoke: .venv/base ## one small run
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
-test: .venv/dev ## the tests; those on real images run if FEDBENCH_DATA is set
+test: .venv/dev ## the tests; those on real data run if FEDBENCH_DATA is set
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
 test-all: .venv/dev ## the slow ones too

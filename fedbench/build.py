@@ -50,14 +50,8 @@ def build(request: Request) -> Experiment:
     device, dtype = _device(c["device"]), _DTYPES[c["engine"]["precision"]]
     data = federated(c, str(request.names["data"])).to(device, dtype)
     asked = settings.participation(c)
-    if isinstance(asked, int) and asked > data.num_clients:
-        raise RequestError(f"participation={asked}, but there are {data.num_clients} clients; 1.0 is all of them")
+    _refuse(request, data, asked)
     stages = _stages(c, solver, data)
-    if not data.x.is_floating_point() and data.mean is None:
-        raise RequestError(
-            f"data={request.names['data']} holds tokens (whole numbers), which model={request.names['model']} does not "
-            "read; `fedbench data show` looks at it"
-        )
     task = Task(_model(c["model"], data), device, dtype)
     w = _initial(task, c)
     engine = make_engine(task, data.num_clients, c["engine"])
@@ -94,6 +88,19 @@ def build(request: Request) -> Experiment:
             },
         },
     )
+
+
+def _refuse(request: Request, data: FederatedDataset, participation: int | float) -> None:
+    """Refuse what does not fit the data."""
+    if isinstance(participation, int) and participation > data.num_clients:
+        raise RequestError(
+            f"participation={participation}, but there are {data.num_clients} clients; 1.0 is all of them"
+        )
+    if not data.x.is_floating_point() and data.mean is None:
+        raise RequestError(
+            f"data={request.names['data']} holds tokens (whole numbers), which model={request.names['model']} does not "
+            "read; `fedbench data show` looks at it"
+        )
 
 
 def _stages(c: Tree, solver: Optimizer, data: FederatedDataset) -> list[Stage]:

@@ -17,10 +17,15 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="session")  # read before any test takes the variable away
-def real_data() -> Path:
-    """The directory of the real data sets; the test is skipped where there is none."""
-    where = os.environ.get("FEDBENCH_DATA")
-    if not where:
+_DATA = os.environ.get("FEDBENCH_DATA")  # read before any test takes the variable away
+
+
+@pytest.fixture
+def real_data(request) -> Path:
+    """The directory of the real data sets; a test is skipped where those that its mark ``data`` names are not there."""
+    if not _DATA:
         pytest.skip("FEDBENCH_DATA is not set")
-    return Path(where)
+    for name in request.node.get_closest_marker("data").args:
+        if not (Path(_DATA) / name).exists():
+            pytest.skip(f"no {name} in FEDBENCH_DATA")
+    return Path(_DATA)

@@ -851,7 +851,7 @@ def test_images_end_to_end(fed, tmp_path):
     assert other.last_round()["train_loss"] == pytest.approx(run.last_round()["train_loss"], rel=1e-4)
 
 
-@pytest.mark.data
+@pytest.mark.data("MNIST", "cifar-10-batches-py")
 @pytest.mark.parametrize(
     "args",
     [

@@ -705,7 +705,7 @@ def test_huggingface_grey_images_and_sizes(tmp_path, library):
 # ---- the real data
 
 
-@pytest.mark.data
+@pytest.mark.data("FashionMNIST")
 def test_real_fmnist(real_data):
     e = fmnist.load(real_data, 0, download=False)
     assert np.bincount(e.y[~e.held_out]).tolist() == [6000] * 10
@@ -714,7 +714,7 @@ def test_real_fmnist(real_data):
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=2e-3)
 
 
-@pytest.mark.data
+@pytest.mark.data("femnist")
 def test_real_femnist(real_data, tmp_path):
     (tmp_path / "femnist").symlink_to(real_data / "femnist")  # what is prepared goes elsewhere
     e = femnist.load(tmp_path, 0, download=False)

@@ -268,7 +268,7 @@ def test_imagefolder_refuses(tmp_path):
 # ---- the real data
 
 
-@pytest.mark.data
+@pytest.mark.data("MNIST")
 def test_real_mnist(real_data):
     e = mnist.load(real_data, 0)
     assert e.x.shape == (70000, 1, 28, 28)
@@ -278,7 +278,7 @@ def test_real_mnist(real_data):
     assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
 
-@pytest.mark.data
+@pytest.mark.data("cifar-10-batches-py")
 def test_real_cifar10(real_data):
     e = cifar10.load(real_data, 0)
     assert e.x.shape == (60000, 3, 32, 32)

@@ -531,7 +531,7 @@ def test_without_a_network_the_files_wanted_are_named(tmp_path, load, name):
 # ---- the real data
 
 
-@pytest.mark.data
+@pytest.mark.data("shakespeare")
 def test_real_shakespeare(real_data):
     e = shakespeare.load(real_data, 0, split=1)
     assert e.sources[0] == "Shakespeare: 36 plays, 1144 roles, 1129 with a window, 4226158 windows"  # as LEAF publishes
@@ -542,7 +542,7 @@ def test_real_shakespeare(real_data):
     assert e.x[1, -1] == e.y[0]
 
 
-@pytest.mark.data
+@pytest.mark.data("wikitext-2")
 def test_real_wikitext(real_data):
     e = wikitext2.load(real_data, 0)
     assert e.classes == 33278
@@ -551,7 +551,7 @@ def test_real_wikitext(real_data):
     assert e.x.shape == ((2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16, 35)
 
 
-@pytest.mark.data
+@pytest.mark.data("sent140", "glove")
 def test_real_sent140(real_data, tmp_path):
     glove = sorted((real_data / "glove").glob("*.txt"))[0]
     for name in ("sent140", "glove"):  # what is prepared stays out of the real directory
