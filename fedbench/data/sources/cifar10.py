@@ -42,7 +42,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     """
     folder = data_dir / "cifar-10-batches-py"
     if not all((folder / name).is_file() for name in _MD5):
-        (archive,) = ensure([_ARCHIVE], data_dir, download=download, what=f"CIFAR-10 is not in {folder}: it")
+        (archive,) = ensure([_ARCHIVE], data_dir, download=download, what=f"CIFAR-10 (not in {folder})")
         unpack(archive, data_dir, most_bytes=_MOST_BYTES)
     official, xs, ys = True, [], []
     for name, md5 in _MD5.items():
