@@ -59,13 +59,18 @@ class Record:
 
 
 def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> Record:
-    """Measure the model w [P], or each client's own [N, P], on every client's test and training examples."""
+    """Measure the model w [P], or each client's own [N, P], on every client's test and training examples.
+
+    One model on a central test set is measured once.
+    """
     ids = np.arange(data.num_clients)
     if w.dim() == 2:
         test_loss, correct = ModelPlan(data, data.test, ids, engine).sums(w, hits=True)
         (train_loss,) = ModelPlan(data, data.train, ids, engine).sums(w)
     else:
-        test_loss, correct = client_sums(task, data, data.test, ids, w, engine, hits=True)
+        tested = ids[:1] if data.central else ids
+        sums = client_sums(task, data, data.test, tested, w, engine, hits=True)
+        test_loss, correct = (v.expand(len(ids)) for v in sums)
         (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
     arrays = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
     return Record(data.train.counts, data.test.counts, *arrays)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
+from fedbench.data.look import facts, label_counts
 from fedbench.data.partition import dirichlet_min_share, iid, two_classes_power_law
 from fedbench.errors import RequestError
 
@@ -162,6 +163,28 @@ def test_official_test_examples_follow_the_training_shares():
     assert sorted(everything) == np.flatnonzero(held_out).tolist()
 
 
+def test_a_central_test_set_is_every_client_s():
+    held_out = np.repeat([False, True], [160, 40])
+    options = {**OPTIONS, "partition": iid, "clients": 4, "local_test": "central"}
+    data = assemble(examples(held_out=held_out), **options)
+    assert all(owned_by(data, k)[1] == list(range(160, 200)) for k in range(4))
+    assert sorted(sum((owned_by(data, k)[0] for k in range(4)), [])) == list(range(160))
+    assert label_counts(data).sum() == 160
+    assert (
+        facts(data)["examples"] == "200 (160 to train on, 40 to test on, the same for all clients); 200 in the source"
+    )
+
+
+def test_a_central_test_set_of_given_owners_is_the_union_of_theirs():
+    owner = np.arange(200) % 20
+    split, central = (
+        assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "local_test": t}) for t in ("split", "central")
+    )
+    union = sorted(sum((owned_by(split, k)[1] for k in range(5)), []))
+    assert len(union) == 10
+    assert all(owned_by(central, k) == [owned_by(split, k)[0], union] for k in range(5))
+
+
 def test_split_leaves_the_official_test_examples_out():
     held_out = np.repeat([False, True], [160, 40])
     data = assemble(examples(held_out=held_out), **{**OPTIONS, "partition": iid, "clients": 4})
@@ -172,7 +195,8 @@ def test_split_leaves_the_official_test_examples_out():
     ("change", "message"),
     [
         ({}, "data.partition and data.clients must be set"),
-        ({"partition": iid, "clients": 4, "local_test": "official"}, "needs a source with test examples"),
+        ({"partition": iid, "clients": 4, "local_test": "official"}, "official needs a source with test examples"),
+        ({"partition": iid, "clients": 4, "local_test": "central"}, "central needs a source with test examples"),
         ({"partition": iid, "clients": 200, "split": 0.5}, "no client has a training example with data.split=0.5"),
     ],
 )

@@ -1,11 +1,14 @@
 """What is measured at the broadcast model, and evaluation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from tools import UNEQUAL, federation, task_for
 
+from fedbench import evaluate as evaluation
 from fedbench import probes
 from fedbench.data.federated import Rows
 from fedbench.engine import Engine
@@ -62,6 +65,21 @@ def test_evaluation_by_hand(setting):
     table = record.per_client(data.names)
     assert np.isnan(table["accuracy"][[0, 4]]).all()
     assert table["train_loss"][0] == pytest.approx(record.train_loss[0] / 1)
+
+
+def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
+    data, task, w, engine = setting
+    shared = replace(data, test=Rows.of([data.test.index.numpy()] * 7), central=True)
+    seen = []
+    inner = probes.client_sums
+    monkeypatch.setattr(evaluation, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
+    record = evaluate(task, shared, w, engine)
+    assert seen == [1, 7]  # test, training
+    plain = evaluate(task, replace(shared, central=False), w, engine)
+    assert record.summary() == plain.summary()
+    assert record.n_test.tolist() == [15] * 7
+    own = evaluate(task, shared, w.expand(7, -1).clone(), engine)
+    assert own.correct.tolist() == record.correct.tolist() == plain.correct.tolist()
 
 
 def test_ties_go_to_the_first_class(setting):

@@ -31,7 +31,8 @@ def assemble(
         split: share of a client's examples that it trains on.
         local_test: "split" cuts each client's examples by ``split``; "official" deals the test examples the source sets
             apart in the proportions, class by class, of the client's training examples. Where owners are given and the
-            source sets test examples apart, each client keeps its own.
+            source sets test examples apart, each client keeps its own. "central" tests every client on all test
+            examples: those set apart, and where owners are given those of all clients.
         seed: of the partition, the split and the choice of clients; independent of the run's.
 
     Raises:
@@ -44,6 +45,8 @@ def assemble(
             raise RequestError("these examples have no owners: data.partition and data.clients must be set")
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
+    if local_test == "central":
+        test = [np.unique(np.concatenate(test))] * len(train)
     if not any(len(t) for t in train):
         raise RequestError(f"no client has a training example with data.split={split:g}; raise it")
     mean, std = examples.mean, examples.std
@@ -60,6 +63,7 @@ def assemble(
         mean=scale[0],
         std=scale[1],
         sources=examples.sources,
+        central=local_test == "central",
     )
 
 
@@ -94,7 +98,9 @@ def _partitioned(
     if local_test == "split":
         return _split(owned, split, seed)
     if not apart.any():
-        raise RequestError("data.local_test=official needs a source with test examples; use data.local_test=split")
+        raise RequestError(f"data.local_test={local_test} needs a source with test examples; use data.local_test=split")
+    if local_test == "central":
+        return owned, [np.flatnonzero(apart)]
     return owned, _in_proportion(examples.y, owned, np.flatnonzero(apart), np.random.default_rng([seed, _SPLIT]))
 
 

@@ -64,6 +64,7 @@ class FederatedDataset:
         y: [T] int64 labels in [0, classes), or [T, length]: one per token.
         train: the training rows of every client.
         test: the test rows of every client; a client may have none.
+        central: every client has the same test rows.
         names: [N] names of the clients.
         classes: number of labels.
         mean: per channel, in units of the full range 255; for uint8 images only.
@@ -82,6 +83,7 @@ class FederatedDataset:
     std: Tensor | None = None
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
+    central: bool = False
 
     @property
     def num_clients(self) -> int:

@@ -16,10 +16,10 @@ _GRID = (4, 10)  # example images, rows and columns
 
 
 def label_counts(data: FederatedDataset) -> np.ndarray:
-    """Return how many examples of each class each client has, training and test together, [N, classes]."""
+    """Return how many examples of each class each client has, [N, classes]: training, and test unless it is central."""
     counts = np.zeros((data.num_clients, data.classes), dtype=np.int64)
     y = data.y.numpy(force=True).reshape(len(data.y), -1)[:, 0]  # of a sequence its first label
-    for rows in (data.train, data.test):
+    for rows in (data.train,) if data.central else (data.train, data.test):
         owner = np.repeat(np.arange(data.num_clients), rows.counts)
         np.add.at(counts, (owner, y[rows.index.numpy(force=True)]), 1)
     return counts
@@ -36,14 +36,16 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
 def facts(data: FederatedDataset) -> dict[str, str]:
     """Return what is to be known of a data set, in the order to print it."""
     train, test = data.train.counts, data.test.counts
-    sizes = train + test
+    sizes = train if data.central else train + test
+    tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
     entropy = label_entropy(label_counts(data))
     spread = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
     most = np.log(data.classes)
     return {
         "clients": f"{data.num_clients}"
         + (f", {(train == 0).sum()} without training examples" * bool((train == 0).any())),
-        "examples": f"{sizes.sum()} ({train.sum()} to train on, {test.sum()} to test on); {len(data.y)} in the source",
+        "examples": f"{train.sum() + tested} ({train.sum()} to train on, {tested} to test on{whose}); "
+        f"{len(data.y)} in the source",
         "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
         "per client": f"{spread}median {np.median(sizes):g}, most {sizes.max()}",
         "labels": f"entropy per client {entropy.mean():.3f} nats on average, ln {data.classes} = {most:.3f}",
