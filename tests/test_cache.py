@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fedbench.data import cache
 from fedbench.data.cache import prepared, read_again, stamp
 from fedbench.data.examples import Examples
 
@@ -47,6 +48,38 @@ def test_what_comes_back_is_what_was_read(tmp_path):
     assert make.calls == 1
     few = Maker(Examples(x=np.ones((2, 3)), y=np.array([0, 1]), classes=2))
     same(prepared(tmp_path, "few", {}, few), few.examples)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "x.npy", "owner.npy"])
+@pytest.mark.parametrize("harm", ["cut", "gone"])
+def test_what_is_damaged_is_made_anew(tmp_path, capsys, name, harm):
+    make = Maker()
+    prepared(tmp_path, "set", {}, make)
+    (folder,) = (p for p in (tmp_path / "prepared").iterdir() if p.is_dir())
+    file = folder / name
+    file.write_bytes(file.read_bytes()[:-1]) if harm == "cut" else file.unlink()
+    for _ in range(2):
+        same(prepared(tmp_path, "set", {}, make), EXAMPLES)
+    assert make.calls == 2
+    assert capsys.readouterr().err.count("is damaged") == ((name, harm) != ("manifest.json", "gone"))
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "save", full)
+    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+    assert "not kept: no space left" in capsys.readouterr().err
+    assert not [p for p in (tmp_path / "prepared").iterdir() if p.is_dir()]
+
+
+def test_another_version_prepares_its_own(tmp_path, monkeypatch):
+    make = Maker()
+    for version in ("1", "2", "2"):
+        monkeypatch.setattr(cache, "__version__", version)
+        prepared(tmp_path, "set", {}, make)
+    assert make.calls == 2
 
 
 def test_other_inputs_are_other_data(tmp_path):

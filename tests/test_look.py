@@ -1,5 +1,7 @@
 """What is said and drawn of a data set."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -44,7 +46,19 @@ def test_pictures_show_the_data(tmp_path):
     assert imread(examples).std() > 0.1
     text = pictures(labelled((2, 2), (0, 0), [0, 1, 2, 0], features=2), tmp_path, "b")[1]
     lines = text.read_text().splitlines()
-    assert [line.split(":")[0] for line in lines] == ["label 0", "label 1", "label 2", "label 0"]
+    assert [line.split(": ")[1] for line in lines] == ["label 0", "label 2"]  # the first of each client
+
+
+def test_tokens_are_shown_as_words(tmp_path):
+    """The label too where it is a word; nothing for padding; letters are not set apart."""
+    data = replace(labelled((1, 1), (0, 0), [2, 1], features=3), x=torch.tensor([[1, 2, 0], [2, 2, 1]]))
+    for known, classes, want in (
+        (["", "be", "it"], 4, ['label 2: "be it"', 'label 1: "it it be"']),
+        (["", "be", "it"], 3, ['label "it": "be it"', 'label "be": "it it be"']),
+        ("-ab", 3, ['label "b": "ab-"', 'label "a": "bba"']),
+    ):
+        path = pictures(replace(data, classes=classes, vocabulary=lambda known=known: known), tmp_path, "t")[1]
+        assert [line.split(": ", 1)[1] for line in path.read_text().splitlines()] == want
 
 
 def test_many_clients_share_columns(tmp_path):

@@ -1,5 +1,7 @@
 """Label noise: how many labels change, whose, and which stay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,16 @@ def test_pair_is_the_next_class():
     rows = DATA.train.index
     assert (level == 1).all()
     assert torch.equal(noisy.y[rows], (DATA.y[rows] + 1) % 5)
+
+
+def test_labels_of_sequences_change_token_by_token():
+    data = replace(DATA, y=DATA.y[:, None].repeat(1, 7))
+    noisy, level = with_label_noise(data, LabelNoise(0.5, 0.6, "pair"), seed=1)
+    wrong = (noisy.y != data.y)[data.train.index].double().reshape(60, 400, 7)
+    assert wrong.mean((1, 2)).numpy() == pytest.approx(level, abs=0.05)
+    assert ((wrong.sum(2) > 0) & (wrong.sum(2) < 7)).any()
+    said = f"label noise: {(level > 0).sum()} of 60 clients, {int(wrong.sum())} of 168000 training labels"
+    assert noisy.sources == (*data.sources, said)
 
 
 def test_test_labels_and_the_given_data_stay():

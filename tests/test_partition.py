@@ -185,6 +185,16 @@ def test_a_central_test_set_of_given_owners_is_the_union_of_theirs():
     assert all(owned_by(central, k) == [owned_by(split, k)[0], union] for k in range(5))
 
 
+def test_what_nobody_has_is_counted():
+    held_out = np.repeat([False, True], [160, 40])
+    options = {**OPTIONS, "partition": lambda y, clients, rng: [np.arange(150), np.arange(150, 157)], "clients": 2}
+    said = "left out: 3 by the partition, 40 of the test examples set apart"
+    assert assemble(examples(held_out=held_out), **options).sources == (said,)
+    assert assemble(examples(), **{**OPTIONS, "partition": iid, "clients": 4}).sources == ()
+    with pytest.raises(RequestError, match="official needs a source with test examples"):
+        assemble(examples(owner=np.arange(200) % 20), **{**OPTIONS, "local_test": "official"})
+
+
 def test_split_leaves_the_official_test_examples_out():
     held_out = np.repeat([False, True], [160, 40])
     data = assemble(examples(held_out=held_out), **{**OPTIONS, "partition": iid, "clients": 4})

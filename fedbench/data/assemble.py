@@ -39,7 +39,7 @@ def assemble(
         RequestError: if the request does not fit the examples.
     """
     if examples.owner is not None:
-        train, test, names = _natural(examples, clients, split, seed)
+        train, test, names = _natural(examples, clients, split, local_test, seed)
     else:
         if partition is None or clients is None:
             raise RequestError("these examples have no owners: data.partition and data.clients must be set")
@@ -47,6 +47,7 @@ def assemble(
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     if local_test == "central":
         test = [np.unique(np.concatenate(test))] * len(train)
+    notes = _left_out(examples, train, test) if examples.owner is None else ()
     if not any(len(t) for t in train):
         raise RequestError(f"no client has a training example with data.split={split:g}; raise it")
     mean, std = examples.mean, examples.std
@@ -62,13 +63,24 @@ def assemble(
         classes=examples.classes,
         mean=scale[0],
         std=scale[1],
-        sources=examples.sources,
+        sources=(*examples.sources, *notes),
+        vocabulary=examples.vocabulary,
         central=local_test == "central",
     )
 
 
+def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
+    """Return a line on the examples that nobody has been given, if there are such."""
+    idle = np.ones(len(examples.y), dtype=bool)
+    idle[np.concatenate([*train, *test])] = False
+    apart = examples.held_out if examples.held_out is not None else np.zeros_like(idle)
+    counts = {"by the partition": (idle & ~apart).sum(), "of the test examples set apart": (idle & apart).sum()}
+    said = [f"{n} {what}" for what, n in counts.items() if n]
+    return (f"left out: {', '.join(said)}",) if said else ()
+
+
 def _natural(
-    examples: Examples, clients: int | None, split: float, seed: int
+    examples: Examples, clients: int | None, split: float, local_test: str, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray], tuple[str, ...]]:
     count = len(examples.names)
     if clients is not None and clients > count:
@@ -83,6 +95,8 @@ def _natural(
     if examples.held_out is not None:
         held_out = examples.held_out
         train, test = [o[~held_out[o]] for o in owned], [o[held_out[o]] for o in owned]
+    elif local_test == "official":
+        raise RequestError("data.local_test=official needs a source with test examples; use data.local_test=split")
     else:
         train, test = _split(owned, split, seed)
     return train, test, tuple(examples.names[k] for k in chosen)

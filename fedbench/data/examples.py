@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ class Examples:
         mean: per channel, in units of the full range, for uint8 images.
         std: per channel, likewise.
         sources: what was read, for the record of the run.
+        vocabulary: makes the words, or the characters, that tokens number; None if ``x`` holds no tokens.
     """
 
     x: np.ndarray
@@ -32,3 +34,4 @@ class Examples:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     sources: tuple[str, ...] = ()
+    vocabulary: Callable[[], Sequence[str]] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,6 +64,7 @@ class FederatedDataset:
         y: [T] int64 labels in [0, classes), or [T, length]: one per token.
         train: the training rows of every client.
         test: the test rows of every client; a client may have none.
+        vocabulary: makes the words, or the characters, that tokens number.
         central: every client has the same test rows.
         names: [N] names of the clients.
         classes: number of labels.
@@ -83,6 +84,7 @@ class FederatedDataset:
     std: Tensor | None = None
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
+    vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
 
     @property

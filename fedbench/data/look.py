@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -71,10 +72,26 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
         _image_picture(Figure(figsize=(8, 3.6), layout="constrained"), data, title).savefig(path, dpi=120)
         return [labels, path]
     path = folder / "examples.txt"
-    rows = data.train.index[: _GRID[0]]
-    lines = (f"label {y}: {x}" for x, y in zip(data.features(rows).tolist(), data.labels(rows).tolist(), strict=True))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
     return [labels, path]
+
+
+def _lines(data: FederatedDataset) -> list[str]:
+    """Return the first training example of clients spread over all, and its label; tokens as words."""
+    able = np.flatnonzero(data.train.counts)
+    chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
+    rows = data.train.index[torch.from_numpy(data.train.offsets[chosen])]
+    known = data.vocabulary() if data.vocabulary else ()
+    between = "" if all(len(word) == 1 for word in known) else " "
+
+    def words(tokens: int | list[int]) -> str:
+        return json.dumps(between.join(w for t in np.atleast_1d(tokens) if (w := known[t])), ensure_ascii=False)
+
+    lines = []
+    for k, x, y in zip(chosen, data.features(rows).tolist(), data.labels(rows).tolist(), strict=True):
+        label = words(y) if known and data.classes == len(known) else y
+        lines.append(f"{data.names[k]}: label {label}: {words(x) if known else x}")
+    return lines
 
 
 def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-untyped-def]  # matplotlib has no stubs

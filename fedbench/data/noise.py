@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -43,8 +43,13 @@ def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tu
     rng = np.random.default_rng([seed, _NOISE])
     count, rows = data.num_clients, data.train.index.numpy(force=True)
     level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
-    hit = rng.random(len(rows)) < np.repeat(level, data.train.counts)
     y = data.y.numpy(force=True).copy()
-    drawn = rng.integers(0, data.classes, len(rows)) if noise.kind == "uniform" else (y[rows] + 1) % data.classes
-    y[rows] = np.where(hit, drawn, y[rows])
-    return data.relabelled(torch.from_numpy(y).to(data.y.device)), level
+    clean = y[rows]
+    rate = np.repeat(level, data.train.counts).reshape(-1, *[1] * (clean.ndim - 1))  # of a sequence per token
+    hit = rng.random(clean.shape) < rate
+    drawn = rng.integers(0, data.classes, clean.shape) if noise.kind == "uniform" else (clean + 1) % data.classes
+    y[rows] = np.where(hit, drawn, clean)
+    wrong = (y[rows] != clean).sum()
+    note = f"label noise: {(level > 0).sum()} of {count} clients, {wrong} of {clean.size} training labels"
+    noisy = data.relabelled(torch.from_numpy(y).to(data.y.device))
+    return replace(noisy, sources=(*data.sources, note)), level

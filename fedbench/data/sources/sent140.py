@@ -10,6 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,8 @@ def load(
     words = glove_file(data_dir, glove, download=download)
     stamps = {str(f): f"{f.stat().st_size}:{f.stat().st_mtime_ns}" for f in (*files, words)}
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
-    return prepared(data_dir, "sent140", stamps | options, lambda: _read(files, words, min_tweets, length, lowercase))
+    read = prepared(data_dir, "sent140", stamps | options, lambda: _read(files, words, min_tweets, length, lowercase))
+    return replace(read, vocabulary=lambda: ["", "<unknown>", *vocabulary(words)])
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:

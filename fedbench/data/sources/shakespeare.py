@@ -232,6 +232,7 @@ def _examples(
         names=tuple(chosen),
         held_out=held_out,
         sources=(note, detail),
+        vocabulary=lambda: LETTERS,
     )
 
 

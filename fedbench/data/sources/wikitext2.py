@@ -93,8 +93,9 @@ def _examples(files: list[Path], clients: int, columns: int, length: int, held_o
         classes=len(known),
         owner=owner,
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
-        held_out=None if held_out is None else np.repeat([False, True], [len(part[0]) for part in parts]),
+        held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=tuple(notes),
+        vocabulary=lambda: list(known),
     )
 
 
