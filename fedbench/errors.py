@@ -38,11 +38,9 @@ def number(
         if bound is not None
     ]
     expected = " and ".join(bounds) if bounds else "a number"
-    ok = isinstance(value, int | float) and not isinstance(value, bool)
-    x = float(value) if ok else float("nan")  # type: ignore[arg-type]
+    x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
     ok = (
-        ok
-        and abs(x) <= _LARGEST
+        abs(x) <= _LARGEST  # not so of NaN
         and (above is None or x > above)
         and (at_least is None or x >= at_least)
         and (below is None or x < below)
@@ -61,12 +59,12 @@ def whole(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> i
     Raises:
         RequestError: naming the value, the bound and the remedy.
     """
-    ok = not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-    if not ok or not at_least <= int(value) <= _LARGEST_WHOLE:  # type: ignore[call-overload]
-        most = f" and <= {_LARGEST_WHOLE}" if ok and int(value) > _LARGEST_WHOLE else ""  # type: ignore[call-overload]
+    n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
+    if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_WHOLE:
+        most = f" and <= {_LARGEST_WHOLE}" if n is not None and n > _LARGEST_WHOLE else ""
         tail = f"; {remedy}" if remedy else ""
         raise RequestError(f"{name} must be a whole number >= {at_least}{most}, got {value!r}{tail}")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return n
 
 
 def flag(name: str, value: object) -> bool:

@@ -26,7 +26,7 @@ class Rows:
     def of(cls, owned: Sequence[np.ndarray]) -> Rows:
         """Make rows from one array of row numbers per client."""
         offsets = np.concatenate([[0], np.cumsum([len(o) for o in owned])]).astype(np.int64)
-        index = np.concatenate([*owned, np.empty(0)]).astype(np.int64)
+        index = np.concatenate([*owned, np.empty(0, dtype=np.int64)]).astype(np.int64, copy=False)
         return cls(torch.from_numpy(index), offsets)
 
     @property
