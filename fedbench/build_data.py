@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 from fedbench.call import call
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.federated import FederatedDataset
+from fedbench.data.fetch import Remote
 from fedbench.data.noise import with_label_noise
 from fedbench.errors import RequestError
 from fedbench.trees import Tree
@@ -34,6 +36,7 @@ def federated(c: Tree, name: str) -> FederatedDataset:
         clients=data.get("clients"),
         split=data["split"],
         local_test=data["local_test"],
+        test_clients=data["test_clients"],
         seed=data["seed"],
     )
     return with_label_noise(assembled, noise, data["seed"])[0] if noise.clients else assembled
@@ -49,11 +52,22 @@ def read_examples(c: Tree, name: str) -> Examples:
     Raises:
         RequestError: if files are missing or not of their form.
     """
-    data = c["data"]
-    if "source" not in data:
-        raise RequestError(f"data={name} names no source")
-    folder = Path(c["data_dir"]).expanduser()
+    data, folder = c["data"], Path(c["data_dir"]).expanduser()
     examples: Examples = call(
-        data["source"], "data.source", data_dir=folder, seed=data["seed"], download=data["download"]
+        _source(c, name), "data.source", data_dir=folder, seed=data["seed"], download=data["download"]
     )
     return examples
+
+
+def official_files(c: Tree, name: str) -> list[Remote]:
+    """Return the published files of a configuration's source, none where it has none: made data, and a user's own."""
+    module = importlib.import_module(_source(c, name)["_target_"].rpartition(".")[0])
+    files: list[Remote] = module.official() if hasattr(module, "official") else []
+    return files
+
+
+def _source(c: Tree, name: str) -> Tree:
+    if "source" not in c["data"]:
+        raise RequestError(f"data={name} names no source")
+    source: Tree = c["data"]["source"]
+    return source

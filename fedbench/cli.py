@@ -87,8 +87,9 @@ def _dispatch(args: list[str], loud: bool) -> int:
         if word == "report":
             return _report(args[1:])
         if word == "data":
-            print(data_word(args[1:]))
-            return 0
+            said, status = data_word(args[1:])
+            print(said)
+            return status
         known = [
             "list",
             "data",

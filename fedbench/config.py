@@ -170,7 +170,9 @@ def check(config: Tree) -> None:
     number("data.split", config["data"].get("split"), above=0, at_most=1)
     whole("data.seed", config["data"].get("seed"))
     flag("data.download", config["data"].get("download"))
-    choice("data.local_test", config["data"].get("local_test"), ("split", "official", "central"))
+    choice("data.local_test", config["data"].get("local_test"), ("auto", "split", "official", "central", "others"))
+    if config["data"].get("test_clients") is not None:
+        whole("data.test_clients", config["data"]["test_clients"], at_least=1)
     if config["data"].get("clients") is not None:
         whole("data.clients", config["data"]["clients"], at_least=1)
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from fedbench.arguments import tidy
 from fedbench.config import options
 from fedbench.errors import RequestError, nearest
+from fedbench.trees import Tree
 
 WORDS = ("prepare", "verify", "show")
 
 
-def data_word(args: list[str]) -> str:
-    """Carry out a data word and return what there is to print.
+def data_word(args: list[str]) -> tuple[str, int]:
+    """Carry out a data word and return what there is to print and the exit status.
 
-    ``prepare`` reads the data set, fetching what is missing, so that later runs find it; ``verify`` reads it from its
-    sources again and says whether they are the official files; ``show`` tells its numbers and draws pictures.
+    ``prepare`` reads the data set, fetching what is missing, so that later runs find it; ``verify``
+    compares every official file that is there with its published checksum (status 1 if one differs), never fetches, and
+    where all is well reads the data set from its sources again; ``show`` tells its numbers and draws pictures.
 
     Args:
         args: the word, the name of a data set, and overrides as on the command line.
@@ -34,20 +36,37 @@ def data_word(args: list[str]) -> str:
     return _carry_out(args[0], args[1], tidy(args[2:]))
 
 
-def _carry_out(word: str, name: str, overrides: list[str]) -> str:
+def _carry_out(word: str, name: str, overrides: list[str]) -> tuple[str, int]:
     from fedbench.job import compose_tree
 
     tree = compose_tree([f"data={name}", *overrides])
-    from fedbench.build_data import federated, read_examples  # torch comes in here
-    from fedbench.data.cache import read_again
-    from fedbench.data.look import as_lines, facts, pictures
-
     if word == "verify":
-        with read_again():
-            return "\n".join(read_examples(tree, name).sources)
+        return _verify(tree, name)
+    from fedbench.build_data import federated  # torch comes in here
+    from fedbench.data.look import as_lines, facts, owned, pictures
+
     data = federated(tree, name)
     if word == "prepare":
-        return f"{name}: {data.num_clients} clients, {len(data.y)} examples\n" + "\n".join(data.sources)
+        return f"{name}: {data.num_clients} clients, {owned(data)} examples\n" + "\n".join(data.sources), 0
     folder = Path(tree["results_dir"]).expanduser() / "data" / name
-    drawn = pictures(data, folder, name)
-    return as_lines({"data": name, **facts(data)}) + "\n" + "\n".join(f"written: {p}" for p in drawn)
+    try:
+        drawn = pictures(data, folder, name)
+    except OSError as error:
+        raise RequestError(f"{folder} cannot be written: {error}; change results_dir") from error
+    return as_lines({"data": name, **facts(data)}) + "\n" + "\n".join(f"written: {p}" for p in drawn), 0
+
+
+def _verify(tree: Tree, name: str) -> tuple[str, int]:
+    from fedbench.build_data import official_files, read_examples
+    from fedbench.data.cache import read_again
+    from fedbench.data.verify import verify
+
+    findings = verify(official_files(tree, name), Path(tree["data_dir"]).expanduser())
+    lines = [f"{f.path}  {f.verdict}" for f in findings]
+    wrong = sum(f.wrong for f in findings)
+    if wrong:
+        remedy = "remove them to have the official ones fetched, or say in results which data they are of"
+        return "\n".join([*lines, f"{name}: {wrong} of {len(lines)} files are not the official ones; {remedy}"]), 1
+    tree["data"]["download"] = False
+    with read_again():
+        return "\n".join([*lines, *read_examples(tree, name).sources]), 0

@@ -88,7 +88,7 @@ def _block(data: FederatedDataset) -> int:
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:
     """Cut every client's examples into blocks of at most ``_MOST_ROWS`` and put blocks of similar size together."""
     groups: list[_Group] = []
-    n, first = rows.counts[ids], rows.offsets[ids]
+    n, first = rows.counts[ids], rows.starts[ids]
     block, device = _block(data), data.x.device
     size = min(_MOST_ROWS, max(64, block))
     for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one

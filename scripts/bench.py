@@ -82,7 +82,7 @@ def tight_loop(model: nn.Module, data: FederatedDataset) -> Callable[[], None]:
     params = list(net.parameters())
     w = [torch.randn(p.shape) * 0.01 for p in params]
     rng = np.random.RandomState(0)
-    owned = [data.train.index[a:b].numpy() for a, b in zip(data.train.offsets, data.train.offsets[1:], strict=False)]
+    owned = data.train.split()
     total = sum(map(len, owned))
 
     def round_() -> None:

@@ -44,22 +44,22 @@ def same(a, b):
 def test_what_comes_back_is_what_was_read(tmp_path):
     make = Maker()
     for _ in range(3):
-        same(prepared(tmp_path, "set", {"a": "1"}, make), EXAMPLES)
+        same(prepared(tmp_path, "set", [], {"a": "1"}, make), EXAMPLES)
     assert make.calls == 1
     few = Maker(Examples(x=np.ones((2, 3)), y=np.array([0, 1]), classes=2))
-    same(prepared(tmp_path, "few", {}, few), few.examples)
+    same(prepared(tmp_path, "few", [], {}, few), few.examples)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "x.npy", "owner.npy"])
 @pytest.mark.parametrize("harm", ["cut", "gone"])
 def test_what_is_damaged_is_made_anew(tmp_path, capsys, name, harm):
     make = Maker()
-    prepared(tmp_path, "set", {}, make)
+    prepared(tmp_path, "set", [], {}, make)
     (folder,) = (p for p in (tmp_path / "prepared").iterdir() if p.is_dir())
     file = folder / name
     file.write_bytes(file.read_bytes()[:-1]) if harm == "cut" else file.unlink()
     for _ in range(2):
-        same(prepared(tmp_path, "set", {}, make), EXAMPLES)
+        same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert make.calls == 2
     assert capsys.readouterr().err.count("is damaged") == ((name, harm) != ("manifest.json", "gone"))
 
@@ -69,7 +69,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
         raise OSError("no space left")
 
     monkeypatch.setattr(np, "save", full)
-    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
     assert "not kept: no space left" in capsys.readouterr().err
     assert not [p for p in (tmp_path / "prepared").iterdir() if p.is_dir()]
 
@@ -78,30 +78,30 @@ def test_another_version_prepares_its_own(tmp_path, monkeypatch):
     make = Maker()
     for version in ("1", "2", "2"):
         monkeypatch.setattr(cache, "__version__", version)
-        prepared(tmp_path, "set", {}, make)
+        prepared(tmp_path, "set", [], {}, make)
     assert make.calls == 2
 
 
 def test_other_inputs_are_other_data(tmp_path):
     make = Maker()
     for inputs in ({"a": "1"}, {"a": "2"}, {"a": "1", "b": "1"}):
-        prepared(tmp_path, "set", inputs, make)
+        prepared(tmp_path, "set", [], inputs, make)
     assert make.calls == 3
 
 
 def test_arrays_are_mapped_and_the_file_cannot_be_changed(tmp_path):
-    first = prepared(tmp_path, "set", {}, Maker())
+    first = prepared(tmp_path, "set", [], {}, Maker())
     assert isinstance(first.x, np.memmap)
     first.x[:] = 0
-    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
 
 
 def test_reading_again_on_request(tmp_path):
     make = Maker()
-    prepared(tmp_path, "set", {}, make)
+    prepared(tmp_path, "set", [], {}, make)
     with read_again():
-        prepared(tmp_path, "set", {}, make)
-    prepared(tmp_path, "set", {}, make)
+        prepared(tmp_path, "set", [], {}, make)
+    prepared(tmp_path, "set", [], {}, make)
     assert make.calls == 2
 
 
@@ -110,15 +110,15 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        prepared(tmp_path, "set", {}, broken)
+        prepared(tmp_path, "set", [], {}, broken)
     assert not [p for p in (tmp_path / "prepared").iterdir() if p.suffix != ".lock"]
-    same(prepared(tmp_path, "set", {}, Maker()), EXAMPLES)
+    same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
 
 
 def test_a_directory_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "prepared").write_text("in the way")
     make = Maker()
-    same(prepared(tmp_path, "set", {}, make), EXAMPLES)
+    same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert "prepared data are not kept" in capsys.readouterr().err
 
 

@@ -184,7 +184,7 @@ def test_correction_takes_confident_examples_of_the_largest_losses():
 
 def by_definition(data, start, iterations, rounds1, rounds2, lr, seed, sure=0.5, ratio=0.5):
     """FedCorr without mixup, full batches (so that the pull never acts), one local step, in NumPy and scikit-learn."""
-    owned = np.split(data.train.index.numpy(), data.train.offsets[1:-1])
+    owned = data.train.split()
     x, y, count = data.x.numpy(), data.y.numpy().copy(), len(owned)
     w, lid, levels = start.copy(), np.zeros(count), np.zeros(count)
 

@@ -106,7 +106,7 @@ OPTIONS = {"partition": None, "clients": None, "split": 0.8, "local_test": "spli
 
 
 def owned_by(data, k):
-    return [r.index[r.offsets[k] : r.offsets[k + 1]].tolist() for r in (data.train, data.test)]
+    return [r.split()[k].tolist() for r in (data.train, data.test)]
 
 
 @given(st.floats(0.05, 1.0), st.integers(0, 5))

@@ -128,7 +128,7 @@ def test_shards_of_the_test_images_follow_those_for_training():
     examples = Examples(np.zeros((60000, 1), dtype=np.float32), y, 10, held_out=held_out)
     data = assemble(examples, partition=shards, clients=100, split=0.8, local_test="official", seed=0)
     for k in range(100):
-        train, test = (y[r.index[r.offsets[k] : r.offsets[k + 1]].numpy()] for r in (data.train, data.test))
+        train, test = (y[r.split()[k]] for r in (data.train, data.test))
         assert set(test) == set(train)
         assert (len(train), len(test)) == (500, 100)
 

@@ -21,6 +21,7 @@ def assemble(
     split: float,
     local_test: str,
     seed: int,
+    test_clients: int | None = None,
 ) -> FederatedDataset:
     """Give every client its training and test examples.
 
@@ -30,23 +31,28 @@ def assemble(
         clients: how many clients; None takes all that a source has, fewer are chosen at random.
         split: share of a client's examples that it trains on.
         local_test: "split" cuts each client's examples by ``split``; "official" deals the test examples the source sets
-            apart in the proportions, class by class, of the client's training examples. Where owners are given and the
-            source sets test examples apart, each client keeps its own. "central" tests every client on all test
-            examples: those set apart, and where owners are given those of all clients.
+            apart in the proportions, class by class, of the client's training examples, and where the source says whose
+            they are gives each client its own; "auto" is "official" in that last case and "split" in others. "central"
+            tests every client on all test examples: those set apart, and where owners are given those of all clients.
+            "others" trains on all that the clients own and tests them on all that ``test_clients`` others own.
+        test_clients: how many, chosen at random; for "others" alone.
         seed: of the partition, the split and the choice of clients; independent of the run's.
 
     Raises:
         RequestError: if the request does not fit the examples.
     """
+    if (local_test == "others") != (test_clients is not None):
+        raise RequestError("data.local_test=others and data.test_clients=N go together; set both or neither")
     if examples.owner is not None:
-        train, test, names = _natural(examples, clients, split, local_test, seed)
+        train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
     else:
+        if local_test == "others":
+            raise RequestError("data.local_test=others needs a source that says itself which client owns what")
         if partition is None or clients is None:
             raise RequestError("these examples have no owners: data.partition and data.clients must be set")
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
-    if local_test == "central":
-        test = [np.unique(np.concatenate(test))] * len(train)
+    central = local_test in ("central", "others")
     notes = _left_out(examples, train, test) if examples.owner is None else ()
     if not any(len(t) for t in train):
         raise RequestError(f"no client has a training example with data.split={split:g}; raise it")
@@ -58,14 +64,14 @@ def assemble(
         x=torch.from_numpy(np.ascontiguousarray(examples.x)),
         y=torch.from_numpy(examples.y.astype(np.int64)),
         train=Rows.of(train),
-        test=Rows.of(test),
+        test=Rows.shared(np.sort(np.concatenate(test)), len(train)) if central else Rows.of(test),
         names=names,
         classes=examples.classes,
         mean=scale[0],
         std=scale[1],
         sources=(*examples.sources, *notes),
         vocabulary=examples.vocabulary,
-        central=local_test == "central",
+        central=central,
     )
 
 
@@ -80,19 +86,22 @@ def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray
 
 
 def _natural(
-    examples: Examples, clients: int | None, split: float, local_test: str, seed: int
+    examples: Examples, clients: int | None, split: float, local_test: str, seed: int, test_clients: int
 ) -> tuple[list[np.ndarray], list[np.ndarray], tuple[str, ...]]:
-    count = len(examples.names)
-    if clients is not None and clients > count:
-        raise RequestError(f"data.clients must be at most {count}, the clients of this source; got {clients}")
-    chosen = np.arange(count)
-    if clients is not None and clients < count:
-        chosen = np.sort(np.random.default_rng([seed, _CHOICE]).choice(count, clients, replace=False))
     assert examples.owner is not None
+    count = len(examples.names)
+    chosen, others = _chosen(count, clients, test_clients, seed)
     order = np.argsort(examples.owner, kind="stable")
     bounds = np.searchsorted(examples.owner[order], np.arange(count + 1))
     owned = [order[bounds[k] : bounds[k + 1]] for k in chosen]
-    if examples.held_out is not None:
+    if local_test == "others":
+        train, test = owned, [order[bounds[k] : bounds[k + 1]] for k in others]
+    elif examples.held_out is not None:
+        if local_test == "split":
+            raise RequestError(
+                "data.local_test=split does not apply: this source sets test examples apart for every client; "
+                "data.local_test is auto, official, central or others here"
+            )
         held_out = examples.held_out
         train, test = [o[~held_out[o]] for o in owned], [o[held_out[o]] for o in owned]
     elif local_test == "official":
@@ -102,6 +111,19 @@ def _natural(
     return train, test, tuple(examples.names[k] for k in chosen)
 
 
+def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of ``count`` clients train and which others are tested on, each in their order."""
+    wanted = count - test_clients if clients is None else clients
+    if wanted + test_clients > count or wanted < 1:
+        asked = f"{wanted}" + (f" with data.test_clients={test_clients}" if test_clients else "")
+        most = f"{count - test_clients}, the {'other ' if test_clients else ''}clients of this source"
+        raise RequestError(f"data.clients must be at least 1 and at most {most}; got {asked}")
+    if wanted + test_clients == count and not test_clients:
+        return np.arange(count), np.arange(0)
+    drawn = np.random.default_rng([seed, _CHOICE]).choice(count, wanted + test_clients, replace=False)
+    return np.sort(drawn[:wanted]), np.sort(drawn[wanted:])
+
+
 def _partitioned(
     examples: Examples, partition: Partition, clients: int, split: float, local_test: str, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -109,7 +131,7 @@ def _partitioned(
     rows = np.flatnonzero(~apart)
     rng = np.random.default_rng([seed, _PARTITION])
     owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
-    if local_test == "split":
+    if local_test in ("auto", "split"):
         return _split(owned, split, seed)
     if not apart.any():
         raise RequestError(f"data.local_test={local_test} needs a source with test examples; use data.local_test=split")

@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,26 +21,32 @@ from filelock import FileLock
 
 from fedbench import __version__
 from fedbench.data.examples import Examples
+from fedbench.data.fetch import checksum
 
-_FORMAT = 2  # of the files below; another number makes new ones
+_FORMAT = 3  # of the files below; another number makes new ones
 _ARRAYS = ("x", "y", "owner", "held_out")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 
 
-def prepared(data_dir: Path, name: str, inputs: Mapping[str, str], make: Callable[[], Examples]) -> Examples:
+def prepared(
+    data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, str], make: Callable[[], Examples]
+) -> Examples:
     """Return the examples that ``make`` reads, from ``data_dir/prepared`` if they were read before.
 
     Args:
         data_dir: the directory of all data sets.
         name: of the data set.
-        inputs: what the examples depend on: files with their sizes or checksums, and options.
+        paths: files, and directories of files, that the examples are read from. Prepared data are used again as long as
+            files have their size and time of change, and directories have neither gained nor lost a file: what is
+            changed inside them only ``read_again`` notices.
+        options: what else the examples depend on.
         make: reads the examples.
 
     The arrays are mapped copy-on-write: they can be changed in memory, never on disk. What an older version of fedbench
     prepared is not used, and what is damaged is made anew. Where ``data_dir`` cannot be written the examples are handed
     over as read, and a note on standard error says so.
     """
-    depends = {"format": str(_FORMAT), "fedbench": __version__, **inputs}
+    depends = {"format": str(_FORMAT), "fedbench": __version__, **{str(p): _stamp(p) for p in paths}, **options}
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
     folder = data_dir / "prepared" / f"{name}-{digest}"
     with _locked(folder) as writable:  # also to read: another process may be replacing the directory
@@ -50,7 +56,9 @@ def prepared(data_dir: Path, name: str, inputs: Mapping[str, str], make: Callabl
         if not writable:
             return examples
         try:
-            _write(folder, examples, depends)
+            sums = {str(p): digest_of(p) for p in paths}
+            _note_changes(folder, sums)
+            _write(folder, examples, depends, sums)
         except OSError as error:
             print(f"fedbench: prepared data are not kept: {error}", file=sys.stderr)
             return examples
@@ -96,19 +104,41 @@ def read_again() -> Iterator[None]:
         _again.reset(token)
 
 
-def stamp(*files: Path) -> dict[str, str]:
-    """Return size and time of change of files, by name: an ``inputs`` that changes when a file does."""
-    return {str(f): f"{f.stat().st_size}:{f.stat().st_mtime_ns}" for f in files}
+def _stamp(path: Path) -> str:
+    """Return what changes when a file does, or when a directory gains or loses a file."""
+    facts = path.stat()
+    return str(facts.st_mtime_ns) if path.is_dir() else f"{facts.st_size}:{facts.st_mtime_ns}"
 
 
-def _write(folder: Path, examples: Examples, depends: dict[str, str]) -> None:
+def digest_of(path: Path) -> str:
+    """Return "sha256 ..." of a file, or of the names and contents of all files below a directory."""
+    if not path.is_dir():
+        return f"sha256 {checksum(path, 'sha256')}"
+    whole = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        content = file.read_bytes()
+        whole.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode())
+        whole.update(content)
+    return f"sha256 {whole.hexdigest()} of names and contents"
+
+
+def _note_changes(folder: Path, sums: dict[str, str]) -> None:
+    """Say on standard error what is not as it was when the data in ``folder`` were prepared."""
+    if (folder / "manifest.json").is_file():
+        before = json.loads((folder / "manifest.json").read_text()).get("checksums", {})
+        for path, digest in sums.items():
+            if before.get(path, digest) != digest:
+                print(f"fedbench: {path} has changed since it was prepared; prepared anew", file=sys.stderr)
+
+
+def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict[str, str]) -> None:
     part = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
     try:
         arrays = {k: a for k in _ARRAYS if (a := getattr(examples, k)) is not None}
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
         facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources")}
-        facts |= {"arrays": list(arrays), "inputs": depends}
+        facts |= {"arrays": list(arrays), "inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps(facts, indent=1))
         part.chmod(0o755)  # mkdtemp makes it for its owner alone
         if folder.exists():

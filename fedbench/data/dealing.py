@@ -128,7 +128,7 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     """
     enough(total, clients, min_size)
     cells = classes * clients
-    tries = int(np.clip(_CELLS // cells, *_TRIES))
+    tries = tries_for(cells)
     most, done, block = 0, 0, 1
     while done < tries:
         counts = draw(alpha, clients, min(block, tries - done))
@@ -138,7 +138,11 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
             return found
         most, done = max(most, int(smallest.max())), done + len(counts)
         block = max(1, min(2 * block, _BLOCK // cells))
-    ways = _nearest(draw, classes, alpha, clients, min_size)
+
+    def good(alpha: float, clients: int, tries: int) -> int:
+        return int((draw(alpha, clients, tries).sum(1).min(1) >= min_size).sum())
+
+    ways = nearest_settings(good, classes, alpha, clients)
     ways += [f"data.partition.min_size={most}"] if most else []
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
@@ -147,16 +151,26 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     )
 
 
-def _nearest(draw: Draw, classes: int, alpha: float, clients: int, min_size: int) -> list[str]:
+def tries_for(cells: int) -> int:
+    """Return how often a request of so many numbers is drawn again."""
+    return int(np.clip(_CELLS // cells, *_TRIES))
+
+
+def nearest_settings(good: Callable[[float, int, int], int], classes: int, alpha: float, clients: int) -> list[str]:
     """Return a larger alpha and fewer clients, the nearest on a grid, for which one draw in a hundred will do.
 
     A request makes so many draws that it finds what one in a hundred does.
+
+    Args:
+        good: from (alpha, clients, tries) to how many of so many draws will do.
+        classes: K.
+        alpha: that was asked for.
+        clients: that were asked for.
     """
 
     def fit(alpha: float, clients: int) -> bool:
         probes = int(np.clip(_PROBED // (classes * clients), *_PROBES))
-        good = (draw(alpha, clients, probes).sum(1).min(1) >= min_size).sum()
-        return bool(good >= max(2, probes / 100))
+        return good(alpha, clients, probes) >= max(2, probes / 100)
 
     # One by one, for larger is not always better: even shares of small classes fall to the same clients every time.
     larger = next((a for a in _LADDER if a > alpha and fit(a, clients)), None)

@@ -16,34 +16,43 @@ class Rows:
 
     Attributes:
         index: [M] int64 on the device, rows of ``FederatedDataset.x``.
-        offsets: [N + 1] int64 on the host; client k owns index[offsets[k]:offsets[k + 1]].
+        starts: [N] int64 on the host; client k owns index[starts[k]:starts[k] + counts[k]].
+        counts: [N] how many rows each client owns.
     """
 
     index: Tensor
-    offsets: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
 
     @classmethod
     def of(cls, owned: Sequence[np.ndarray]) -> Rows:
         """Make rows from one array of row numbers per client."""
-        offsets = np.concatenate([[0], np.cumsum([len(o) for o in owned])]).astype(np.int64)
+        counts = np.array([len(o) for o in owned], dtype=np.int64)
         index = np.concatenate([*owned, np.empty(0, dtype=np.int64)]).astype(np.int64, copy=False)
-        return cls(torch.from_numpy(index), offsets)
+        return cls(torch.from_numpy(index), np.cumsum(counts) - counts, counts)
 
-    @property
-    def counts(self) -> np.ndarray:
-        """[N] how many rows each client owns."""
-        return np.diff(self.offsets)
+    @classmethod
+    def shared(cls, rows: np.ndarray, clients: int) -> Rows:
+        """Give every client the same rows, stored once."""
+        zeros = np.zeros(clients, dtype=np.int64)
+        return cls(torch.from_numpy(rows.astype(np.int64, copy=False)), zeros, zeros + len(rows))
+
+    def split(self) -> list[np.ndarray]:
+        """Return the rows of each client."""
+        index = self.index.numpy(force=True)
+        return [index[a : a + n] for a, n in zip(self.starts, self.counts, strict=True)]
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Return where in ``index`` the rows of the clients ``ids`` are, client by client in that order."""
         n = self.counts[ids]
-        starts = np.repeat(self.offsets[ids] - np.concatenate([[0], np.cumsum(n)[:-1]]), n)
+        starts = np.repeat(self.starts[ids] - np.concatenate([[0], np.cumsum(n)[:-1]]), n)
         positions: np.ndarray = starts + np.arange(n.sum())
         return positions
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
         """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
-        if len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids))):
+        everybody = len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids)))
+        if everybody and len(self.index) == self.counts.sum():
             return self.index
         return self.index[torch.from_numpy(self.positions(ids)).to(self.index.device)]
 

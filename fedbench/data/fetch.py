@@ -26,7 +26,7 @@ from fedbench import __version__
 from fedbench.data.archives import unpack
 from fedbench.errors import RequestError
 
-__all__ = ["Remote", "checksum", "ensure", "unpack"]
+__all__ = ["Remote", "checksum", "ensure", "unpack", "unpacked"]
 
 _CHUNK = 1 << 16  # bytes; a connection that breaks loses less than that
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
@@ -43,7 +43,8 @@ class Remote:
     Attributes:
         path: where it belongs, below the data directory.
         urls: where it is: the official address first, then mirrors. None for what is not public.
-        md5: its checksum, if known; of two checksums both must fit.
+        md5: its checksum, if known; of several checksums all must fit.
+        sha1: likewise.
         sha256: likewise.
         size: in bytes, if known.
     """
@@ -53,10 +54,17 @@ class Remote:
     md5: str | None = None
     sha256: str | None = None
     size: int | None = None
+    sha1: str | None = None
+
+    @property
+    def sums(self) -> tuple[tuple[str, str], ...]:
+        """The kind and the value of every checksum that is known."""
+        kinds = (("md5", self.md5), ("sha1", self.sha1), ("sha256", self.sha256))
+        return tuple((kind, value.lower()) for kind, value in kinds if value)
 
     def wanted(self, data_dir: Path) -> str:
         """Return for people what belongs where."""
-        sums = [f"{kind} {value}" for kind, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
+        sums = [f"{kind} {value}" for kind, value in self.sums]
         facts = ", ".join([*sums, *([f"{self.size} bytes"] if self.size is not None else [])])
         source = f"from {' or '.join(self.urls)}" if self.urls else "which has no public address"
         return f"{data_dir / self.path} {source}" + (f" ({facts})" if facts else "")
@@ -65,14 +73,14 @@ class Remote:
         """Return what is wrong with the file at ``path``, None if it is this one as far as is known."""
         if self.size is not None and path.stat().st_size != self.size:
             return f"{path.stat().st_size} bytes instead of {self.size}"
-        for kind, value in (("md5", self.md5), ("sha256", self.sha256)):
-            if value and (got := checksum(path, kind)) != value.lower():
+        for kind, value in self.sums:
+            if (got := checksum(path, kind)) != value:
                 return f"{kind} {got} instead of {value}"
         return None
 
 
 def checksum(path: Path, kind: str = "md5") -> str:
-    """Return the checksum of a file, in hexadecimal digits; ``kind`` is "md5" or "sha256"."""
+    """Return the checksum of a file, in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
@@ -120,6 +128,25 @@ def ensure(
     return [data_dir / remote.path for remote in remotes]
 
 
+def unpacked(
+    remotes: Sequence[Remote], data_dir: Path, target: Path, *, download: bool, what: str, most_bytes: int
+) -> list[Path]:
+    """Unpack official archives into ``target``, having fetched those that are missing, and return where they are.
+
+    Raises:
+        RequestError: if one is missing and cannot be fetched, is not the official file, or cannot be unpacked.
+    """
+    archives = ensure(remotes, data_dir, download=download, what=what)
+    for remote, archive in zip(remotes, archives, strict=True):
+        if fault := remote.fault(archive):
+            raise RequestError(
+                f"{what}: {archive} is not the official file, it has {fault}; remove it to have it fetched, or unpack "
+                f"it yourself into {target}"
+            )
+        unpack(archive, target, most_bytes=most_bytes)
+    return archives
+
+
 def _missing(remotes: Sequence[Remote], data_dir: Path) -> list[Remote]:
     return [remote for remote in remotes if not (data_dir / remote.path).is_file()]
 
@@ -161,7 +188,7 @@ def _fetch(remote: Remote, path: Path, wait: Callable[[float], None]) -> list[st
     ) as bar:
         task = bar.add_task(path.name, total=remote.size)
         for url in remote.urls:
-            if not (remote.md5 or remote.sha256):
+            if not remote.sums:
                 part.unlink(missing_ok=True)  # nothing would tell that two halves are not of one file
             try:
                 _Transfer(remote, url, part, wait, partial(bar.update, task)).run()

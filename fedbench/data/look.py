@@ -34,6 +34,12 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
     return entropy
 
 
+def owned(data: FederatedDataset) -> int:
+    """Return how many examples clients have, to train on or to be tested on."""
+    train, test = data.train.counts, data.test.counts
+    return int(train.sum() + (test[0] if data.central else test.sum()))
+
+
 def facts(data: FederatedDataset) -> dict[str, str]:
     """Return what is to be known of a data set, in the order to print it."""
     train, test = data.train.counts, data.test.counts
@@ -45,7 +51,7 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     return {
         "clients": f"{data.num_clients}"
         + (f", {(train == 0).sum()} without training examples" * bool((train == 0).any())),
-        "examples": f"{train.sum() + tested} ({train.sum()} to train on, {tested} to test on{whose}); "
+        "examples": f"{owned(data)} ({train.sum()} to train on, {tested} to test on{whose}); "
         f"{len(data.y)} in the source",
         "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
         "per client": f"{spread}median {np.median(sizes):g}, most {sizes.max()}",
@@ -80,7 +86,7 @@ def _lines(data: FederatedDataset) -> list[str]:
     """Return the first training example of clients spread over all, and its label; tokens as words."""
     able = np.flatnonzero(data.train.counts)
     chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
-    rows = data.train.index[torch.from_numpy(data.train.offsets[chosen])]
+    rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
     known = data.vocabulary() if data.vocabulary else ()
     between = "" if all(len(word) == 1 for word in known) else " "
 
@@ -119,6 +125,7 @@ def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[
             axis.axis("off")
             if place < len(mine):
                 picture = data.x[mine[place]].numpy(force=True)
+                picture = picture if len(picture) == 3 else picture[:1]  # of other than RGB the first channel
                 scaled = picture if picture.dtype == np.uint8 else _unit(picture)
                 axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
                 axis.set_title(str(int(data.y[mine[place]])), fontsize=8, pad=2)

@@ -6,15 +6,15 @@ and says what it leaves out. None can run for ever: an impossible request ends w
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 
 import numpy as np
 
+from fedbench.data.dealing import enough, nearest_settings, tries_for
 from fedbench.errors import RequestError, number, whole
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
-
-_TRIES = 10_000
 
 
 def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -30,24 +30,40 @@ def dirichlet_min_share(
     """Dirichlet shares of every class, redrawn until no client is left with next to nothing.
 
     Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum to at least
-    min_share / N of one class; client k gets floor(q_k n_class) of the class's shuffled examples and the remainder is
-    dropped (authors' code of AdaFedAdam, Ju et al. 2023; there min_share is 0.1).
+    min_share / N of one class, and until everybody has an example; client k gets floor(q_k n_class) of the class's
+    shuffled examples and the remainder is dropped (authors' code of AdaFedAdam, Ju et al. 2023; there min_share is 0.1,
+    and that a client may come out empty, which takes classes of a few examples, is not looked at).
 
     Raises:
         RequestError: if ``alpha`` is not positive, or no draw meets ``min_share``.
     """
+    enough(len(y), clients)
     remedy = "for equal clients use data/partition=iid"
     alpha = number("data.partition.alpha", alpha, above=0, remedy=remedy)
-    least = number("data.partition.min_share", min_share, at_least=0) / clients
-    labels = np.unique(y)
-    for _ in range(_TRIES):
+    labels, counts = np.unique(y, return_counts=True)
+    remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
+    min_share = number("data.partition.min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
+
+    def poorest(q: np.ndarray) -> float:  # its share, of one class, times N; negative: it has no example
+        some = np.floor(q * counts[:, None]).sum(0).min() > 0
+        return float(q.sum(0).min() * q.shape[1]) if some else -1.0
+
+    def good(alpha: float, clients: int, tries: int) -> int:
+        draws = rng.dirichlet(np.full(clients, alpha), (tries, len(labels)))
+        return sum(poorest(q) >= min_share for q in draws)
+
+    best, tries = -1.0, tries_for(len(labels) * clients)
+    for _ in range(tries):
         q = rng.dirichlet(np.full(clients, alpha), len(labels))
-        if np.isfinite(q).all() and (q.sum(0) >= least).all():
+        best = max(best, poorest(q))
+        if best >= min_share:
             break
     else:
+        ways = nearest_settings(good, len(labels), alpha, clients)
+        ways += [f"data.partition.min_share={np.floor(best * 1e6) / 1e6:g}"] if best > 0 else []
         raise RequestError(
-            f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
-            f"{min_share:g}/{clients} of a class in {_TRIES} tries; raise alpha, or lower clients or min_share"
+            f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
+            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; {' or '.join(ways)} will do"
         )
     owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for row, label in zip(q, labels, strict=True):
@@ -65,7 +81,8 @@ def two_classes_power_law(
 
     Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of what then is left of a class the
     share that a lognormal(0, sigma) draw gives it among the draws of the class; a part that no longer fits is left
-    out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5, sigma 2).
+    out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5, sigma 2). With fewer than K - 1 clients
+    there are classes that nobody has.
 
     Raises:
         RequestError: if there are too few examples for ``least`` per client and class.
@@ -76,23 +93,41 @@ def two_classes_power_law(
     pools = [rng.permutation(np.flatnonzero(y == c)) for c in range(classes)]
     pairs = [(i, (i + j) % classes) for i in range(clients) for j in range(2)]
     holders = np.bincount([c for _, c in pairs], minlength=classes)
-    for c in range(classes):
-        if holders[c] * least > len(pools[c]):
-            raise RequestError(
-                f"class {c} has {len(pools[c])} examples, too few for {least} for each of {holders[c]} clients; "
-                "lower data.clients or data.partition.least"
-            )
-    draws = rng.lognormal(0.0, sigma, len(pairs))
-    totals = np.bincount([c for _, c in pairs], weights=draws, minlength=classes)
+    sizes = np.array([len(p) for p in pools])
+    if (holders * least > sizes).any():
+        raise _too_many_holders(sizes, clients, least)
+    held = np.array([c for _, c in pairs])
+    z, top = sigma * rng.standard_normal(len(pairs)), np.full(classes, -np.inf)
+    np.maximum.at(top, held, z)
+    draws = np.exp(z - top[held])  # a class's draws up to a factor: only their shares count, and none overflows
+    totals = np.bincount(held, weights=draws, minlength=classes)
     owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
     used = np.zeros(classes, dtype=np.int64)
     for i, c in pairs:
         owned[i].append(pools[c][used[c] : used[c] + least])
         used[c] += least
-    spare = np.array([len(p) for p in pools]) - used
+    spare = sizes - used
     for (i, c), draw in zip(pairs, draws, strict=True):
         size = int(spare[c] * draw / totals[c])
         if used[c] + size < len(pools[c]):
             owned[i].append(pools[c][used[c] : used[c] + size])
             used[c] += size
     return [np.concatenate(parts) for parts in owned]
+
+
+def _too_many_holders(sizes: np.ndarray, clients: int, least: int) -> RequestError:
+    """Return the error with the nearest number of clients, and of ``least``, that can be had."""
+    classes = len(sizes)
+
+    def holders(clients: int) -> np.ndarray:  # client i holds the classes i and i + 1 modulo K
+        i = np.arange(clients)
+        return np.bincount(np.concatenate([i % classes, (i + 1) % classes]), minlength=classes)
+
+    fewer = bisect.bisect_left(range(1, clients), True, key=lambda n: bool((holders(n) * least > sizes).any()))
+    lower = int((sizes // np.maximum(holders(clients), 1))[holders(clients) > 0].min())
+    ways = [f"data.clients={fewer}"] * (fewer > 0) + [f"data.partition.least={lower}"] * (lower > 0)
+    c = int(np.argmax(holders(clients) * least - sizes))
+    return RequestError(
+        f"class {c} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
+        f"{holders(clients)[c]} of data.clients={clients} that hold it; {' or '.join(ways) or 'fewer of both'} will do"
+    )

@@ -52,7 +52,7 @@ def test_equals_the_definition(case, solver):
     algo = make(name, sgd(**SOLVERS[solver]), **options)
     last = snapshots(algo, data, rounds=6, work=LocalWork(lr=0.1, batch_size=None, epochs=(epochs, epochs)))[-1]
     ours = deployed(algo, last)
-    owned = np.split(data.train.index.numpy(), data.train.offsets[1:-1])
+    owned = data.train.split()
     clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in owned]
     words = {"weight_decay": "decay", "clip_norm": "clip"}
     plain = {words.get(k, k): v for k, v in SOLVERS[solver].items()}

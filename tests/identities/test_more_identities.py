@@ -126,7 +126,7 @@ def test_3_term_tends_to_fedavg_and_to_the_worst_client():
     apart = [torch.linalg.vector_norm(final(make("term", t=t), data, rounds=1) - plain).item() for t in (1e-4, 1e-5)]
     assert apart[0] / apart[1] == pytest.approx(10, rel=1e-3)
     start = start_of(data)
-    owned = np.split(data.train.index.numpy(), data.train.offsets[1:-1])
+    owned = data.train.split()
     losses = [loss_and_grad(start.numpy(), data.x[r].numpy(), data.y[r].numpy())[0] for r in owned]
     alone = final(make("fedavg"), data, rounds=1, sampler=lambda *_: np.array([int(np.argmax(losses))]))
     assert close(final(make("term", t=1e4), data, rounds=1), alone, 1e-10)
@@ -321,7 +321,7 @@ def test_10_partial_participation_touches_the_cohort_before_the_projection():
 def test_11_without_the_pull_models_are_trained_apart():
     data = federation()
     last = snapshots(make("ditto", lam=0.0), data, rounds=4, work=LocalWork(0.1, None, epochs=(2, 2)))[-1]
-    for k, rows in enumerate(np.split(data.train.index.numpy(), data.train.offsets[1:-1])):
+    for k, rows in enumerate(data.train.split()):
         alone = local_sgd(start_of(data).numpy(), data.x[rows].numpy(), data.y[rows].numpy(), 0.1, 8)
         assert close(last.clients["personal"][k], torch.from_numpy(alone), 1e-10)
 
@@ -473,7 +473,7 @@ def test_14_iterations_are_the_mean_of_unequal_steps(name):
 @pytest.mark.parametrize("name", ["stem", "fafed"])
 def test_14_the_mean_momentum_is_the_mean_gradient(name):
     data = federation()
-    owned = np.split(data.train.index.numpy(), data.train.offsets[1:-1])
+    owned = data.train.split()
     work = LocalWork(lr=0.01, batch_size=None, steps=4)
     for s in snapshots(make(name), data, rounds=5, work=work)[1:]:
         before = s.clients["prev"].numpy()  # where each took its last gradient

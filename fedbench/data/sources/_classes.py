@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.errors import RequestError
+from fedbench.errors import RequestError, number, whole
+
+_FEW, _SPARSE = 1000, 10  # largest number of classes that needs no explanation; labels per label that occurs
 
 
 def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -35,3 +37,42 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     new[whole] = np.arange(len(whole))
     rows = np.flatnonzero(new[y] >= 0)
     return rows, new[y[rows]], len(whole)
+
+
+def count_of(y: np.ndarray, classes: object, where: str) -> int:
+    """Return the number of classes: ``classes``, or the largest label plus one.
+
+    Args:
+        y: labels, whole numbers from 0, at least one.
+        classes: what data.classes says; None if it does not.
+        where: the labels come from, for messages.
+
+    Raises:
+        RequestError: if there are labels that ``classes`` does not hold, or a label so large that it is none.
+    """
+    count = int(y.max()) + 1
+    if classes is not None:
+        said = whole("data.classes", classes, at_least=1)
+        if said < count:
+            raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or leave it out")
+        return said
+    if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
+        raise RequestError(
+            f"{where} has the label {count - 1}, but only {different} different ones; number them from 0, or say how "
+            "many there are with data.classes"
+        )
+    return count
+
+
+def per_channel(key: str, value: object, channels: int, default: float) -> tuple[float, ...]:
+    """Return ``value``, a number per channel, or the default for each if it is None.
+
+    Raises:
+        RequestError: if it is something else, or a deviation (of default 1) is not above 0.
+    """
+    if value is None:
+        return (default,) * channels
+    above = 0.0 if default == 1.0 else None
+    if not isinstance(value, list | tuple) or len(value) != channels:
+        raise RequestError(f"{key} must be a list of {channels} numbers, one per channel, got {value!r}")
+    return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))

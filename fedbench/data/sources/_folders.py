@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from fedbench.data.fetch import Remote, ensure, unpack
+from fedbench.data.fetch import Remote, unpacked
 from fedbench.errors import RequestError
 
 _CHUNK = 256  # images that a thread decodes in one go
@@ -60,8 +60,8 @@ def fetched(
     missing = ", ".join(n for n in needed if not (target / n).exists())
     if target.is_dir() and any(target.iterdir()):
         raise RequestError(f"{what} in {target} is not complete: {missing} missing; add it, or remove {target}")
-    (packed,) = ensure([archive], data_dir, download=download, what=what)
-    unpack(packed, target if flat else data_dir, most_bytes=most_bytes)
+    into = target if flat else data_dir
+    (packed,) = unpacked([archive], data_dir, into, download=download, what=what, most_bytes=most_bytes)
     folder = find(data_dir, name, needed)
     if folder is None:
         raise RequestError(
@@ -73,11 +73,6 @@ def fetched(
 def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
     """Return the files of a directory with one of these endings, in either case, in alphabetical order."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in endings)
-
-
-def changed(folders: Iterable[Path]) -> dict[str, str]:
-    """Return when each directory last gained or lost a file: cheaper than asking every file."""
-    return {str(f): str(f.stat().st_mtime_ns) for f in folders}
 
 
 def decode(

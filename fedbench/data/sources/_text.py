@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.data.fetch import Remote, ensure, unpack
+from fedbench.data.fetch import Remote, unpacked
 from fedbench.errors import RequestError, whole
 
 _CHOICE = 7  # what a generator is for, beside the data seed
 
 
-def official(
+def found(
     data_dir: Path,
     layouts: Sequence[Sequence[str]],
     archive: Remote,
@@ -46,8 +46,9 @@ def official(
             if all(f.is_file() for f in files):
                 return files
         if attempt == 0:
-            (path,) = ensure([archive], data_dir, download=download, what=what)
-            unpack(path, data_dir / folder, most_bytes=most_bytes)
+            (path,) = unpacked(
+                [archive], data_dir, data_dir / folder, download=download, what=what, most_bytes=most_bytes
+            )
     raise RequestError(f"{path} does not hold {', '.join(Path(n).name for n in layouts[-1])}; delete it and try again")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, ensure, unpack
+from fedbench.data.fetch import Remote, unpacked
 from fedbench.data.pickles import arrays_only
 from fedbench.errors import RequestError
 
@@ -42,12 +42,12 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     """
     folder = data_dir / "cifar-10-batches-py"
     if not all((folder / name).is_file() for name in _MD5):
-        (archive,) = ensure([_ARCHIVE], data_dir, download=download, what=f"CIFAR-10 (not in {folder})")
-        unpack(archive, data_dir, most_bytes=_MOST_BYTES)
-    official, xs, ys = True, [], []
+        what = f"CIFAR-10 (not in {folder})"
+        unpacked([_ARCHIVE], data_dir, data_dir, download=download, what=what, most_bytes=_MOST_BYTES)
+    genuine, xs, ys = True, [], []
     for name, md5 in _MD5.items():
         raw = (folder / name).read_bytes()
-        official &= hashlib.md5(raw).hexdigest() == md5
+        genuine &= hashlib.md5(raw).hexdigest() == md5
         x, y = _batch(folder / name, raw)
         xs.append(x)
         ys.append(y)
@@ -58,14 +58,22 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
         held_out=np.repeat(np.array(list(_MD5)) == "test_batch", [len(y) for y in ys]),
         mean=(0.4914, 0.4822, 0.4465),  # of the training images
         std=(0.2470, 0.2435, 0.2616),
-        sources=(f"CIFAR-10: {'official files' if official else 'not the official files (md5 differs)'}",),
+        sources=(f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}",),
     )
+
+
+def official() -> list[Remote]:
+    """Return the official files: the archive, and what it holds."""
+    return [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
 def _batch(path: Path, raw: bytes) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = arrays_only(raw)
         x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content["labels"], dtype=np.int64)
-        return x.reshape(len(y), 3, 32, 32), y
+        x = x.reshape(len(y), 3, 32, 32)
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise RequestError(f"{path} is not a CIFAR-10 batch: {error}; unpack {_ARCHIVE.urls[0]} again") from error
+    if y.size and not 0 <= y.min() <= y.max() < 10:
+        raise RequestError(f"{path} holds labels from {y.min()} to {y.max()}, expected 0 to 9")
+    return x, y

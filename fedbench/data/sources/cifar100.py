@@ -39,10 +39,10 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
     folder = fetched(
         data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download, what="CIFAR-100", most_bytes=10**9
     )
-    official, parts = True, []
+    genuine, parts = True, []
     for name, md5 in _MD5.items():
         raw = (folder / name).read_bytes()
-        official &= hashlib.md5(raw).hexdigest() == md5
+        genuine &= hashlib.md5(raw).hexdigest() == md5
         parts.append(_part(folder / name, raw, labels))
     return Examples(
         x=np.concatenate([x for x, _ in parts]),
@@ -51,8 +51,13 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
         held_out=np.repeat([False, True], [len(y) for _, y in parts]),
         mean=(0.5071, 0.4865, 0.4409),  # of the training images
         std=(0.2673, 0.2564, 0.2762),
-        sources=(f"CIFAR-100: {'official files' if official else 'not the official files (md5 differs)'}",),
+        sources=(f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}",),
     )
+
+
+def official() -> list[Remote]:
+    """Return the official files: the archive, and what it holds."""
+    return [_ARCHIVE, *(Remote(f"cifar-100-python/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
 def _part(path: Path, raw: bytes, labels: str) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.data.cache import prepared, stamp
+from fedbench.data.cache import prepared
 from fedbench.data.examples import Examples
 from fedbench.data.sources._folders import decode
 from fedbench.errors import RequestError, choice, whole
@@ -49,7 +49,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
         rows = np.sort(np.random.default_rng([seed, 0]).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])
-    facts = {**stamp(*paths), "size": str(side), "images": str(images), "seed": "" if images is None else str(seed)}
+    options = {"size": str(side), "images": str(images), "seed": "" if images is None else str(seed)}
 
     def make() -> Examples:
         files = [folder / k for k in keys + tested]
@@ -69,7 +69,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
             sources=(f"Clothing1M: local files, {len(keys)} {train} training images, {side} pixels",),
         )
 
-    return prepared(data_dir, "clothing1m", facts, make)
+    return prepared(data_dir, "clothing1m", paths, options, make)
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.cache import prepared, stamp
+from fedbench.data.cache import prepared
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
@@ -60,9 +60,14 @@ def load(
     if not files:
         files = ensure([_ARCHIVE], data_dir, download=download, what="EMNIST")
     options = {"split": split, "classes": str(classes)}
-    return prepared(
-        data_dir, f"emnist-{split}", {**stamp(*files), **options}, lambda: _read(files, names, split, classes)
-    )
+    return prepared(data_dir, f"emnist-{split}", files, options, lambda: _read(files, names, split, classes))
+
+
+def official() -> list[Remote]:
+    """Return the official archive; what it holds has no published checksums."""
+    kinds = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+    names = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in kinds]
+    return [_ARCHIVE, *(Remote(name + ending, ()) for name in names for ending in ("", ".gz"))]
 
 
 def _unpacked(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -87,7 +92,7 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
             upright[start : start + len(some)] = x[some].swapaxes(2, 3)
             start += len(some)
     mean, std = _statistics(upright[: sizes[0]])
-    official = "official files" if packed and checksum(files[0]) == _MD5 else "not the official files (md5 differs)"
+    origin = "official files" if packed and checksum(files[0]) == _MD5 else "not the official files (md5 differs)"
     return Examples(
         x=upright,
         y=np.concatenate([y for _, y, _ in kept]),
@@ -95,7 +100,7 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
         held_out=np.repeat([False, True], sizes),
         mean=(mean,),
         std=(std,),
-        sources=(f"EMNIST {split}: {official if packed else 'unpacked idx files, which have no published md5'}",),
+        sources=(f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}",),
     )
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.data.cache import prepared, stamp
+from fedbench.data.cache import prepared
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote, checksum, ensure
-from fedbench.data.sources._folders import changed
 from fedbench.data.sources._nist import by_writer
 from fedbench.errors import RequestError, choice, flag
 
@@ -57,20 +56,25 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     if trained and form != "nist":
         tested = sorted((folder / "data/test").glob("*.json"))
         ignored = sorted((folder / "data/test_only").glob("*.json"))
-        facts = {**stamp(*trained, *tested, *ignored), "pool": str(pool)}
-        return prepared(data_dir, "femnist", facts, lambda: _leaf(trained, tested, ignored, pool))
+        files = [*trained, *tested, *ignored]
+        return prepared(data_dir, "femnist", files, {"pool": str(pool)}, lambda: _leaf(trained, tested, ignored, pool))
     unpacked = [folder / "by_class", folder / "by_write"]
     if all(u.is_dir() for u in unpacked):
-        return prepared(
-            data_dir, "femnist-nist", changed(unpacked), lambda: by_writer(unpacked[0], unpacked[1], "unpacked")
-        )
-    packed = ensure(_ARCHIVES, data_dir, download=download, what="FEMNIST")
-    return prepared(data_dir, "femnist-nist", stamp(*packed), lambda: by_writer(packed[0], packed[1], _origin(packed)))
+        return prepared(data_dir, "femnist-nist", unpacked, {}, lambda: by_writer(unpacked[0], unpacked[1], "unpacked"))
+    packed = ensure(
+        _ARCHIVES, data_dir, download=download, what=f"FEMNIST (LEAF's JSON files are not in {folder / 'data/train'})"
+    )
+    return prepared(data_dir, "femnist-nist", packed, {}, lambda: by_writer(packed[0], packed[1], _origin(packed)))
+
+
+def official() -> list[Remote]:
+    """Return NIST's archives; LEAF's JSON files follow from a random choice and have no published checksums."""
+    return _ARCHIVES
 
 
 def _origin(packed: list[Path]) -> str:
-    official = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
-    return "official files" if official else "not the official files (md5 differs)"
+    genuine = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
+    return "official files" if genuine else "not the official files (md5 differs)"
 
 
 def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:

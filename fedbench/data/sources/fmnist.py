@@ -59,11 +59,8 @@ def load(
     folder = data_dir / _FOLDER
     files = [folder / n for n in _NAMES]
     if not all(f.is_file() for f in files):
-        remotes = [
-            Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES
-        ]
-        files = ensure(remotes, data_dir, download=download, what="Fashion-MNIST")
-    official = all(checksum(f) == _MD5[f.name] for f in files)
+        files = ensure(official()[: len(_NAMES)], data_dir, download=download, what="Fashion-MNIST")
+    genuine = all(checksum(f) == _MD5[f.name] for f in files)
     train, test = (images_of(read(files[i]), read(files[i + 1]), str(folder)) for i in (0, 2))
     rows, y, count = keep(np.concatenate([train[1], test[1]]), classes, 10)
     x = np.concatenate([train[0], test[0]])[rows]
@@ -77,8 +74,14 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(f"Fashion-MNIST: {'official files' if official else 'not the official files (md5 differs)'}",),
+        sources=(f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
     )
+
+
+def official() -> list[Remote]:
+    """Return the official files: the four packed ones, then the same unpacked."""
+    packed = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
+    return packed + [Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES]
 
 
 def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from fedbench.data.examples import Examples
+from fedbench.data.sources._classes import per_channel
+from fedbench.data.sources._folders import decode
 from fedbench.data.vision import torchvision
 from fedbench.errors import RequestError, whole
 
@@ -20,8 +23,8 @@ def load(
     *,
     root: str,
     size: int | None = None,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.5, 0.5, 0.5),
+    mean: Sequence[float] | None = (0.5, 0.5, 0.5),
+    std: Sequence[float] | None = (0.5, 0.5, 0.5),
 ) -> Examples:
     """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
 
@@ -30,8 +33,8 @@ def load(
         seed: not used.
         root: holds train/ and, if the test examples are set apart, test/.
         size: side that every image is resized to (shorter side, then the middle is cut out); None: all have one size.
-        mean: per channel, in units of the full range.
-        std: per channel, likewise.
+        mean: per channel, in units of the full range; None: 0.
+        std: per channel, likewise; None: 1.
 
     Raises:
         RequestError: if a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
@@ -55,28 +58,45 @@ def load(
         y=np.concatenate([y for _, y in parts]),
         classes=len(labels),
         held_out=np.repeat([False, True], [len(parts[0][1]), sum(len(y) for _, y in parts[1:])]),
-        mean=tuple(mean),
-        std=tuple(std),
+        mean=per_channel("data.source.mean", mean, 3, 0.0),
+        std=per_channel("data.source.std", std, 3, 1.0),
         sources=(f"images: {base}",),
     )
 
 
 def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    vision = torchvision()
-    steps = []
-    if size is not None:
-        side = whole("data.size", size, at_least=1)
-        steps = [vision.transforms.Resize(side), vision.transforms.CenterCrop(side)]
+    """Return images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
+    classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
+    found = [sorted(f for f in (folder / c).rglob("*") if f.suffix.lower() in _ENDINGS) for c in classes]
+    empty = [c for c, files in zip(classes, found, strict=True) if not files]
+    if empty or not classes:
+        lacking = f"no image ({', '.join(_ENDINGS)}) in {', '.join(empty[:3])}" if empty else "no directory per class"
+        raise RequestError(f"{folder} has {lacking}")
+    files = [f for some in found for f in some]
+    change = None
+    if size is None:
+        with _opened(files[0]) as first:
+            width, height = first.size
+    else:
+        width = height = whole("data.size", size, at_least=1)
+        change = _to_square(width)
+    x = decode(files, lambda t: Image.open(files[t]), (3, height, width), change=change, remedy="set data.size")
+    return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes
+
+
+def _opened(path: Path) -> Image.Image:
     try:
-        files = vision.datasets.ImageFolder(str(folder), vision.transforms.Compose(steps), is_valid_file=_is_image)
-        images = [np.asarray(image) for image, _ in files]
-    except (FileNotFoundError, OSError) as error:
-        raise RequestError(f"{folder}: {error}") from error
-    shapes = {i.shape for i in images}
-    if len(shapes) > 1:
-        raise RequestError(f"{folder} has images of {len(shapes)} sizes, e.g. {sorted(shapes)[:2]}; set data.size")
-    return np.stack(images).transpose(0, 3, 1, 2), np.array(files.targets), list(files.classes)
+        return Image.open(path)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise RequestError(f"{path} cannot be read as an image: {error}") from error
 
 
-def _is_image(path: str) -> bool:
-    return path.lower().endswith(_ENDINGS)
+def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
+    transforms = torchvision().transforms
+    steps = transforms.Compose([transforms.Resize(side), transforms.CenterCrop(side)])
+
+    def change(image: Image.Image) -> Image.Image:
+        changed: Image.Image = steps(image.convert("RGB"))
+        return changed
+
+    return change

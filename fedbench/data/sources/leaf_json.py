@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.errors import RequestError, whole
+from fedbench.data.sources._classes import count_of
+from fedbench.errors import RequestError
+
+_LARGEST = 2**53  # of a label: up to here floats and ints agree
 
 
 def load(
@@ -50,11 +53,9 @@ def load(
     lengths = [len(y) for _, _, _, y in owned]
     x = np.concatenate([x for _, _, x, y in owned if len(y)])
     y = np.concatenate([y for _, _, x, y in owned])
-    count = int(y.max()) + 1
-    if classes is not None and whole("data.classes", classes, at_least=1) < count:
-        raise RequestError(f"data.classes={classes}, but {train} has the label {count - 1}; raise it or leave it out")
+    count = count_of(y, classes, train)
     if shape is not None:
-        if not isinstance(shape, list | tuple):
+        if not isinstance(shape, list | tuple) or not all(type(n) is int and n > 0 for n in shape):
             raise RequestError(f"data.shape must be a list of lengths, got {shape!r}; such as [1,28,28]")
         if prod(shape) != prod(x.shape[1:]):
             raise RequestError(f"data.shape={list(shape)} does not hold the {prod(x.shape[1:])} values of an example")
@@ -62,7 +63,7 @@ def load(
     return Examples(
         x=x,
         y=y,
-        classes=classes or count,
+        classes=count,
         owner=np.repeat([k for _, k, _, _ in owned], lengths),
         names=names,
         held_out=None if test is None else np.repeat([bool(h) for h, _, _, _ in owned], lengths),
@@ -114,7 +115,7 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
         x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
     except (TypeError, ValueError):
         raise RequestError(f"{what}: x must be numbers, all examples of one shape, and y one number each") from None
-    if y.ndim != 1 or (y != np.floor(y)).any() or (y < 0).any():
+    if y.ndim != 1 or not np.isfinite(y).all() or (y != np.floor(y)).any() or (y < 0).any() or (y > _LARGEST).any():
         raise RequestError(f"{what}: labels must be whole numbers from 0, got {ys[:3]}")
     if not np.isfinite(x).all():
         raise RequestError(f"{what}: x holds values that are not finite")

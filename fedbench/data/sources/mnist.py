@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum, ensure, unpack
+from fedbench.data.fetch import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
 from fedbench.errors import flag
 
@@ -37,13 +37,11 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         RequestError: if files are missing and cannot be fetched, or are not of their form.
     """
     folder = data_dir / _FOLDER
-    missing = [name for name in _MD5 if not (folder / name).is_file()]
-    remotes = [Remote(f"{_FOLDER}/{k}.gz", tuple(f"{u}{k}.gz" for u in _URLS), md5=_MD5[k][1]) for k in missing]
-    for archive in ensure(remotes, data_dir, download=download, what="MNIST"):
-        unpack(archive, folder, most_bytes=_MOST_BYTES)
+    missing = [remote for name, remote in zip(_MD5, _packed(), strict=True) if not (folder / name).is_file()]
+    unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
     arrays = [_idx.read(folder / name) for name in _MD5]
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
-    official = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
+    genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
     return Examples(
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
@@ -51,5 +49,14 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         held_out=None if flag("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
-        sources=(f"MNIST: {'official files' if official else 'not the official files (md5 differs)'}",),
+        sources=(f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
     )
+
+
+def official() -> list[Remote]:
+    """Return the official files, packed and unpacked."""
+    return _packed() + [Remote(f"{_FOLDER}/{k}", (), md5=md5) for k, (md5, _) in _MD5.items()]
+
+
+def _packed() -> list[Remote]:
+    return [Remote(f"{_FOLDER}/{k}.gz", tuple(f"{u}{k}.gz" for u in _URLS), md5=md5) for k, (_, md5) in _MD5.items()]

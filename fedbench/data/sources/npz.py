@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.errors import RequestError, whole
+from fedbench.data.sources._classes import count_of, per_channel
+from fedbench.errors import RequestError
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
 
@@ -25,10 +26,10 @@ def load(
 ) -> Examples:
     """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
 
-    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width], tokens (int64), or any other numbers,
-    which are read as float32; ``y`` [T] labels from 0. If clients are given: ``owner`` [T], the client of every
-    example, as a number that counts from 0 into ``names`` if there is one, or as any number or word. If test examples
-    are set apart: ``held_out`` [T], true for these.
+    Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width] or [T, height, width], tokens (int64), or
+    any other numbers, which are read as float32; ``y`` [T] labels from 0. If clients are given: ``owner`` [T], the
+    client of every example, as a number that counts from 0 into ``names`` if there is one, or as any number or word. If
+    test examples are set apart: ``held_out`` [T], true for these.
 
     Args:
         data_dir: not used; ``file`` is a path of its own.
@@ -47,9 +48,7 @@ def load(
         raise RequestError(
             f"{file}: x has {len(x)} examples and y {len(y)}; both must have the same number, at least 1"
         )
-    count = int(y.max()) + 1
-    if classes is not None and whole("data.classes", classes, at_least=1) < count:
-        raise RequestError(f"data.classes={classes}, but {file} has the label {count - 1}; raise it or leave it out")
+    count = count_of(y, classes, file)
     owner, names = _owners(file, arrays, len(y))
     images = x.dtype == np.uint8
     if not images and (mean is not None or std is not None):
@@ -57,12 +56,12 @@ def load(
     return Examples(
         x=x,
         y=y,
-        classes=classes or count,
+        classes=count,
         owner=owner,
         names=names,
         held_out=_held_out(file, arrays, len(y)),
-        mean=_per_channel("data.mean", mean, x, 0.0) if images else None,
-        std=_per_channel("data.std", std, x, 1.0) if images else None,
+        mean=per_channel("data.mean", mean, x.shape[1], 0.0) if images else None,
+        std=per_channel("data.std", std, x.shape[1], 1.0) if images else None,
         sources=(f"NumPy archive: {file}",),
     )
 
@@ -85,6 +84,13 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 def _numbers(file: str, x: np.ndarray) -> np.ndarray:
     if x.ndim < 1 or x.dtype.kind not in "biuf":
         raise RequestError(f"{file}: x must be real numbers [T, ...], got {x.dtype} {list(x.shape)}")
+    if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        raise RequestError(
+            f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
+            "x.transpose(0, 3, 1, 2)"
+        )
+    if x.dtype == np.uint8 and x.ndim == 3:  # grey
+        return x[:, None]
     if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
         return x
     if x.dtype.kind == "f" and not np.isfinite(x).all():
@@ -135,12 +141,3 @@ def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarra
 
 def _word(name: object) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-
-
-def _per_channel(key: str, value: Sequence[float] | None, x: np.ndarray, default: float) -> tuple[float, ...]:
-    if value is None:
-        return (default,) * int(x.shape[1])
-    values = tuple(float(v) for v in value)
-    if len(values) != x.shape[1] or (default == 1.0 and min(values) <= 0):
-        raise RequestError(f"{key} must have {x.shape[1]} values, one per channel, got {list(values)}; std is above 0")
-    return values

@@ -18,7 +18,7 @@ import numpy as np
 from fedbench.data.cache import prepared
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote
-from fedbench.data.sources._text import official
+from fedbench.data.sources._text import found
 from fedbench.errors import RequestError, flag, whole
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: none, a word without a vector, the word of the first vector
@@ -88,7 +88,7 @@ def load(
     min_tweets = whole("data.source.min_tweets", min_tweets, at_least=1)
     length = whole("data.source.length", length, at_least=1)
     lowercase = flag("data.source.lowercase", lowercase)
-    files = official(
+    files = found(
         data_dir,
         _LAYOUTS,
         _ARCHIVE,
@@ -98,10 +98,17 @@ def load(
         most_bytes=1_000_000_000,
     )
     words = glove_file(data_dir, glove, download=download)
-    stamps = {str(f): f"{f.stat().st_size}:{f.stat().st_mtime_ns}" for f in (*files, words)}
+    paths = [*files, words]
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
-    read = prepared(data_dir, "sent140", stamps | options, lambda: _read(files, words, min_tweets, length, lowercase))
+    read = prepared(data_dir, "sent140", paths, options, lambda: _read(files, words, min_tweets, length, lowercase))
     return replace(read, vocabulary=lambda: ["", "<unknown>", *vocabulary(words)])
+
+
+def official() -> list[Remote]:
+    """Return the official archives, and what they hold, which has no published checksums."""
+    files = [name for layout in _LAYOUTS for name in layout]
+    files += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
+    return [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in files)]
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
@@ -117,7 +124,7 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
             return path
         hint = f", or set data.source.glove to one of {there}" if there else ""
         raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
-    (found,) = official(
+    (path,) = found(
         data_dir,
         ((f"glove/{name}",), (f"glove/glove.6B/{name}",)),
         _GLOVE,
@@ -126,7 +133,7 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
         what="GloVe 6B" + (f" (or set data.source.glove to one of {there})" if there else ""),
         most_bytes=4_000_000_000,
     )
-    return found
+    return path
 
 
 def vocabulary(path: Path) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote
-from fedbench.data.sources._text import choose, leaf_strings, official
+from fedbench.data.sources._text import choose, found, leaf_strings
 from fedbench.errors import RequestError, number, whole
 
 LENGTH = 80
@@ -53,6 +53,7 @@ def load(
     split: float = 0.8,
     min_samples: int = 1,
     clients: int | None = None,
+    test_clients: int | None = None,
     json_train: str | None = None,
     json_test: str | None = None,
 ) -> Examples:
@@ -70,6 +71,7 @@ def load(
         split: share of a role's windows to train on; with 1 no window is set apart.
         min_samples: windows a role must have, before the cut.
         clients: so many of these roles, at random; None takes all.
+        test_clients: and so many more.
         json_train: LEAF's JSON for Shakespeare, a file or a directory, in place of the text.
         json_test: the same for the test windows; None cuts those of ``json_train`` in time.
 
@@ -84,6 +86,8 @@ def load(
         raise RequestError("data.test needs data.train")
     else:
         roles, note = _from_text(data_dir, download)
+    if clients is not None and test_clients is not None:
+        clients = whole("data.clients", clients, at_least=1) + whole("data.test_clients", test_clients, at_least=1)
     return _examples(roles, note, split, min_samples, clients, seed)
 
 
@@ -98,13 +102,13 @@ def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
-    found = []
+    read = []
     for start, end in pairwise([*starts[1:], len(lines)]):
         title = next((t for k in range(2, 8) if (t := lines[max(start - k, 0)].strip())), "")
         roles = _roles(lines[start + 1 : end], title == _MISINDENTED)
         if len(roles) > 1:
-            found.append((title, roles))
-    return found
+            read.append((title, roles))
+    return read
 
 
 def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
@@ -134,9 +138,14 @@ def encode(text: str) -> tuple[np.ndarray, int]:
     return tokens, int(unknown.sum())
 
 
+def official() -> list[Remote]:
+    """Return the official archive, and the text, of which there are several editions without published checksums."""
+    return [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
+
+
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     """Return the windows of every role that has one, [n, 81] views, and a note of the counts."""
-    (path,) = official(
+    (path,) = found(
         data_dir,
         _LAYOUTS,
         _ARCHIVE,
@@ -147,12 +156,12 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     )
     raw = path.read_bytes()
     try:
-        found = plays(raw.decode("utf-8-sig"))
+        works = plays(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        found = plays(raw.decode("latin-1"))
+        works = plays(raw.decode("latin-1"))
     spoken: dict[str, list[str]] = {}
     count = 0
-    for title, roles in found:
+    for title, roles in works:
         for role, lines in roles.items():
             if len(lines) > 2:
                 count += 1
@@ -168,7 +177,7 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     if not windows:
         raise RequestError(f"{path} holds no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
     total = sum(len(train) for train, _ in windows.values())
-    note = f"Shakespeare: {len(found)} plays, {count} roles, {len(windows)} with a window, {total} windows"
+    note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
     return windows, note + (f", {strange} unknown characters read as blanks" if strange else "")
 
 

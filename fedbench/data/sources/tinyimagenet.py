@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.data.cache import prepared, stamp
+from fedbench.data.cache import prepared
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote
-from fedbench.data.sources._folders import changed, decode, fetched, files_in
+from fedbench.data.sources._folders import decode, fetched, files_in
 from fedbench.errors import RequestError
 
 _ARCHIVE = Remote(
@@ -42,8 +42,13 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
         raise RequestError(f"{what}: wnids.txt names {len(wnids)} classes, without images: {', '.join(missing[:3])}")
-    facts = {**changed([*images, folder / "val/images"]), **stamp(folder / "wnids.txt", folder / _NEEDED[3])}
-    return prepared(data_dir, "tinyimagenet", facts, lambda: _read(folder, wnids))
+    paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
+    return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
+
+
+def official() -> list[Remote]:
+    """Return the official archive; the single images have no published checksums."""
+    return [_ARCHIVE]
 
 
 def _read(folder: Path, wnids: list[str]) -> Examples:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import Remote, checksum
-from fedbench.data.sources._text import official
+from fedbench.data.sources._text import found
 from fedbench.errors import RequestError, choice, whole
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -66,10 +66,15 @@ def load(
     clients = whole("data.clients", clients, at_least=1)
     columns, length = (whole(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length)))
     choice("data.source.held_out", held_out, ("test", "valid", None))
-    files = official(
+    files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )
     return _examples(files, clients, columns, length, held_out)
+
+
+def official() -> list[Remote]:
+    """Return the official archive, and the files in it, wherever they may be."""
+    return [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
 def _examples(files: list[Path], clients: int, columns: int, length: int, held_out: str | None) -> Examples:
