@@ -1,12 +1,14 @@
 """Prepared data: read once, mapped afterwards, equal to what was read."""
 
 import dataclasses
+import hashlib
+import json
 
 import numpy as np
 import pytest
 
 from fedbench.data import cache
-from fedbench.data.cache import prepared, read_again, stamp
+from fedbench.data.cache import digest_of, prepared, read_again
 from fedbench.data.examples import Examples
 
 EXAMPLES = Examples(
@@ -122,10 +124,29 @@ def test_a_directory_that_cannot_be_written(tmp_path, capsys):
     assert "prepared data are not kept" in capsys.readouterr().err
 
 
-def test_a_stamp_changes_with_the_file(tmp_path):
-    file = tmp_path / "f"
-    file.write_text("a")
-    before = stamp(file)
-    file.write_text("ab")
-    assert stamp(file) != before
-    assert list(before) == [str(file)]
+def test_a_changed_file_is_read_again(tmp_path):
+    make, file = Maker(), tmp_path / "f"
+    for text, calls in (("a", 1), ("a", 1), ("ab", 2)):
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+        prepared(tmp_path, "set", [file], {}, make)
+        assert make.calls == calls
+
+
+def test_a_picture_replaced_in_place_is_noticed_when_reading_again(tmp_path, capsys):
+    folder = tmp_path / "images"
+    (folder / "cat").mkdir(parents=True)
+    (folder / "cat" / "1.png").write_bytes(b"one")
+    prepared(tmp_path, "set", [folder], {}, Maker())
+    (kept,) = (p for p in (tmp_path / "prepared").iterdir() if p.is_dir())
+    sums = json.loads((kept / "manifest.json").read_text())["checksums"]
+    content = hashlib.sha256(b"cat/1.png\x003\x00one").hexdigest()
+    assert sums == {str(folder): f"sha256 {content} of names and contents"}
+    with read_again():
+        prepared(tmp_path, "set", [folder], {}, Maker())
+    assert capsys.readouterr().err == ""
+    (folder / "cat" / "1.png").write_bytes(b"two")
+    with read_again():
+        prepared(tmp_path, "set", [folder], {}, Maker())
+    assert capsys.readouterr().err == f"fedbench: {folder} has changed since it was prepared; prepared anew\n"
+    assert json.loads((kept / "manifest.json").read_text())["checksums"] == {str(folder): digest_of(folder)}

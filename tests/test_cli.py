@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
+from fedbench.data.fetch import checksum
 from fedbench.store import read_run
 
 FAST = ["data.clients=8", "rounds=4"]
@@ -399,6 +401,7 @@ BAD = [
     (["data=leaf_json"], "data.train must be set"),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
+    (["data=synthetic_leaf", "data/partition=dirichlet"], "this data set says itself which client owns what; leave "),
     (["data=imagefolder", "data.root=/nowhere"], "data.root=/nowhere has no directory train/"),
     (["model=cnn"], "this model reads images [channels, height, width], got examples of shape [60]"),
     (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read"),
@@ -669,8 +672,41 @@ def test_data_show_prepare_verify(fed, tmp_path):
     assert "clients" in out[1]
     assert out[-2:] == ["written: results/data/mnist_iid/labels.png", "written: results/data/mnist_iid/examples.png"]
     assert fed("data", "prepare", "synthetic_leaf", "data.clients=5")[1][0].startswith("synthetic_leaf: 5 clients, ")
-    assert fed("data", "verify", "mnist_iid", where)[1] == ["MNIST: not the official files (md5 differs)"]
+    status, out, _ = fed("data", "verify", "mnist_iid", where)
+    assert status == 1
+    assert len(out) == 9  # four files, packed and unpacked
+    assert all(re.search(r"-ubyte(\.gz)?  WRONG: md5 \w{32} instead of \w{32}$", line) for line in out[:8])
+    assert out[8].startswith("mnist_iid: 8 of 8 files are not the official ones; remove them")
     assert not (tmp_path / "results" / "mnist_iid").exists()
+
+
+def test_data_verify(fed, tmp_path, monkeypatch):
+    """It compares, then reads again what the run would read, and never fetches."""
+    from test_sources import write_idx
+
+    from fedbench.data.sources import mnist
+
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    where = f"data_dir={tmp_path / 'data'}"
+    status, _, err = fed("data", "verify", "mnist_iid", where, "data.download=true")
+    assert status == 2
+    assert "data.download=false forbids to fetch" in err
+    write_idx(folder)
+    fed("data", "prepare", "mnist_iid", where, "data.clients=3", "data.download=false")
+    sums = {name: (checksum(folder / name), checksum(folder / f"{name}.gz")) for name in mnist._MD5}
+    monkeypatch.setattr(mnist, "_MD5", sums)
+    status, out, _ = fed("data", "verify", "mnist_iid", where)
+    assert status == 0
+    assert out[-1] == "MNIST: official files"
+    assert out[:-1] == [f"{folder / name}.gz  official: md5 {packed}" for name, (_, packed) in sums.items()] + [
+        f"{folder / name}  official: md5 {md5}" for name, (md5, _) in sums.items()
+    ]
+    name = "t10k-labels-idx1-ubyte"
+    (folder / name).write_bytes((folder / name).read_bytes()[:-1] + b"\x07")
+    status, out, _ = fed("data", "verify", "mnist_iid", where)
+    assert status == 1
+    assert out[-2] == f"{folder / name}  WRONG: md5 {checksum(folder / name)} instead of {sums[name][0]}"
+    assert fed("data", "verify", "synthetic_leaf")[:2] == (0, ["LEAF synthetic generator: 100 clients, seed 931231"])
 
 
 # ---- methods with more than a model

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedbench.data.fetch import Remote
 from fedbench.data.sources import (
     _folders,
     _idx,
@@ -352,13 +353,17 @@ def test_cifar100_fine_and_coarse(tmp_path):
         cifar100.load(tmp_path, 0, labels="rough", download=False)
 
 
-def test_cifar100_is_unpacked_from_its_archive(tmp_path):
+def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
     with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz") as archive:
         for name, content in cifar100_files().items():
             raw = pickle.dumps(content, protocol=2)
             entry = tarfile.TarInfo(f"cifar-100-python/{name}")
             entry.size = len(raw)
             archive.addfile(entry, BytesIO(raw))
+    with pytest.raises(RequestError, match=r"tar.gz is not the official file, it has md5 \w+ instead of eb9058c3a382"):
+        cifar100.load(tmp_path, 0, download=False)
+    assert not (tmp_path / "cifar-100-python").exists()
+    monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
     assert len(cifar100.load(tmp_path, 0, download=False).y) == 8
     assert (tmp_path / "cifar-100-python" / "train").is_file()
 
@@ -411,11 +416,12 @@ def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     assert 100 not in out.x[:, 1, 0, 0]
 
 
-def test_cinic10_is_unpacked_from_its_archive(tmp_path):
+def test_cinic10_is_unpacked_from_its_archive(tmp_path, monkeypatch):
     """The archive holds train/, valid/ and test/ without a directory around them."""
     write_cinic(tmp_path / "made")
     with tarfile.open(tmp_path / "CINIC-10.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "made", arcname=".")
+    monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
     assert len(cinic10.load(tmp_path, 0, download=False).y) == 60
     assert (tmp_path / "cinic-10" / "valid").is_dir()
 
@@ -610,12 +616,22 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "owner must count from 0 to 0 into names"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "no name be there twice"),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
+        ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),
+        ({"x": np.eye(2), "y": [0, 10**9]}, "has the label 1000000000, but only 2 different ones"),
         ({"x": np.array([object(), 1]), "y": [0, 1]}, "is not a .npz file of plain arrays"),  # never unpickled
     ],
 )
 def test_npz_refuses(tmp_path, arrays, message):
     with pytest.raises(RequestError, match=message):
         npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", **arrays))
+
+
+def test_npz_reads_grey_images(tmp_path):
+    x = bytes_of(3, 4, 5)
+    e = npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", x=x, y=[0, 1, 0]), mean=[0.5])
+    assert e.x.dtype == np.uint8
+    assert np.array_equal(e.x, x[:, None])
+    assert (e.mean, e.std) == ((0.5,), (1.0,))
 
 
 def test_npz_refuses_files_and_options(tmp_path):
@@ -634,8 +650,8 @@ def test_npz_refuses_files_and_options(tmp_path):
     with pytest.raises(RequestError, match="are for images of bytes"):
         npz.load(tmp_path, 0, file=file, mean=[0.5])
     file = saved(tmp_path / "i.npz", x=bytes_of(2, 3, 4, 4), y=[0, 1])
-    for std in ([1.0], [1.0, 1.0, 0.0]):
-        with pytest.raises(RequestError, match="data.std must have 3 values"):
+    for std in ([1.0], [1.0, 1.0, 0.0], 1.0):
+        with pytest.raises(RequestError, match="data.std(\\[2\\])? must be (a list of 3 numbers, one per channel|> 0)"):
             npz.load(tmp_path, 0, file=file, std=std)
 
 

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,13 +34,19 @@ def test_iid_loses_nothing_and_is_even(y, clients, seed):
 @given(labels, st.integers(1, 8), st.sampled_from([0.3, 1.0, 10.0]), st.integers(0, 9))
 def test_dirichlet_keeps_its_word(y, clients, alpha, seed):
     """The shares are those of the first draw that gives everybody enough; what floors leave over is dropped."""
+    rng, kinds = np.random.default_rng(seed), np.unique(y)
+    sizes = np.array([[(y == c).sum()] for c in kinds])
+    for _ in range(10_000):
+        q = rng.dirichlet(np.full(clients, alpha), len(kinds))
+        if (q.sum(0) >= 0.1 / clients).all() and (np.floor(q * sizes).sum(0) > 0).all():
+            break
+    else:
+        with pytest.raises(RequestError):
+            dirichlet_min_share(y, clients, np.random.default_rng(seed), alpha=alpha)
+        return
     owned = dirichlet_min_share(y, clients, np.random.default_rng(seed), alpha=alpha)
     nobody_twice(owned, y)
-    rng, kinds = np.random.default_rng(seed), np.unique(y)
-    while True:
-        q = rng.dirichlet(np.full(clients, alpha), len(kinds))
-        if (q.sum(0) >= 0.1 / clients).all():
-            break
+    assert min(map(len, owned)) > 0
     for c, row in zip(kinds, q, strict=True):
         counts = [int((y[o] == c).sum()) for o in owned]
         assert counts == np.floor(row * (y == c).sum()).astype(int).tolist()
@@ -54,8 +62,26 @@ def test_dirichlet_small_alpha_is_skewed_and_large_is_even():
 
 
 def test_dirichlet_ends_with_a_reason_where_no_draw_can_do():
-    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .* raise alpha, or lower clients"):
-        dirichlet_min_share(np.zeros(50, dtype=int), 40, np.random.default_rng(0), alpha=0.01)
+    y = np.zeros(50, dtype=int)
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.01 .* data.partition.alpha=50 or .* do"):
+        dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=0.01)
+    assert min(map(len, dirichlet_min_share(y, 40, np.random.default_rng(0), alpha=50))) > 0
+    with pytest.raises(RequestError, match=r"min_share must be >= 0 and <= 1, got 2; it is a share of one class"):
+        dirichlet_min_share(y, 2, np.random.default_rng(0), alpha=1, min_share=2)
+    with pytest.raises(RequestError, match="data.clients must be at most the number of examples, 50, got 51"):
+        dirichlet_min_share(y, 51, np.random.default_rng(0), alpha=1)
+
+
+def test_the_share_that_is_proposed_will_do():
+    y = np.repeat(np.arange(10), 500)
+    with pytest.raises(RequestError, match=r"min_share=9.9/16 .* will do") as error:
+        dirichlet_min_share(y, 16, np.random.default_rng(0), alpha=0.5, min_share=9.9)
+    ways = dict(w.split("=") for w in re.findall(r"data\.\S+=\S+(?= or| will)", str(error.value)))
+    assert list(ways) == ["data.clients", "data.partition.min_share"]  # and iid: no alpha has even shares
+    for key, value in ways.items():
+        options = {"alpha": 0.5, "min_share": 9.9, "clients": 16} | {key.split(".")[-1]: float(value)}
+        clients = int(options.pop("clients"))
+        assert len(dirichlet_min_share(y, clients, np.random.default_rng(0), **options)) == clients
 
 
 def test_two_classes_power_law():
@@ -68,8 +94,13 @@ def test_two_classes_power_law():
         assert np.bincount(y[rows], minlength=10)[[i % 10, (i + 1) % 10]].min() >= 5
     sizes = np.array([len(o) for o in owned])
     assert sizes.max() > 5 * np.median(sizes)  # a power law
-    with pytest.raises(RequestError, match=r"class 0 has 9 examples, too few for 5 for each of 2 clients"):
+    with pytest.raises(RequestError, match=r"class 0 has 9 examples.*data.clients=1 or data.partition.least=4 will do"):
         two_classes_power_law(np.repeat(np.arange(10), 9), 10, np.random.default_rng(0))
+    for clients, least in ((1, 5), (10, 4)):
+        assert len(two_classes_power_law(np.repeat(np.arange(10), 9), clients, np.random.default_rng(0), least=least))
+    wild = two_classes_power_law(y, 100, np.random.default_rng(0), sigma=400)  # a draw of e^400 and more
+    nobody_twice(wild, y)
+    assert min(map(len, wild)) >= 10
 
 
 @pytest.mark.parametrize("alpha", [0, -1, -0.1, float("nan"), "x", True])
@@ -142,7 +173,7 @@ def test_fewer_clients_are_a_choice_by_the_data_seed():
         assert set(owner[sum(owned_by(data, k), [])]) == {int(name[1:])}
     other = assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "seed": 1})
     assert data.names != other.names
-    with pytest.raises(RequestError, match="data.clients must be at most 20"):
+    with pytest.raises(RequestError, match="data.clients must be at least 1 and at most 20"):
         assemble(examples(owner=owner), **{**OPTIONS, "clients": 21})
 
 
@@ -183,6 +214,44 @@ def test_a_central_test_set_of_given_owners_is_the_union_of_theirs():
     union = sorted(sum((owned_by(split, k)[1] for k in range(5)), []))
     assert len(union) == 10
     assert all(owned_by(central, k) == [owned_by(split, k)[0], union] for k in range(5))
+
+
+def test_other_clients_as_a_test_set():
+    """The clients train on all they have; the test examples are all of clients that do not train."""
+    owner = np.arange(200) % 20
+    for apart in (None, np.arange(200) % 3 == 0):
+        e = examples(owner=owner, held_out=apart)
+        data = assemble(e, **{**OPTIONS, "clients": 5, "local_test": "others", "test_clients": 3})
+        train = [owned_by(data, k)[0] for k in range(5)]
+        assert [len(rows) for rows in train] == [10] * 5
+        assert [data.names[k] for k in range(5)] == [e.names[owner[rows[0]]] for rows in train]
+        test = owned_by(data, 0)[1]
+        assert all(owned_by(data, k)[1] == test for k in range(5))
+        assert len(data.test.index) == len(test) == 30  # stored once
+        assert len(set(owner[test])) == 3
+        assert not set(owner[test]) & set(owner[sum(train, [])])
+        assert data.central
+    for options, message in [
+        ({"clients": 18, "local_test": "others", "test_clients": 3}, "at most 17, the other clients of this source"),
+        ({"local_test": "others"}, "go together"),
+        ({"test_clients": 3}, "go together"),
+        ({"partition": iid, "clients": 4, "local_test": "others", "test_clients": 3}, "says itself which client owns"),
+    ]:
+        with pytest.raises(RequestError, match=message):
+            assemble(examples() if "partition" in options else examples(owner=owner), **{**OPTIONS, **options})
+
+
+def test_local_test_auto_and_what_does_not_apply():
+    owner, held_out = np.arange(200) % 20, np.arange(200) % 4 == 0
+    own = assemble(examples(owner=owner, held_out=held_out), **{**OPTIONS, "local_test": "auto"})
+    assert own.test.counts.sum() == 50
+    with pytest.raises(RequestError, match="data.local_test=split does not apply"):
+        assemble(examples(owner=owner, held_out=held_out), **OPTIONS)
+    options = {**OPTIONS, "partition": iid, "clients": 4}
+    for one, other in zip(
+        *(assemble(examples(), **{**options, "local_test": t}).test.split() for t in ("auto", "split")), strict=True
+    ):
+        assert np.array_equal(one, other)
 
 
 def test_what_nobody_has_is_counted():

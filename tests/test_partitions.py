@@ -17,6 +17,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.partition_dirichlet import _balanced, dirichlet, dirichlet_mixture
 from fedbench.data.partition_label import (
     bernoulli_dirichlet,
+    consecutive_classes,
     contiguous,
     half_classes,
     k_classes,
@@ -307,6 +308,33 @@ def test_k_classes_are_drawn_uniformly():
     assert np.abs(pairs / 20000 - 0.1).max() < 4 * np.sqrt(0.09 / 20000)
 
 
+def test_consecutive_classes_by_hand():
+    """With sigma 0 everybody has int((e^mu + more) / 3) of each of its classes while there are so many."""
+    y = np.repeat(np.arange(4), 7)
+    options = {"mu": np.log(6.5), "sigma": 0, "more": 3}  # 3 of each
+    owned = consecutive_classes(y, 3, np.random.default_rng(0), **options)
+    # client 0 takes of 0, 1, 2; client 1 of 1, 2, 3; client 2 of 3 and 0, for 2 has one left
+    assert table(y, owned).tolist() == [[3, 0, 3], [3, 3, 0], [3, 3, 0], [0, 3, 3]]
+    with pytest.raises(
+        RequestError, match=r"classes of client 3 .* data.clients=3 will do"
+    ):  # 3, 0 and 1 have one left
+        consecutive_classes(y, 4, np.random.default_rng(0), **options)
+
+
+def test_consecutive_classes_has_the_sizes_of_the_script():
+    """Of each class int((lognormal(4, 1) + 5) / 3), at least 2; FedFa's Table 1 has 18345 examples of 200 clients."""
+    y = np.repeat(np.arange(10), 5000)
+    counts = table(y, consecutive_classes(y, 200, np.random.default_rng(0)))
+    assert all(set(np.flatnonzero(counts[:, i])) == {i % 10, (i + 1) % 10, (i + 2) % 10} for i in range(200))
+    each = counts.max(0)
+    assert (counts.sum(0) == 3 * each).all()
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        rng.permutation(5000)
+    assert each.tolist() == np.maximum((np.exp(4 + rng.standard_normal(200)) + 5) / 3, 2).astype(int).tolist()
+    assert 14000 < counts.sum() < 24000
+
+
 def test_similarity_by_hand():
     """12 examples, 3 classes of 4, 2 clients: at 0 blocks of the sorted labels, at .5 six at random, three for each."""
     y = np.array([2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1])
@@ -458,9 +486,12 @@ TEN = np.repeat(np.arange(5), 2)
         (k_classes, 2, {"classes_per_client": 2}, "leaves classes without a client: there are 5; set "
          "data.clients to at least 3 or data.partition.classes_per_client to at least 3"),
         (k_classes, 3, {"classes_per_client": 5}, "class 0 has 2 examples, too few for the 3 clients that hold it; "
-         "lower data.partition.classes_per_client or data.clients"),
+         "data.clients=2 will do"),
         (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a share: "
          "0.95 for 95 %"),
+        (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
+        (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 of data.clients=5 have "
+         "fewer than the 2 examples of each that it should have: earlier clients have the others; data.clients=3 will"),
         (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (stratified, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (contiguous, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
@@ -476,7 +507,7 @@ TEN = np.repeat(np.arange(5), 2)
         (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "not all, of the 5 labels"),
         (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
          "or use data/partition=k_classes"),
-        (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; lower data.clients"),
+        (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; data.clients=10 will do"),
         (bernoulli_dirichlet, 4, {"p": 0}, "data.partition.p must be > 0 and <= 1, got 0"),
         (bernoulli_dirichlet, 4, {"p": 1.1}, "data.partition.p must be > 0 and <= 1, got 1.1"),
         (bernoulli_dirichlet, 4, {"alpha": 0}, "data.partition.alpha must be > 0, got 0"),

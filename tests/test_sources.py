@@ -5,14 +5,20 @@ import hashlib
 import json
 import pickle
 import struct
+import zlib
 
 import numpy as np
 import pytest
 from loopback import serving, status, whole
 from PIL import Image
 
+from fedbench.build_data import official_files
+from fedbench.config import options
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
 from fedbench.errors import RequestError
+from fedbench.job import compose_tree
+
+OWN = {"leaf_json": "data.train=t", "imagefolder": "data.root=d", "npz": "data.file=x", "huggingface": "data.root=d"}
 
 # ---- LEAF JSON
 
@@ -245,7 +251,7 @@ def test_imagefolder(tmp_path):
 def test_imagefolder_resizes(tmp_path):
     write_images(tmp_path, "train", 1)
     Image.new("RGB", (20, 10)).save(tmp_path / "train" / "cat" / "wide.png")
-    with pytest.raises(RequestError, match=r"images of 2 sizes.*set data.size"):
+    with pytest.raises(RequestError, match=r"wide.png is 20x10, expected 6x6; set data.size"):
         imagefolder.load(tmp_path, 0, root=str(tmp_path))
     assert imagefolder.load(tmp_path, 0, root=str(tmp_path), size=4).x.shape == (3, 3, 4, 4)
 
@@ -287,3 +293,76 @@ def test_real_cifar10(real_data):
     sample = e.x[:10000] / 255
     assert sample.mean((0, 2, 3)) == pytest.approx(e.mean, abs=0.01)
     assert sample.std((0, 2, 3)) == pytest.approx(e.std, abs=0.01)
+
+
+@pytest.mark.parametrize("name", [n for n in options("data") if n])
+def test_every_public_source_names_its_official_files(name):
+    """verify can only fail for what is named: an archive to fetch, with its checksum, and no place twice."""
+    tree = compose_tree([f"data={name}", *([OWN[name]] if name in OWN else [])])
+    files = official_files(tree, name)
+    if tree["data"]["source"]["_target_"].split(".")[3] in ("synthetic", "clothing1m", *OWN):
+        assert files == []
+        return
+    assert any(f.urls and f.md5 for f in files)
+    assert all(f.sums for f in files if f.urls)
+    assert len({f.path for f in files}) == len(files)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ([0.5], [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
+        (0.5, [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got 0.5"),
+        ([0.5] * 3, [0.5, 0, 0.5], r"data.source.std\[1\] must be > 0, got 0"),
+        (["a"] * 3, None, r"data.source.mean\[0\] must be a number, got 'a'"),
+    ],
+)
+def test_imagefolder_refuses_odd_scales(tmp_path, mean, std, message):
+    write_images(tmp_path, "train", 1)
+    with pytest.raises(RequestError, match=message):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=mean, std=std)
+
+
+def test_imagefolder_without_a_scale(tmp_path):
+    write_images(tmp_path, "train", 1)
+    e = imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=None, std=None)
+    assert (e.mean, e.std) == ((0.0,) * 3, (1.0,) * 3)
+
+
+def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
+    """A file of a few bytes that says it is 100000 pixels wide."""
+    write_images(tmp_path, "train", 1)
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", 10**5, 10**5, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(b"x"))
+    body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    (tmp_path / "train" / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    with pytest.raises(RequestError, match=r"0.png cannot be read as an image: Image size"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        ("[0, Infinity]", {}, "labels must be whole numbers from 0"),
+        ("[0, NaN]", {}, "labels must be whole numbers from 0"),
+        ("[0, 1e300]", {}, "labels must be whole numbers from 0"),
+        ("[0, 1000000000]", {}, "the label 1000000000, but only 2 different ones; number them from 0, or .*classes"),
+        ("[0, 1]", {"shape": [-1, -2]}, r"data.shape must be a list of lengths, got \[-1, -2\]"),
+        ("[0, 1]", {"shape": [2.0]}, r"data.shape must be a list of lengths, got \[2.0\]"),
+    ],
+)
+def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
+    file = tmp_path / "a.json"
+    file.write_text(
+        f'{{"users": ["u"], "num_samples": [2], "user_data": {{"u": {{"x": [[1, 2], [3, 4]], "y": {y}}}}}}}'
+    )
+    with pytest.raises(RequestError, match=message):
+        leaf_json.load(tmp_path, 0, train=str(file), **options)
+
+
+def test_cifar10_refuses_labels_that_are_none(tmp_path):
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar(folder)
+    batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [10, 10]}
+    (folder / "data_batch_1").write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(RequestError, match="data_batch_1 holds labels from 10 to 10, expected 0 to 9"):
+        cifar10.load(tmp_path, 0, download=False)

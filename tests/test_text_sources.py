@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from fedbench.data import fetch
 from fedbench.data.assemble import assemble
-from fedbench.data.sources import _text, sent140, shakespeare, wikitext2
+from fedbench.data.sources import sent140, shakespeare, wikitext2
 from fedbench.errors import RequestError
 
 # ---- Shakespeare
@@ -161,7 +162,7 @@ def test_shakespeare_cuts_in_time(gutenberg):
     assert letters(e.x[10]) == line[89:169]  # begins where the last window to train on ends
     assert letters(e.y[10:]) == line[169:]
     assert "(2 roles have not); 10 windows to train on, 11 to test on, 79 across the border left out" in e.sources[1]
-    data = assemble(e, partition=None, clients=None, split=0.1, local_test="split", seed=0)
+    data = assemble(e, partition=None, clients=None, split=0.1, local_test="auto", seed=0)
     assert (data.train.counts.tolist(), data.test.counts.tolist()) == ([10], [11])
 
 
@@ -414,7 +415,7 @@ def test_wikitext_streams(wiki):
         "wiki.train.tokens: 17 words, 10 different, 12 predicted",
         "wiki.test.tokens: 10 words, 1 read as <unk>, 6 predicted",
     )
-    data = assemble(e, partition=None, clients=2, split=0.8, local_test="split", seed=0)
+    data = assemble(e, partition=None, clients=2, split=0.8, local_test="auto", seed=0)
     assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == ((6, 3), [2, 2], [1, 1])
 
 
@@ -499,10 +500,11 @@ def test_official_archives_are_fetched_unpacked_and_read(tmp_path, monkeypatch, 
         assert all(url.endswith(one.path.rsplit("/", 1)[-1]) for url in one.urls)
         return [archive(data_dir / one.path, bodies[one.path])]
 
-    monkeypatch.setattr(_text, "ensure", ensure)
+    monkeypatch.setattr(fetch, "ensure", ensure)
+    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)  # these are small ones
     examples = load(tmp_path)
     assert asked[0] == remote
-    monkeypatch.setattr(_text, "ensure", None)  # now everything is there
+    monkeypatch.setattr(fetch, "ensure", None)  # now everything is there
     assert np.array_equal(load(tmp_path).x, examples.x)
 
 
@@ -510,7 +512,11 @@ def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
     def ensure(remotes, data_dir, *, download, what):
         return [archive(data_dir / remotes[0].path, {"other.txt": "x"})]
 
-    monkeypatch.setattr(_text, "ensure", ensure)
+    monkeypatch.setattr(fetch, "ensure", ensure)
+    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file, it has md5 \w+ instead of b8d6"):
+        shakespeare.load(tmp_path, 0)
+    assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
+    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)
     with pytest.raises(RequestError, match=r"1994-01-100.zip does not hold 100.txt; delete it and try again"):
         shakespeare.load(tmp_path, 0)
 

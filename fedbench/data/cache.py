@@ -57,7 +57,8 @@ def prepared(
             return examples
         try:
             sums = {str(p): digest_of(p) for p in paths}
-            _note_changes(folder, sums)
+            if _again.get():
+                _note_changes(folder, sums)
             _write(folder, examples, depends, sums)
         except OSError as error:
             print(f"fedbench: prepared data are not kept: {error}", file=sys.stderr)
@@ -124,11 +125,12 @@ def digest_of(path: Path) -> str:
 
 def _note_changes(folder: Path, sums: dict[str, str]) -> None:
     """Say on standard error what is not as it was when the data in ``folder`` were prepared."""
-    if (folder / "manifest.json").is_file():
-        before = json.loads((folder / "manifest.json").read_text()).get("checksums", {})
-        for path, digest in sums.items():
-            if before.get(path, digest) != digest:
-                print(f"fedbench: {path} has changed since it was prepared; prepared anew", file=sys.stderr)
+    if not _kept(folder):
+        return
+    before = json.loads((folder / "manifest.json").read_text())["checksums"]
+    for path, digest in sums.items():
+        if before.get(path, digest) != digest:
+            print(f"fedbench: {path} has changed since it was prepared; prepared anew", file=sys.stderr)
 
 
 def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict[str, str]) -> None:

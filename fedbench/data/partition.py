@@ -37,12 +37,11 @@ def dirichlet_min_share(
     Raises:
         RequestError: if ``alpha`` is not positive, or no draw meets ``min_share``.
     """
-    enough(len(y), clients)
-    remedy = "for equal clients use data/partition=iid"
-    alpha = number("data.partition.alpha", alpha, above=0, remedy=remedy)
+    alpha = number("data.partition.alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
     min_share = number("data.partition.min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
+    enough(len(y), clients)
 
     def poorest(q: np.ndarray) -> float:  # its share, of one class, times N; negative: it has no example
         some = np.floor(q * counts[:, None]).sum(0).min() > 0
@@ -60,7 +59,7 @@ def dirichlet_min_share(
             break
     else:
         ways = nearest_settings(good, len(labels), alpha, clients)
-        ways += [f"data.partition.min_share={np.floor(best * 1e6) / 1e6:g}"] if best > 0 else []
+        ways += [f"data.partition.min_share={0.999 * best:.4g}"] if best > 0 else []
         raise RequestError(
             f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
             f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; {' or '.join(ways)} will do"
