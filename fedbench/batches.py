@@ -30,12 +30,14 @@ class LocalWork:
         batch_size: examples of a batch; None is one batch of all of a client's examples, in stored order.
         epochs: (lo, hi), drawn per client and round; lo = hi is a fixed number.
         steps: a fixed number of steps in place of epochs, or None.
+        random: training steps make draws of their own (dropout).
     """
 
     lr: float
     batch_size: int | None
     epochs: tuple[int, int] = (1, 1)
     steps: int | None = None
+    random: bool = False
 
     def widths(self, n: np.ndarray) -> np.ndarray:
         """Return the size of each client's largest batch."""
@@ -93,7 +95,7 @@ class Plan:
         slot[step >= tau[owner]] = starts[-1] * width  # one spare place takes what a limit on steps cuts off
 
         device = data.x.device
-        self.ids, self.data, self.shuffled = ids, data, work.batch_size is not None
+        self.ids, self.data, self.shuffled, self.random = ids, data, work.batch_size is not None, work.random
         self.shape = (int(starts[-1]), width)
         self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
         # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there
@@ -106,6 +108,7 @@ class Plan:
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, clients still at work) for every step of this round."""
         rows = self._place(self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round)))
+        keys = self._keys(key(seed, Purpose.MODEL, purpose, round)) if self.random else None
         example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
         step = start = 0
         while step < len(self.active):  # gather the features of several steps at once
@@ -119,9 +122,17 @@ class Plan:
             for t in range(step, stop):
                 k = self.active[t]
                 width = self.lone[t] if k == 1 else self.shape[1]
-                yield Batch(*(v[at : at + k, :width] for v in (x, y, weight))), k
+                drawn = None if keys is None else keys[start + at : start + at + k]
+                part = slice(at, at + k)
+                yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn), k
                 at += k
             step, start = stop, start + size
+
+    def _keys(self, base: int) -> Tensor:
+        """Return a key per client and step, in the order of the batches."""
+        who = np.concatenate([self.ids[:k] for k in self.active])
+        step = np.repeat(np.arange(len(self.active)), self.active)
+        return spread(base, *(_on(self.rows.device, v) for v in (who, step)))
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = spread(base, self.epoch, self.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -52,7 +53,8 @@ def build(request: Request) -> Experiment:
     asked = settings.participation(c)
     _refuse(request, data, asked)
     stages = _stages(c, solver, data)
-    task = Task(_model(c["model"], data), device, dtype)
+    task = Task(_model(c["model"], data, str(request.names["model"])), device, dtype)
+    data = _suited(data, task)
     w = _initial(task, c)
     engine = make_engine(task, data.num_clients, c["engine"])
     sampler = sample_cohort(asked, by_size=c["sampling"] == "size")
@@ -62,7 +64,7 @@ def build(request: Request) -> Experiment:
         stages=stages,
         task=task,
         data=data,
-        work=LocalWork(local.lr, local.batch_size, local.epochs, local.steps),
+        work=LocalWork(local.lr, local.batch_size, local.epochs, local.steps, getattr(task.model, "random", False)),
         engine=engine,
         w=w,
         sampler=sampler,
@@ -95,11 +97,6 @@ def _refuse(request: Request, data: FederatedDataset, participation: int | float
     if isinstance(participation, int) and participation > data.num_clients:
         raise RequestError(
             f"participation={participation}, but there are {data.num_clients} clients; 1.0 is all of them"
-        )
-    if not data.x.is_floating_point() and data.mean is None:
-        raise RequestError(
-            f"data={request.names['data']} holds tokens (whole numbers), which model={request.names['model']} does not "
-            "read; `fedbench data show` looks at it"
         )
 
 
@@ -158,10 +155,28 @@ def cost_of(path: Path, roots: Sequence[Path]) -> tuple[str, str]:
     return found.text(), " ".join(found.needs)
 
 
-def _model(section: Tree, data: FederatedDataset) -> torch.nn.Module:
+def _model(section: Tree, data: FederatedDataset, name: str) -> torch.nn.Module:
+    """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
+    given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
+    vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
-        model: torch.nn.Module = call(section, "model", input_shape=data.shape, classes=data.classes)
+        model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
+        if (data.tokens is None) != (getattr(model, "tokens", None) is None):
+            what = "tokens (whole numbers)" if data.tokens is not None else "no tokens"
+            raise RequestError(f"this data set holds {what}, which model={name} does not read")
+    if hasattr(model, "every") and model.every != (data.y.dim() > 1):
+        per = "every token" if data.y.dim() > 1 else "every example"
+        raise RequestError(f"this data set has a label for {per}; set model.every={str(data.y.dim() > 1).lower()}")
     return model
+
+
+def _suited(data: FederatedDataset, task: Task) -> FederatedDataset:
+    """Return the data in the form in which the model reads them."""
+    table = getattr(task.model, "table", None)
+    if table is not None:
+        data = replace(data, table=table.to(task.device, task.dtype))
+        task.model.table = None  # type: ignore[assignment]  # every worker thread has a copy of the model
+    return replace(data, work_values=getattr(task.model, "work_values", 0))
 
 
 def _initial(task: Task, c: Tree) -> Tensor:

@@ -21,9 +21,10 @@ class Record:
     Attributes:
         n_train: training examples.
         n_test: test examples; may be 0.
-        correct: right answers on the test examples.
+        correct: right answers on the test examples; of sequences with a label per token the sum of their shares.
         test_loss: sum of the example losses on the test examples.
         train_loss: the same on the training examples.
+        per_token: an example is a sequence with a label per token.
     """
 
     n_train: np.ndarray
@@ -31,6 +32,7 @@ class Record:
     correct: np.ndarray
     test_loss: np.ndarray
     train_loss: np.ndarray
+    per_token: bool = False
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
@@ -51,7 +53,7 @@ class Record:
                 "name": names,
                 "n_train": self.n_train,
                 "n_test": self.n_test,
-                "correct": self.correct.astype(np.int64),
+                "correct": self.correct if self.per_token else self.correct.astype(np.int64),
                 "accuracy": self.correct / self.n_test,
                 "test_loss": self.test_loss / self.n_test,
                 "train_loss": self.train_loss / self.n_train,
@@ -68,12 +70,12 @@ def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> R
         test_loss, correct = ModelPlan(data, data.test, ids, engine).sums(w, hits=True)
         (train_loss,) = ModelPlan(data, data.train, ids, engine).sums(w)
     else:
-        tested = ids[:1] if data.central else ids
-        sums = client_sums(task, data, data.test, tested, w, engine, hits=True)
+        who = ids[:1] if data.central else ids
+        sums = client_sums(task, data, data.test, who, w, engine, hits=True)
         test_loss, correct = (v.expand(len(ids)) for v in sums)
         (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
-    arrays = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
-    return Record(data.train.counts, data.test.counts, *arrays)
+    right, tested, trained = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
+    return Record(data.train.counts, data.test.counts, right, tested, trained, data.y.dim() > 1)
 
 
 def _mean(total: np.ndarray, count: np.ndarray) -> float:

@@ -26,7 +26,8 @@ class LoopOracle:
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        pairs = [self._one(*client) for client in zip(w, *batch, strict=True)]
+        keys = [None] * len(w) if batch.key is None else list(batch.key)
+        pairs = [self._one(*client) for client in zip(w, *batch[:3], keys, strict=True)]
         losses, grads = zip(*pairs, strict=True)
         return torch.stack(losses).unsqueeze(1), torch.stack(grads)
 
@@ -34,11 +35,11 @@ class LoopOracle:
         """Return the logits [A, B, classes]."""
         return torch.stack([self.task.predict(*client) for client in zip(w, x, strict=True)])
 
-    def _one(self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def _one(self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
         # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            loss = example_losses(self.task.apply(leaves, image_layout(x)), y) @ weight
+            loss = example_losses(self.task.apply(leaves, image_layout(x), key), y, 1) @ weight
         grads = torch.autograd.grad(loss, leaves)
         return loss.detach(), torch.cat([g.flatten() for g in grads])
 
@@ -60,15 +61,14 @@ class VmapOracle:
         """Return the losses [A, 1] and the gradients [A, P]."""
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            logits = torch.vmap(self.task.apply)(leaves, batch.x)
-            losses = (example_losses(logits, batch.y) * batch.weight).sum(1, keepdim=True)
+            logits = self.task.apply_each(leaves, batch.x, batch.key)
+            losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         grads = torch.autograd.grad(losses, leaves, torch.ones_like(losses))
         return losses.detach(), torch.cat([g.flatten(1) for g in grads], 1)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
-        logits: Tensor = torch.vmap(self.task.apply)(self.task.layout.views(w), x)
-        return logits
+        return self.task.apply_each(self.task.layout.views(w), x)
 
 
 class DenseOracle:
@@ -88,7 +88,7 @@ class DenseOracle:
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         views, inputs, logits = self._forward(w, batch.x)
-        losses = (example_losses(logits, batch.y) * batch.weight).sum(1, keepdim=True)
+        losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         return losses, self._backward(views, inputs, _softmax(logits), batch)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedbench.data.federated import FederatedDataset, Rows
 from fedbench.engine import Engine, chunks
-from fedbench.task import Task, example_losses
+from fedbench.task import Task, example_losses, over_tokens
 from fedbench.types import Batch, Examined
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what follows from them should stay in the cache
@@ -31,7 +31,7 @@ def client_sums(
 
     @torch.no_grad()
     def block(part: Tensor) -> list[Tensor]:
-        return _per_example(task.predict(w, data.features(part)), data.labels(part), hits)
+        return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
     lengths = torch.from_numpy(rows.counts[ids]).to(index.device)
     blocks = engine.map(block, index.split(max(64, _block(data))))  # an empty index has one empty block
@@ -82,7 +82,7 @@ class _Group(NamedTuple):
 
 def _block(data: FederatedDataset) -> int:
     """Return how many examples make a block."""
-    return _BLOCK_VALUES // max(1, prod(data.shape))
+    return _BLOCK_VALUES // max(1, prod(data.shape), data.work_values)
 
 
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:
@@ -167,7 +167,7 @@ class ModelPlan:
         def part(group: _Group) -> list[Tensor]:
             mine = w.index_select(0, group.who.to(w.device)).to(device)
             logits = self.engine.oracle.logits(mine, self.data.features(group.rows))
-            values = _per_example(logits, self.data.labels(group.rows), hits)
+            values = _per_example(logits, self.data.labels(group.rows), hits, 2)
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
         done: Sequence[list[Tensor]] = (
@@ -180,5 +180,6 @@ class ModelPlan:
         return totals
 
 
-def _per_example(logits: Tensor, y: Tensor, hits: bool) -> list[Tensor]:
-    return [example_losses(logits, y), *([logits.max(-1).indices == y] if hits else [])]
+def _per_example(logits: Tensor, y: Tensor, hits: bool, lead: int) -> list[Tensor]:
+    right = [logits.max(-1).indices == y] if hits else []
+    return [example_losses(logits, y, lead), *(r if r.dim() == lead else over_tokens(r.double(), lead) for r in right)]

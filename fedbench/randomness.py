@@ -30,6 +30,7 @@ class Purpose(enum.IntEnum):
     SETUP = 5
     PERSONAL = 6
     LOCAL = 7
+    MODEL = 8
 
 
 def _signed(x: int) -> int:
@@ -98,3 +99,17 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
         clocks = -np.log(u) / weight[ids]
         return np.sort(ids[np.argsort(clocks, kind="stable")[:size]])
     return np.sort(ids[np.argsort(keys, kind="stable")[:size]])
+
+
+def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
+    """Return x [...] with about ``share`` of its values set to 0 and the others divided by 1 - share.
+
+    Args:
+        x: the values.
+        share: in [0, 1).
+        key: of the draws, one whole number; the same key drops the same values, whatever is computed beside.
+        place: tells several draws under one key apart.
+    """
+    at = torch.arange(x.numel(), device=x.device)
+    kept = spread(place, key.expand(at.shape), at) >= int(share * 2**63)
+    return x * kept.view(x.shape) / (1 - share)

@@ -54,7 +54,7 @@ class Mixed:
         rows = torch.arange(len(pair), device=pair.device).unsqueeze(1)
         wide = share.view(-1, *(1,) * (batch.x.dim() - 1))
         x = wide * batch.x + (1 - wide) * batch.x[rows, pair]
-        return share, Batch(x, batch.y, batch.weight), Batch(x, batch.y[rows, pair], batch.weight)
+        return share, batch._replace(x=x), batch._replace(x=x, y=batch.y[rows, pair])
 
 
 def with_mixup(algo: Algorithm) -> Algorithm:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod, sqrt
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.errors import RequestError
+from fedbench.initial import initial
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
 # the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
@@ -87,34 +88,39 @@ class Task:
     def init(self, generator: torch.Generator) -> Tensor:
         """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
 
-        Weights and biases of linear and convolutional layers are uniform in ±1/√fan_in.
-
         Raises:
-            RequestError: for a layer with parameters of a kind that is not known here.
+            RequestError: for a layer with parameters of a kind that is not known.
         """
-        values: dict[str, Tensor] = {}
-        for prefix, module in self.model.named_modules():
-            own = dict(module.named_parameters(recurse=False))
-            if own and not isinstance(module, nn.Linear | nn.Conv2d):
-                raise RequestError(f"no initialisation is known for {type(module).__name__} ({prefix or 'the model'})")
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                bound = 1 / sqrt(module.weight[0].numel())
-                for name, p in own.items():
-                    draw = torch.rand(p.shape, generator=generator)
-                    values[f"{prefix}.{name}" if prefix else name] = (2 * draw - 1) * bound
-        return self.layout.flatten(values).to(self.device, self.dtype)
+        return self.layout.flatten(initial(self.model, generator)).to(self.device, self.dtype)
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [B, classes] of the examples x [B, ...] under one model w [P]."""
         return self.apply(self.layout.views(w), image_layout(x))
 
-    def apply(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Return the logits of x under parameters in the model's order."""
+    def apply(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
+        """Return the logits of x under parameters in the model's order; ``key`` is that of a training step's draws."""
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
             self._copies.model = copy.deepcopy(self.model)
+        return self._call(self._copies.model, parameters, x, key)
+
+    def apply_each(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
+        """Return the logits [A, B, ...] of x [A, B, ...] under each of A clients' parameters [A, ...], vectorised."""
+        if not hasattr(self._copies, "each"):
+            self._copies.each = copy.deepcopy(self.model)
+            for module in self._copies.each.modules():
+                if hasattr(module, "elementary"):  # a fused kernel cannot be vectorised over clients
+                    module.elementary = True
+
+        def one(parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
+            return self._call(self._copies.each, parameters, x, key)
+
+        logits: Tensor = torch.vmap(one)(parameters, x) if key is None else torch.vmap(one)(parameters, x, key)
+        return logits
+
+    def _call(self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None) -> Tensor:
         named = dict(zip(self.layout.names, parameters, strict=True))
-        logits: Tensor = functional_call(self._copies.model, named, (x,))
+        logits: Tensor = functional_call(model, named, (x,) if key is None else (x, key))
         return logits
 
 
@@ -126,8 +132,21 @@ def image_layout(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and not x.is_cuda else x
 
 
-def example_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy of every example, in nats: logits [..., K], labels [...] -> [...]."""
+def example_losses(logits: Tensor, y: Tensor, lead: int) -> Tensor:
+    """Return the cross-entropy of every example, in nats; of a sequence the mean over its tokens.
+
+    Args:
+        logits: [..., K].
+        y: labels [...].
+        lead: dimensions of ``y`` that tell examples apart; others are tokens.
+    """
     if logits.shape[-1] < FEW_CLASSES and not logits.is_cuda:
-        return torch.logsumexp(logits, -1) - logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-    return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").view(y.shape)
+        losses = torch.logsumexp(logits, -1) - logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+    else:
+        losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").view(y.shape)
+    return over_tokens(losses, lead)
+
+
+def over_tokens(values: Tensor, lead: int) -> Tensor:
+    """Return the mean over the tokens of each example: values [..., L] -> [...] of ``lead`` dimensions."""
+    return values if values.dim() == lead else values.flatten(lead).mean(-1)

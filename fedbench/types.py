@@ -20,8 +20,9 @@ class Batch(NamedTuple):
     """One batch of each of A clients. Rows with weight 0 are padding."""
 
     x: Tensor  # [A, B, ...]
-    y: Tensor  # [A, B]
+    y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
+    key: Tensor | None = None  # [A] int64: of the draws of this training step; None draws nothing
 
 
 class Lab(Protocol):

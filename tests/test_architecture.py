@@ -52,13 +52,14 @@ def layer(*parts):
             layer("algorithms"),
             {"algorithm", "errors", "geometry", "noise", "optim", "regularize", "sampling", "storm", "types"},
         ),
-        (layer("models"), {"errors"}),
-        (layer("task"), {"errors"}),
+        (layer("models"), {"errors", "randomness", "vision"}),
+        (layer("task"), {"errors", "initial"}),
         (
             layer("sources"),
             {
                 "errors",
-                *(f"data.{m}" for m in ("cache", "examples", "fetch", "pickles", "vision")),
+                *(f"data.{m}" for m in ("cache", "examples", "fetch", "pickles")),
+                "vision",
                 "data.sources",
                 "data.sources._text",
                 "data.sources._classes",

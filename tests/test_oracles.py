@@ -75,7 +75,7 @@ def test_softmax_regression_by_hand(kind):
 
 def test_large_logits_do_not_overflow():
     logits = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
-    assert example_losses(logits, torch.tensor([0, 0])).tolist() == [0, 1000]
+    assert example_losses(logits, torch.tensor([0, 0]), 1).tolist() == [0, 1000]
 
 
 def test_float32_agrees_with_float64():

@@ -5,7 +5,7 @@ import sys
 
 USE = """
 import torch
-from fedbench.data.vision import torchvision
+from fedbench.vision import torchvision
 vision = torchvision()
 assert vision is torchvision()
 net = vision.models.vgg11(num_classes=3)

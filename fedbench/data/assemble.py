@@ -71,8 +71,16 @@ def assemble(
         std=scale[1],
         sources=(*examples.sources, *notes),
         vocabulary=examples.vocabulary,
+        tokens=_tokens(examples, scale[0] is not None),
+        vectors=examples.vectors,
         central=central,
     )
+
+
+def _tokens(examples: Examples, images: bool) -> int | None:
+    if images or examples.x.dtype.kind == "f":
+        return None
+    return int(examples.x.max()) + 1 if examples.tokens is None else examples.tokens
 
 
 def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ class Examples:
         std: per channel, likewise.
         sources: what was read, for the record of the run.
         vocabulary: makes the words, or the characters, that tokens number; None if ``x`` holds no tokens.
+        tokens: number of different tokens; None is the largest one plus one, if ``x`` holds whole numbers.
+        vectors: makes what tokens stand for, [tokens, dimensions] float32.
     """
 
     x: np.ndarray
@@ -35,3 +37,5 @@ class Examples:
     std: tuple[float, ...] | None = None
     sources: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
+    tokens: int | None = None
+    vectors: Callable[[], np.ndarray] | None = None

@@ -74,6 +74,10 @@ class FederatedDataset:
         train: the training rows of every client.
         test: the test rows of every client; a client may have none.
         vocabulary: makes the words, or the characters, that tokens number.
+        tokens: number of different tokens; None if x holds no tokens.
+        vectors: makes what tokens stand for, [tokens, dimensions] float32.
+        table: the same, where the model reads vectors in place of tokens.
+        work_values: values that the model works on for one example, if they are many more than the example has.
         central: every client has the same test rows.
         names: [N] names of the clients.
         classes: number of labels.
@@ -95,6 +99,10 @@ class FederatedDataset:
     sources: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
+    tokens: int | None = None
+    vectors: Callable[[], np.ndarray] | None = None
+    table: Tensor | None = None
+    work_values: int = 0
 
     @property
     def num_clients(self) -> int:
@@ -103,12 +111,15 @@ class FederatedDataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return tuple(self.x.shape[1:])
+        """Shape of one example, as the model reads it."""
+        own = tuple(self.x.shape[1:])
+        return own if self.table is None else (*own, self.table.shape[1])
 
     def features(self, rows: Tensor) -> Tensor:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``."""
-        x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.shape)
+        x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
+        if self.table is not None:
+            return self.table.index_select(0, x.flatten().long()).view(*rows.shape, *self.shape)
         if self.mean is None or self.std is None:
             return x if x.is_floating_point() else x.long()
         side = (-1,) + (1,) * (len(self.shape) - 1)
@@ -135,5 +146,6 @@ class FederatedDataset:
             test=self.test.to(device),
             mean=scale[0],
             std=scale[1],
+            table=None if self.table is None else self.table.to(device, dtype),
             dtype=dtype,
         )

@@ -11,8 +11,8 @@ from PIL import Image
 from fedbench.data.examples import Examples
 from fedbench.data.sources._classes import per_channel
 from fedbench.data.sources._folders import decode
-from fedbench.data.vision import torchvision
 from fedbench.errors import RequestError, whole
+from fedbench.vision import torchvision
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 

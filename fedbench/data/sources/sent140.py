@@ -67,10 +67,11 @@ def load(
 ) -> Examples:
     """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 for a positive tweet and 0 for a negative one.
 
-    Tokens: 0 fills tweets up at their end, 1 is a word without a vector, 2 + i is the word on line i of the GloVe file
-    (LEAF has one token for the first two). ``vectors`` gives what the tokens stand for. As in LEAF the official
-    training and test tweets are taken together; neutral ones (of the test file) are left out, where LEAF counts them as
-    negative. Clients are sorted by name, tweets of one in the order of the files.
+    Tokens: 0 fills tweets up at their end, 1 is a word without a vector, the others are the words that occur, in the
+    order of the GloVe file (LEAF has one token for the first two, and one for each of GloVe's words). ``vectors`` of
+    the examples is what tokens stand for. As in LEAF the official training and test tweets are taken together; neutral
+    ones (of the test file) are left out, where LEAF counts them as negative. Clients are sorted by name, tweets of one
+    in the order of the files.
 
     Args:
         data_dir: holds sent140/ and glove/, or they are fetched.
@@ -101,7 +102,19 @@ def load(
     paths = [*files, words]
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
     read = prepared(data_dir, "sent140", paths, options, lambda: _read(files, words, min_tweets, length, lowercase))
-    return replace(read, vocabulary=lambda: ["", "<unknown>", *vocabulary(words)])
+    used = np.union1d(read.x, [PADDING, UNKNOWN])  # a hundredth of GloVe's words
+
+    def known() -> list[str]:
+        everything = ["", "<unknown>", *vocabulary(words)]
+        return [everything[token] for token in used.tolist()]
+
+    return replace(
+        read,
+        x=np.searchsorted(used, read.x),
+        vocabulary=known,
+        tokens=len(used),
+        vectors=lambda: vectors(words, known()[FIRST:]),
+    )
 
 
 def official() -> list[Remote]:

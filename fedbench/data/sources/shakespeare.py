@@ -242,6 +242,7 @@ def _examples(
         held_out=held_out,
         sources=(note, detail),
         vocabulary=lambda: LETTERS,
+        tokens=len(LETTERS),
     )
 
 

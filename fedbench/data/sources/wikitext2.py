@@ -101,6 +101,7 @@ def _examples(files: list[Path], clients: int, columns: int, length: int, held_o
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=tuple(notes),
         vocabulary=lambda: list(known),
+        tokens=len(known),
     )
 
 

@@ -1,0 +1,129 @@
+"""Recurrent networks: long short-term memory (Hochreiter & Schmidhuber, 1997) over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fedbench.errors import RequestError, flag, number, whole
+from fedbench.randomness import dropout
+
+_GIVEN = ("frozen", "trained")
+
+
+class Layer(nn.LSTM):
+    """One LSTM layer, [B, L, inputs] -> [B, L, hidden], from a state of zeros.
+
+    ``elementary`` carries the recursion out in single operations, which can be vectorised over clients; else it is
+    torch's fused kernel, which cannot.
+    """
+
+    elementary = False
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+    bias_ih_l0: Tensor
+    bias_hh_l0: Tensor
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # states stay inside
+        """Return the outputs at every place."""
+        if not self.elementary:
+            out: Tensor = super().forward(x)[0]
+            return out
+        drive = x @ self.weight_ih_l0.T + (self.bias_ih_l0 + self.bias_hh_l0)
+        h = c = torch.zeros_like(drive[:, 0, : self.hidden_size])
+        outputs = []
+        for t in range(x.shape[1]):
+            i, f, g, o = (drive[:, t] + h @ self.weight_hh_l0.T).chunk(4, -1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+
+
+class LSTM(nn.Module):
+    """Embedding, LSTM layers and linear layers.
+
+    Args:
+        input_shape: (length,) of one example.
+        classes: number of labels.
+        tokens: number of different tokens.
+        vectors: what tokens stand for, [tokens, dimensions], if the data set says it.
+        embedding: dimensions of an embedding that is learned, or "frozen" (the data set's vectors, which are looked up
+            and no parameters) or "trained" (an embedding that begins with them).
+        hidden: of every LSTM layer.
+        layers: LSTM layers.
+        dense: sizes of linear layers with ReLU before the last.
+        dropout: share of the values that are dropped behind the embedding and behind every LSTM layer in training.
+        every: the logits are those behind every token, else behind the last one.
+
+    Raises:
+        RequestError: for examples that are not tokens, vectors that the data set does not have, or a size out of range.
+    """
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        tokens: int | None,
+        vectors: Tensor | None,
+        *,
+        embedding: int | str,
+        hidden: int,
+        layers: int,
+        dense: Sequence[int] = (),
+        dropout: float = 0.0,
+        every: bool = False,
+    ) -> None:
+        super().__init__()
+        if tokens is None:
+            raise RequestError(
+                f"this model reads tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
+                "wikitext2, or another model"
+            )
+        self.tokens, self.frozen = tokens, embedding == "frozen"
+        self.table: Tensor | None = None  # what tokens are looked up in before they come here
+        if embedding in _GIVEN:
+            if vectors is None:
+                raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
+            size = vectors.shape[1]
+        else:
+            remedy = f"or one of {', '.join(_GIVEN)}, for the data set's vectors"
+            size = whole("model.embedding", embedding, at_least=1, remedy=remedy)
+        if self.frozen:
+            self.table = vectors
+        else:
+            self.embedding = nn.Embedding(tokens, size)
+        self.begin = {"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {}
+        hidden, layers = whole("model.hidden", hidden, at_least=1), whole("model.layers", layers, at_least=1)
+        self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
+        sizes = [hidden, *(whole("model.dense", d, at_least=1) for d in dense), classes]
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.dropout = number("model.dropout", dropout, at_least=0, below=1)
+        self.random = self.dropout > 0  # the forward pass in training needs a key
+        self.every = flag("model.every", every)
+        self.work_values = input_shape[0] * max(hidden // 8, classes if every else 0)  # for the size of blocks
+
+    def forward(self, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """Map tokens [B, L], or their vectors [B, L, D], to logits [B, classes] or [B, L, classes].
+
+        Args:
+            x: the examples.
+            key: of this training step's draws, a whole number; without it nothing is dropped.
+        """
+        h = self._dropped(x if self.frozen else self.embedding(x), key, 0)
+        for k, lstm in enumerate(self.lstms):
+            h = self._dropped(lstm(h), key, k + 1)
+        h = h if self.every else h[:, -1]
+        for layer in self.dense[:-1]:
+            h = torch.relu(layer(h))
+        logits: Tensor = self.dense[-1](h)
+        return logits
+
+    def _dropped(self, h: Tensor, key: Tensor | None, place: int) -> Tensor:
+        return h if key is None or not self.random else dropout(h, self.dropout, key, place)

@@ -1,0 +1,43 @@
+"""Residual networks (He et al., CVPR 2016) with GroupNorm (Wu & He, ECCV 2018) in place of BatchNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from fedbench.errors import RequestError, choice, whole
+from fedbench.vision import torchvision
+
+
+def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
+    """Return torchvision's ResNet with GroupNorm, whose averages do not depend on who shares a batch.
+
+    Args:
+        input_shape: (channels, height, width) of one image.
+        classes: number of labels.
+        depth: 18 or 50.
+        stem: "7x7", the original one of stride 2 with pooling, or "3x3", of stride 1 without pooling, for small images.
+        groups: of channels that are normalised together.
+
+    Raises:
+        RequestError: for examples that are not images, or an option out of range.
+    """
+    choice("model.depth", depth, (18, 50))
+    choice("model.stem", stem, ("3x3", "7x7"))
+    groups = whole("model.groups", groups, at_least=1)
+    if len(input_shape) != 3:
+        raise RequestError(
+            f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}"
+        )
+    if 64 % groups:
+        raise RequestError(f"model.groups must divide 64, the least number of channels, got {groups}; such as 2 or 32")
+    make = torchvision().models.resnet18 if depth == 18 else torchvision().models.resnet50
+    model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))
+    if stem == "3x3":
+        model.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
+        model.maxpool = nn.Identity()
+    elif input_shape[0] != 3:
+        model.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
+    model.initialisation = "he"  # type: ignore[assignment]  # a plain attribute of the module
+    return model

@@ -1,0 +1,51 @@
+"""VGG-11 (Simonyan & Zisserman, ICLR 2015, configuration A) for small images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from fedbench.errors import RequestError
+from fedbench.vision import torchvision
+
+_POOLINGS = 5
+
+
+class VGG11(nn.Module):
+    """torchvision's eight convolutions without normalisation, and one linear layer in place of its three.
+
+    AdaFedAdam (Ju et al. 2023) trains "VGG11 with slight modifications" whose figure is lost; for images of 32 x 32
+    this is 512 values into a linear layer. Pooling comes before ReLU: the same function, on a quarter of the values.
+
+    Args:
+        input_shape: (channels, height, width) of one image, at least 32 pixels a side.
+        classes: number of labels.
+
+    Raises:
+        RequestError: for examples that are not images, or images too small for five poolings.
+    """
+
+    initialisation = "he"
+
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__()
+        if len(input_shape) != 3 or min(input_shape[1:]) < 2**_POOLINGS:
+            raise RequestError(
+                f"model=vgg11 reads images [channels, height, width] of at least {2**_POOLINGS} pixels a side, got "
+                f"examples of shape {list(input_shape)}"
+            )
+        layers = list(torchvision().models.vgg11().features)
+        first = layers[0]
+        layers[0] = nn.Conv2d(input_shape[0], first.out_channels, first.kernel_size, padding=first.padding)
+        for k in range(len(layers) - 1):
+            if isinstance(layers[k], nn.ReLU) and isinstance(layers[k + 1], nn.MaxPool2d):
+                layers[k : k + 2] = [layers[k + 1], layers[k]]
+        self.features = nn.Sequential(*layers)
+        sides = [s // 2**_POOLINGS for s in input_shape[1:]]
+        self.classifier = nn.Linear(512 * sides[0] * sides[1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [B, channels, height, width] to logits [B, classes]."""
+        logits: Tensor = self.classifier(self.features(x).flatten(1))
+        return logits
