@@ -39,6 +39,8 @@ Update: TypeAlias = Callable[[State, State, ClientInfo], State]
 Deploy: TypeAlias = Callable[[State, State], Tensor]
 # (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
 Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
+# (message, local variables, info) -> what is added to the gradient of a batch, [C, P]
+Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
 # (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
 Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
 
@@ -62,11 +64,43 @@ def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info:
     return oracle.grad(local["w"], batch)
 
 
-def descent(opt: Optimizer = SGD, gradient: Gradient = batch_gradient, lr: float | None = None) -> LocalPart:
-    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round; ``lr`` replaces the run's η_l."""
+@dataclass(frozen=True)
+class PlainStep:
+    """The step w <- w - η_l (∇F_k(w; batch) + extra): known as such, since an oracle may have a faster way to it.
+
+    Attributes:
+        extra: what is added to the gradient, or None.
+    """
+
+    extra: Extra | None = None
+
+    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        """Return the local variables after the step."""
+        g = oracle.grad(local["w"], batch)
+        if self.extra is not None:
+            g = g + self.extra(msg, local, info)
+        return {**local, "w": torch.addcmul(local["w"], info.lr, g, value=-1)}
+
+
+def descent(
+    opt: Optimizer = SGD, gradient: Gradient | None = None, lr: float | None = None, extra: Extra | None = None
+) -> LocalPart:
+    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round.
+
+    Args:
+        opt: the optimizer.
+        gradient: handed to it; None: ∇F_k(w; batch) plus ``extra``.
+        lr: replaces the run's η_l.
+        extra: from (message, local variables, info) to what is added to the gradient.
+    """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], **opt.init(msg["w"])}
+
+    if opt is SGD and gradient is None and lr is None:
+        return {"start": start, "step": PlainStep(extra)}
+    if gradient is None:
+        gradient = batch_gradient if extra is None else _plus(extra)
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         d, new = opt.update(gradient(oracle, msg, local, batch, info), local)
@@ -74,6 +108,13 @@ def descent(opt: Optimizer = SGD, gradient: Gradient = batch_gradient, lr: float
         return {**local, **new, "w": w}
 
     return {"start": start, "step": step}
+
+
+def _plus(extra: Extra) -> Gradient:
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return oracle.grad(local["w"], batch) + extra(msg, local, info)
+
+    return gradient
 
 
 def mean_delta(up: State, cohort: ClientInfo) -> Tensor:

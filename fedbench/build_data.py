@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from fedbench.call import call
+from fedbench.call import call, function_of
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.federated import FederatedDataset
@@ -52,16 +52,19 @@ def read_examples(c: Tree, name: str) -> Examples:
     Raises:
         RequestError: if files are missing or not of their form.
     """
-    data, folder = c["data"], Path(c["data_dir"]).expanduser()
-    examples: Examples = call(
-        _source(c, name), "data.source", data_dir=folder, seed=data["seed"], download=data["download"]
-    )
+    data, folder, source = c["data"], Path(c["data_dir"]).expanduser(), dict(_source(c, name))
+    if data["local_test"] == "others" and data["test_clients"]:  # these too, and nobody's own examples set apart
+        if source.get("clients") is not None:
+            source["clients"] += data["test_clients"]
+        if isinstance(source.get("split"), float):
+            source["split"] = 1.0
+    examples: Examples = call(source, "data.source", data_dir=folder, seed=data["seed"], download=data["download"])
     return examples
 
 
 def official_files(c: Tree, name: str) -> list[Remote]:
     """Return the published files of a configuration's source, none where it has none: made data, and a user's own."""
-    module = importlib.import_module(_source(c, name)["_target_"].rpartition(".")[0])
+    module = importlib.import_module(function_of(_source(c, name), "data.source").__module__)
     files: list[Remote] = module.official() if hasattr(module, "official") else []
     return files
 

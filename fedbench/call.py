@@ -17,6 +17,28 @@ def call(section: Tree, what: str, **given: Any) -> Any:
     Raises:
         RequestError: if there is no such function, or keys are unknown or missing.
     """
+    function = function_of(section, what)
+    name = function.__name__
+    takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
+    anything = len(takes) < len(inspect.signature(function).parameters)
+    options = {k: v for k, v in section.items() if k != "_target_"}
+    known = [k for k in takes if k not in given]
+    for key in options:
+        if key not in known and not anything:
+            allowed = ", ".join(known) or "none"
+            raise RequestError(f"unknown key {what}.{key}; {name} has the keys {allowed}{nearest(key, known)}")
+    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
+    if missing:
+        raise RequestError(f"{what}.{missing[0]} is not set and {name} needs it")
+    return function(**{k: v for k, v in given.items() if k in takes}, **options)
+
+
+def function_of(section: Tree, what: str) -> Callable[..., Any]:
+    """Return the function that ``section._target_`` names.
+
+    Raises:
+        RequestError: if there is none.
+    """
     target = section.get("_target_")
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {target!r}")
@@ -30,15 +52,4 @@ def call(section: Tree, what: str, **given: Any) -> Any:
         raise RequestError(f"{what} needs the package {error.name}, which is not installed{extra}") from error
     except AttributeError as error:
         raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error
-    takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
-    anything = len(takes) < len(inspect.signature(function).parameters)
-    options = {k: v for k, v in section.items() if k != "_target_"}
-    known = [k for k in takes if k not in given]
-    for key in options:
-        if key not in known and not anything:
-            allowed = ", ".join(known) or "none"
-            raise RequestError(f"unknown key {what}.{key}; {name} has the keys {allowed}{nearest(key, known)}")
-    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
-    if missing:
-        raise RequestError(f"{what}.{missing[0]} is not set and {name} needs it")
-    return function(**{k: v for k, v in given.items() if k in takes}, **options)
+    return function

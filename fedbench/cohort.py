@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm
+from fedbench.algorithm import Algorithm, PlainStep
 from fedbench.batches import LocalWork, Plan
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine, chunks
 from fedbench.probes import GradientPlan, ModelPlan, client_sums
 from fedbench.randomness import Purpose, key, spread
 from fedbench.task import Task
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.types import Batch, ClientInfo, Descending, Oracle, State
 
 
 class Trained(NamedTuple):
@@ -51,6 +51,9 @@ def train_cohort(
     """
     count, info = len(info.id), info.columns()
     local = {k: v.expand(count, *v.shape[-1:]) for k, v in algo.start(msg, clients, info).items()}
+    if isinstance(algo.step, PlainStep) and isinstance(oracle, Descending):
+        last = _descend(algo.step, oracle, msg, local, info, batches)
+        return *algo.finish(msg, clients, last, info), last
     finished: State = {}
     active, here = count, info
     for batch, k in batches:
@@ -61,6 +64,28 @@ def train_cohort(
         local = algo.step(oracle, msg, local, batch, here)
     _put_away(finished, local, 0, active, count)
     return *algo.finish(msg, clients, finished, info), finished
+
+
+def _descend(
+    step: PlainStep,
+    oracle: Descending,
+    msg: State,
+    local: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> State:
+    """Take all plain steps of a chunk in memory of its own; the same as calling ``step``, to rounding."""
+    w = local["w"].clone()
+    for batch, k in batches:
+        here, lr = w[:k], info.lr[:k]
+        extra = None
+        if step.extra is not None:
+            now = {name: v[:k] for name, v in local.items()} | {"w": here}
+            extra = step.extra(msg, now, info.head(k))
+        oracle.descend_(here, batch, lr)
+        if extra is not None:
+            here.addcmul_(lr, extra, value=-1)
+    return {**local, "w": w}
 
 
 def _put_away(finished: State, local: State, start: int, stop: int, count: int) -> None:

@@ -16,7 +16,7 @@ def data_word(args: list[str]) -> tuple[str, int]:
     """Carry out a data word and return what there is to print and the exit status.
 
     ``prepare`` reads the data set, fetching what is missing, so that later runs find it; ``verify``
-    compares every official file that is there with its published checksum (status 1 if one differs), never fetches, and
+    compares every official file that is there with its published checksum (status 1 if one differs, or is not as it was when it was prepared; 2 if one is missing), never fetches, and
     where all is well reads the data set from its sources again; ``show`` tells its numbers and draws pictures.
 
     Args:
@@ -58,7 +58,8 @@ def _carry_out(word: str, name: str, overrides: list[str]) -> tuple[str, int]:
 
 def _verify(tree: Tree, name: str) -> tuple[str, int]:
     from fedbench.build_data import official_files, read_examples
-    from fedbench.data.cache import read_again
+    from fedbench.data.cache import ChangedFiles, read_again
+    from fedbench.data.fetch import MissingFiles
     from fedbench.data.verify import verify
 
     findings = verify(official_files(tree, name), Path(tree["data_dir"]).expanduser())
@@ -68,5 +69,11 @@ def _verify(tree: Tree, name: str) -> tuple[str, int]:
         remedy = "remove them to have the official ones fetched, or say in results which data they are of"
         return "\n".join([*lines, f"{name}: {wrong} of {len(lines)} files are not the official ones; {remedy}"]), 1
     tree["data"]["download"] = False
-    with read_again():
-        return "\n".join([*lines, *read_examples(tree, name).sources]), 0
+    try:
+        with read_again():
+            return "\n".join([*lines, *read_examples(tree, name).sources]), 0
+    except ChangedFiles as error:
+        return "\n".join([*lines, str(error)]), 1
+    except MissingFiles as error:
+        said = f"{name}: not there: {error.wanted}; `fedbench data prepare {name}` fetches what can be fetched"
+        return "\n".join([*lines, said]), 2

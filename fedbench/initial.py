@@ -15,9 +15,9 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the initial value of every parameter, by name.
 
     Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as torch does. If the model says
-    ``initialisation = "he"``, convolutions as torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
-    al., ICCV 2015). LSTM: uniform in ±1/√hidden. Embedding: N(0, 1), or what the model's ``begin`` holds under its name.
-    GroupNorm: 1 and 0.
+    ``initialisation = "he"``, convolutions as in torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
+    al., ICCV 2015). LSTM: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm: 1 and 0. What the model's ``begin``
+    holds under a parameter's name comes first.
 
     Args:
         model: on any device; its own parameters are not read.

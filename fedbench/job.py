@@ -213,7 +213,7 @@ def explain(error: Exception) -> Exception:
     if found := re.search(r"Ambiguous value for argument '([^']*)'", text):
         key = found[1].split("=")[0]
         return RequestError(f"{key} has several values; add -m to run them all, or write a list as KEY=[A,B]")
-    if found := re.search(r"Could not override 'data/partition", text):
+    if found := re.search(r"Could not override 'data/partition(@[^']*)?'", text):
         return RequestError("this data set says itself which client owns what; leave data/partition out")
     if found := re.search(r"Could not override '([^']*)'", text):
         return RequestError(f"unknown key {found[1]}{nearest(found[1], _keys())}; `fedbench --cfg job` shows the keys")

@@ -35,13 +35,26 @@ class LoopOracle:
         """Return the logits [A, B, classes]."""
         return torch.stack([self.task.predict(*client) for client in zip(w, x, strict=True)])
 
+    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        keys = [None] * len(w) if batch.key is None else list(batch.key)
+        for own, rate, *example in zip(w, lr, *batch[:3], keys, strict=True):
+            _, grads = self._parts(own, *example)
+            for v, g in zip(self.task.layout.views(own), grads, strict=True):
+                v.addcmul_(g, rate, value=-1)
+
     def _one(self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
+        loss, grads = self._parts(w, x, y, weight, key)
+        return loss, torch.cat([g.flatten() for g in grads])
+
+    def _parts(
+        self, w: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
             loss = example_losses(self.task.apply(leaves, image_layout(x), key), y, 1) @ weight
-        grads = torch.autograd.grad(loss, leaves)
-        return loss.detach(), torch.cat([g.flatten() for g in grads])
+        return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
 class VmapOracle:
@@ -91,6 +104,20 @@ class DenseOracle:
         losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         return losses, self._backward(views, inputs, _softmax(logits), batch)
 
+    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
+
+        The update is the product that would give the gradient, which is never written down.
+        """
+        views, inputs, logits = self._forward(w, batch.x)
+        d = _residual(_softmax(logits), batch.y, batch.weight * lr)
+        for layer in range(len(inputs) - 1, -1, -1):
+            weight, bias, h = views[2 * layer], views[2 * layer + 1], inputs[layer]
+            below = torch.bmm(d, weight).mul_(h > 0) if layer else d
+            weight.baddbmm_(d.transpose(1, 2), h, alpha=-1)
+            bias.sub_(d.sum(1))
+            d = below
+
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
         return self._forward(w, x)[2]
@@ -104,8 +131,7 @@ class DenseOracle:
 
     def _backward(self, views: list[Tensor], inputs: list[Tensor], d: Tensor, batch: Batch) -> Tensor:
         """``d`` [A, B, K] holds the predicted probabilities and is used up."""
-        hit = batch.y.unsqueeze(2)
-        d.scatter_add_(2, hit, d.new_full((), -1).expand(hit.shape)).mul_(batch.weight.unsqueeze(2))
+        _residual(d, batch.y, batch.weight)
         grads: list[Tensor] = []
         for layer in range(len(inputs) - 1, -1, -1):
             h = inputs[layer]
@@ -113,6 +139,12 @@ class DenseOracle:
             if layer:
                 d = torch.bmm(d, views[2 * layer]).mul_(h > 0)
         return torch.cat(grads, 1)
+
+
+def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Turn predicted probabilities d [A, B, K] into the loss's derivative by the logits, in place."""
+    hit = y.unsqueeze(2)
+    return d.scatter_add_(2, hit, d.new_full((), -1).expand(hit.shape)).mul_(weight.unsqueeze(2))
 
 
 def _softmax(logits: Tensor) -> Tensor:

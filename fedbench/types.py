@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -58,6 +58,15 @@ class Oracle(Protocol):
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
+        ...
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """An oracle that takes plain gradient steps itself, where that saves writing the gradients down."""
+
+    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
         ...
 
 

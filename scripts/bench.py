@@ -1,22 +1,24 @@
 #!/usr/bin/env python
-"""How fast fedbench simulates, as a ratio to a tight sequential PyTorch loop in the same run.
+"""Speed of the simulator, as a ratio to a tight sequential PyTorch loop in the same run.
 
-usage: python scripts/bench.py [--rounds 30] [--json FILE] [WORKLOAD ...]
+usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--json FILE]
 
-The yardstick: one model, parameters copied in per client, rows gathered once per epoch, batches are slices, plain
-autograd and a fused update; no DataLoader, no optimizer object, one thread. Rounds of the yardstick and of fedbench
-alternate, so that both see the same machine. `train` is a round of the simulator with its shuffling; `recorded` adds
-the evaluation of every client and the line in rounds.jsonl. Ratios compare the fastest rounds; medians stand beside.
+The yardstick is one model object whose parameters are copied in per client, rows gathered once per epoch, batches that
+are slices, autograd.grad and a fused foreach update: no DataLoader, no optimizer object; one thread. Rounds of everything
+alternate, so that all see the same machine, and ratios compare the fastest rounds; medians stand beside. `train` is a round of the simulator with its shuffling; `recorded` adds the evaluation of every client and the line in
+rounds.jsonl. `floor` is the time that the arithmetic takes at the rate of the fastest matrix product, on all cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -24,10 +26,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from fedbench.algorithm import Stage
+from fedbench.algorithm import Algorithm, Stage
 from fedbench.algorithms.adafedadam import adafedadam
+from fedbench.algorithms.fedadam import fedadam
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.algorithms.fedprox import fedprox
+from fedbench.algorithms.scaffold import scaffold
 from fedbench.batches import LocalWork
 from fedbench.build import make_engine
 from fedbench.data.assemble import assemble
@@ -35,124 +41,253 @@ from fedbench.data.examples import Examples
 from fedbench.data.federated import FederatedDataset
 from fedbench.data.sources.synthetic import leaf
 from fedbench.evaluate import evaluate
+from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
+from fedbench.models.lstm import LSTM
 from fedbench.randomness import Purpose, generator
 from fedbench.sampling import sample_cohort
 from fedbench.simulate import simulate
 from fedbench.store import Recorder
 from fedbench.task import Task
 
-LR, BATCH = 0.01, 10
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "fedavg": fedavg,
+    "fedadam": fedadam,
+    "scaffold": scaffold,
+    "fedprox": lambda: fedprox(mu=0.1),
+    "adafedadam": adafedadam,
+}
+
+
+class PlainLSTM(nn.Module):
+    """The character LSTM as torch has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm, self.out = (
+            nn.Embedding(80, 8),
+            nn.LSTM(8, 256, 2, batch_first=True),
+            nn.Linear(256, 80),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map tokens [B, 80] to logits [B, 80]."""
+        return self.out(self.lstm(self.embedding(x))[0][:, -1])
+
+
+def plain_cnn(channels: list[int], kernel: int, side: int, hidden: int, classes: int) -> nn.Module:
+    """Return convolutions, ReLU and pooling in the usual order."""
+    layers: list[nn.Module] = []
+    for a, b in pairwise(channels):
+        layers += [nn.Conv2d(a, b, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)]
+    flat = channels[-1] * (side >> (len(channels) - 1)) ** 2
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def owned(x: np.ndarray, y: np.ndarray, classes: int, n: np.ndarray) -> FederatedDataset:
+    """Return clients of ``n`` training examples each, and as many test examples as a fifth of all would be."""
+    names = tuple(map(str, range(len(n))))
+    examples = Examples(x, y, classes, owner=np.repeat(np.arange(len(n)), n), names=names)
+    return assemble(examples, partition=None, clients=None, split=0.8, local_test="split", seed=0)
+
+
+def w1() -> FederatedDataset:
+    """LEAF synthetic, 100 clients, 8264 examples."""
+    return assemble(leaf(Path(), 0, clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0)
+
+
+def w2() -> FederatedDataset:
+    """200 clients, about 18400 examples of 784 values."""
+    rng = np.random.RandomState(931231)
+    n = np.ceil(np.clip(rng.lognormal(np.log(90) - 0.125, 0.5, 200).astype(int), 10, 400) * 1.25).astype(int)
+    return owned(rng.rand(n.sum(), 784).astype(np.float32), rng.randint(0, 62, n.sum()), 62, n)
+
+
+def w3() -> FederatedDataset:
+    """100 clients, 100 images of 28 x 28 each."""
+    rng = np.random.RandomState(931231)
+    n = np.full(100, 125)
+    return owned(rng.rand(n.sum(), 1, 28, 28).astype(np.float32), rng.randint(0, 62, n.sum()), 62, n)
+
+
+def w4() -> FederatedDataset:
+    """16 clients, 256 images of 3 x 32 x 32 each."""
+    rng = np.random.RandomState(931231)
+    n = np.full(16, 320)
+    return owned(rng.randn(n.sum(), 3, 32, 32).astype(np.float32), rng.randint(0, 10, n.sum()), 10, n)
+
+
+def w5() -> FederatedDataset:
+    """10 clients, 64 sequences of 80 characters each."""
+    rng = np.random.RandomState(931231)
+    n = np.full(10, 80)
+    return owned(rng.randint(0, 80, (n.sum(), 80)).astype(np.int64), rng.randint(0, 80, n.sum()), 80, n)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A data set and a model for it."""
+    """A data set, a model for it in plain torch and in fedbench, and what a round does."""
 
     about: str
     data: Callable[[], FederatedDataset]
-    model: Callable[[FederatedDataset], nn.Module]
+    plain: Callable[[], nn.Module]
+    model: Callable[[], nn.Module]
+    work: LocalWork
+    sampled: int | float = 1.0
 
 
-def synthetic() -> FederatedDataset:
-    """LEAF synthetic, 100 clients."""
-    return assemble(leaf(Path(), 0, clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0)
-
-
-def images() -> FederatedDataset:
-    """200 clients of 10 to 400 random images of 784 values, 62 classes."""
-    rng = np.random.default_rng(0)
-    n = np.clip(rng.lognormal(np.log(90) - 0.125, 0.5, 200).astype(int), 13, 500)
-    x, y = rng.random((n.sum(), 784), dtype=np.float32), rng.integers(0, 62, n.sum())
-    examples = Examples(x, y, 62, owner=np.repeat(np.arange(200), n), names=tuple(map(str, range(200))))
-    return assemble(examples, partition=None, clients=None, split=0.8, local_test="split", seed=0)
+def lstm() -> nn.Module:
+    """Return the character LSTM."""
+    return LSTM((80,), 80, 80, None, embedding=8, hidden=256, layers=2)
 
 
 WORKLOADS = {
-    "linear": Workload(
-        "Synthetic (LEAF), 100 clients, 60-10, batch 10", synthetic, lambda d: Linear(d.shape, d.classes)
+    "W1": Workload(
+        "linear 60-10, 100 clients, batch 10",
+        w1,
+        lambda: nn.Linear(60, 10),
+        lambda: Linear((60,), 10),
+        LocalWork(0.01, 10),
     ),
-    "mlp": Workload("200 clients, 784-128-62, batch 10", images, lambda d: MLP(d.shape, d.classes, [128])),
+    "W2": Workload(
+        "784-128-62, 200 clients, batch 10",
+        w2,
+        lambda: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 62)),
+        lambda: MLP((784,), 62, [128]),
+        LocalWork(0.01, 10),
+    ),
+    "W3": Workload(
+        "2 convolutions 5x5, 10 of 100 clients, batch 32",
+        w3,
+        lambda: plain_cnn([1, 32, 64], 5, 28, 512, 62),
+        lambda: ConvNet((1, 28, 28), 62, [32, 64], 5, 512),
+        LocalWork(0.01, 32),
+        10,
+    ),
+    "W4": Workload(
+        "3 convolutions 3x3, 16 clients, batch 32, 2 epochs",
+        w4,
+        lambda: plain_cnn([3, 32, 64, 64], 3, 32, 64, 10),
+        lambda: ConvNet((3, 32, 32), 10, [32, 64, 64], 3, 64),
+        LocalWork(0.01, 32, (2, 2)),
+    ),
+    "W5": Workload("character LSTM 2 x 256, 10 clients, batch 10", w5, PlainLSTM, lstm, LocalWork(0.1, 10)),
 }
 
 
-def tight_loop(model: nn.Module, data: FederatedDataset) -> Callable[[], None]:
-    """Return one round of FedAvg as a careful user would write it without a framework."""
-    net = model.to_empty(device="cpu")
+def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
+    """Return rounds of FedAvg as a careful user would write them without a framework, of the same clients."""
+    torch.manual_seed(0)
+    net = w.plain()
     params = list(net.parameters())
-    w = [torch.randn(p.shape) * 0.01 for p in params]
-    rng = np.random.RandomState(0)
-    owned = data.train.split()
-    total = sum(map(len, owned))
+    start = [p.detach().clone() for p in params]
+    rng, sampler = np.random.RandomState(0), sample_cohort(w.sampled)
+    rows_of, counts, lr, batch = data.train.split(), data.train.counts, w.work.lr, w.work.batch_size
 
-    def round_() -> None:
-        acc = [torch.zeros_like(t) for t in w]
-        for rows in owned:
+    def round_(number: int) -> None:
+        ids = sampler(number, counts, 0)
+        acc = [torch.zeros_like(t) for t in start]
+        for k in ids:
             with torch.no_grad():
-                torch._foreach_copy_(params, w)
-            order = torch.from_numpy(rng.permutation(rows))
-            for x, y in zip(data.x[order].split(BATCH), data.y[order].split(BATCH), strict=True):
-                grads = torch.autograd.grad(F.cross_entropy(net(x), y), params)
-                with torch.no_grad():
-                    torch._foreach_add_(params, grads, alpha=-LR)
+                torch._foreach_copy_(params, start)
+            for _ in range(w.work.epochs[0]):
+                order = torch.from_numpy(rng.permutation(rows_of[k]))
+                for x, y in zip(data.x[order].split(batch), data.y[order].split(batch), strict=True):
+                    grads = torch.autograd.grad(F.cross_entropy(net(x), y), params)
+                    with torch.no_grad():
+                        torch._foreach_add_(params, grads, alpha=-lr)
             with torch.no_grad():
-                torch._foreach_add_(acc, params, alpha=len(rows) / total)
-        for t, a in zip(w, acc, strict=True):
+                torch._foreach_add_(acc, params, alpha=float(counts[k] / counts[ids].sum()))
+        for t, a in zip(start, acc, strict=True):
             t.copy_(a)
 
     return round_
 
 
 def fed_rounds(
-    name: str, model: nn.Module, data: FederatedDataset, rounds: int, folder: Path
+    algorithm: Algorithm, w: Workload, data: FederatedDataset, rounds: int, folder: Path
 ) -> Iterator[tuple[float, float]]:
     """Yield (seconds of training, seconds of recording) of fedbench's rounds."""
-    task = Task(model, torch.device("cpu"), torch.float32)
+    with torch.device("meta"):
+        task = Task(w.model(), torch.device("cpu"), torch.float32)
     engine = make_engine(task, data.num_clients, {"mode": "auto", "cohort_size": "auto", "workers": "auto"})
-    algorithm = {"fedavg": fedavg, "adafedadam": adafedadam}[name]()
-    stages = [Stage(algorithm, rounds)]
-    w = task.init(generator(0, Purpose.INIT))
-    snapshots = simulate(stages, task, data, LocalWork(LR, BATCH), engine, w, 0, sample_cohort())
+    start = task.init(generator(0, Purpose.INIT))
+    snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
     recorder = Recorder(folder)
     next(snapshots)
     while True:
-        start = time.perf_counter()
+        begun = time.perf_counter()
         snapshot = next(snapshots, None)
         trained = time.perf_counter()
         if snapshot is None:
             return
         record = evaluate(task, data, algorithm.deploy(snapshot.server, snapshot.clients), engine)
         recorder.append({"round": snapshot.round, **record.summary()})
-        yield trained - start, time.perf_counter() - trained
+        yield trained - begun, time.perf_counter() - trained
 
 
-def measure(workload: Workload, rounds: int) -> dict[str, float]:
+def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
+    """Return the client-steps of a round and its floating-point operations."""
+    net = w.plain()
+    counts = data.train.counts[sample_cohort(w.sampled)(0, data.train.counts, 0)]
+    batch = w.work.batch_size or 0
+    x, y = data.x[:batch], data.y[:batch]
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(net(x), y).backward()
+    flops = float(counter.get_total_flops())
+    if isinstance(net, PlainLSTM):  # the counter does not look into the fused kernel: 3 passes, 8 H (in + H) a token
+        flops = 3 * batch * 80 * sum(8 * 256 * (a + 256) for a in (8, 256)) + 6 * batch * 256 * 80
+    epochs = w.work.epochs[0]
+    return int(epochs * (-(-counts // batch)).sum()), flops * epochs * counts.sum() / batch
+
+
+def matmul_rate(threads: int) -> float:
+    """Return the best rate of a large matrix product and of a convolution, operations per second on all cores."""
+    a, image, kernel = torch.randn(1024, 1024), torch.randn(32, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    image = image.contiguous(memory_format=torch.channels_last)
+    best = 0.0
+    torch.set_num_threads(threads)
+    for _ in range(10):
+        for run, operations in (
+            (lambda: a @ a, 2 * 1024**3),
+            (lambda: F.conv2d(image, kernel, padding=1), 2 * 32 * 64 * 64 * 9 * 32 * 32),
+        ):
+            begun = time.perf_counter()
+            run()
+            best = max(best, operations / (time.perf_counter() - begun))
+    torch.set_num_threads(1)
+    return best
+
+
+def measure(w: Workload, rounds: int, names: list[str], rate: float) -> dict[str, float]:
     """Alternate rounds of the yardstick and of fedbench and return seconds per round and ratios."""
-    data = workload.data().to(torch.device("cpu"), torch.float32)
-    loop = tight_loop(workload.model(data), data)
-    seconds: dict[str, list[float]] = {"loop": [], "train": [], "recorded": [], "adafedadam": []}
+    data = w.data().to(torch.device("cpu"), torch.float32)
+    loop = tight_loop(w, data)
+    seconds: dict[str, list[float]] = {"loop": [], "recorded": [], **{n: [] for n in names}}
     with tempfile.TemporaryDirectory() as folder:
-        feds = [
-            fed_rounds(name, workload.model(data).to("meta"), data, rounds + 1, Path(folder) / name)
-            for name in ("fedavg", "adafedadam")
-        ]
-        for _ in range(rounds + 1):
-            start = time.perf_counter()
-            loop()
-            seconds["loop"].append(time.perf_counter() - start)
-            (train, record), (other, _) = next(feds[0]), next(feds[1])
-            seconds["train"].append(train)
-            seconds["recorded"].append(train + record)
-            seconds["adafedadam"].append(other)
+        feds = {n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n) for n in names}
+        for number in range(rounds + 1):
+            begun = time.perf_counter()
+            loop(number)
+            seconds["loop"].append(time.perf_counter() - begun)
+            for name, fed in feds.items():
+                train, record = next(fed)
+                seconds[name].append(train)
+                if name == "fedavg":
+                    seconds["recorded"].append(train + record)
     warm = {k: v[1:] for k, v in seconds.items()}  # the first round of each also warms caches
     best = {k: min(v) for k, v in warm.items()}
-    steps = int((-(-data.train.counts // BATCH)).sum())
+    steps, operations = arithmetic(w, data)
+    others = [k for k in warm if k != "loop"]
     return {
         "client_steps": steps,
+        "client_steps_per_second": steps / best["fedavg"],
+        "gflop": operations / 1e9,
+        "share_of_floor": operations / rate / best["fedavg"],
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         **{f"seconds_{k}": v for k, v in best.items()},
-        **{f"ratio_{k}": best["loop"] / best[k] for k in ("train", "recorded", "adafedadam")},
-        **{f"ratio_{k}_median": median(warm["loop"]) / median(warm[k]) for k in ("train", "recorded", "adafedadam")},
-        "client_steps_per_second": steps / best["train"],
+        **{f"ratio_{k}": best["loop"] / best[k] for k in others},
+        **{f"ratio_{k}_median": median(warm["loop"]) / median(warm[k]) for k in others},
     }
 
 
@@ -160,21 +295,31 @@ def main() -> None:
     """Measure the chosen workloads and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}; default: all")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, help="default: 30 for W1 and W2, 5 for the others")
+    parser.add_argument("--algorithms", default="fedavg,adafedadam", help=f"of {', '.join(ALGORITHMS)}")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    unknown = set(args.workloads) - set(WORKLOADS)
-    if unknown:
-        parser.error(f"unknown workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
-    torch.set_num_threads(1)
+    names = args.algorithms.split(",")
+    for given, known in ((args.workloads, WORKLOADS), (names, ALGORITHMS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    names = list(dict.fromkeys(["fedavg", *names]))
+    cores = torch.get_num_threads()
+    rate = matmul_rate(cores)
+    print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; times in ms per round; ratios to the loop (medians)")
+    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'memory':>7}  ratios")
     results = {}
-    print(f"{'workload':<10} {'loop ms':>9} {'train ms':>9} {'recorded':>9}   train  recorded  adafedadam   (medians)")
     for name in args.workloads or WORKLOADS:
-        r = results[name] = measure(WORKLOADS[name], args.rounds)
-        times = " ".join(f"{1000 * r[f'seconds_{k}']:9.2f}" for k in ("loop", "train", "recorded"))
-        best, middle = ([r[f"ratio_{k}{end}"] for k in ("train", "recorded", "adafedadam")] for end in ("", "_median"))
-        ratios = f"{best[0]:6.2f}x {best[1]:8.2f}x {best[2]:10.2f}x"
-        print(f"{name:<10} {times}  {ratios}   ({', '.join(f'{v:.2f}x' for v in middle)})   {WORKLOADS[name].about}")
+        rounds = args.rounds or (30 if name in ("W1", "W2") else 5)
+        r = results[name] = measure(WORKLOADS[name], rounds, names, rate)
+        times = " ".join(f"{1000 * r[f'seconds_{k}']:9.2f}" for k in ("loop", "fedavg", "recorded"))
+        ratios = ", ".join(
+            f"{k} {r[f'ratio_{k}']:.2f}x ({r[f'ratio_{k}_median']:.2f}x)" for k in ("fedavg", "recorded", *names[1:])
+        )
+        facts = (
+            f"{r['client_steps_per_second']:8.0f} {r['share_of_floor']:6.1%} {r['peak_memory_bytes'] / 2**20:5.0f} M"
+        )
+        print(f"{name:<3} {times} {facts}  {ratios}   {WORKLOADS[name].about}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 

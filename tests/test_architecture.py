@@ -106,7 +106,8 @@ def test_no_method_is_known_by_name_outside_its_file():
         tree = ast.parse(path.read_text())
         words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         words |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-        assert not words & set(ALGORITHMS), path
+        known = set(ALGORITHMS) - ({"stem"} if path.parent.name == "models" else set())  # of a ResNet
+        assert not words & known, path
 
 
 def test_nothing_synchronises_inside_a_round():

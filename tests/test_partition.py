@@ -232,7 +232,11 @@ def test_other_clients_as_a_test_set():
         assert not set(owner[test]) & set(owner[sum(train, [])])
         assert data.central
     for options, message in [
-        ({"clients": 18, "local_test": "others", "test_clients": 3}, "at most 17, the other clients of this source"),
+        (
+            {"clients": 18, "local_test": "others", "test_clients": 3},
+            "at most 17 beside data.test_clients=3, for this source has 20; got 18",
+        ),
+        ({"local_test": "others", "test_clients": 20}, "data.test_clients must be less than 20"),
         ({"local_test": "others"}, "go together"),
         ({"test_clients": 3}, "go together"),
         ({"partition": iid, "clients": 4, "local_test": "others", "test_clients": 3}, "says itself which client owns"),

@@ -487,10 +487,13 @@ TEN = np.repeat(np.arange(5), 2)
          "data.clients to at least 3 or data.partition.classes_per_client to at least 3"),
         (k_classes, 3, {"classes_per_client": 5}, "class 0 has 2 examples, too few for the 3 clients that hold it; "
          "data.clients=2 will do"),
+        (k_classes, 50, {"classes_per_client": 2}, "data/partition=iid data.clients=10 will do"),
+        (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
+         "of each that it should have; lower data.partition.least"),
         (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a share: "
          "0.95 for 95 %"),
         (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
-        (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 of data.clients=5 have "
+        (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
          "fewer than the 2 examples of each that it should have: earlier clients have the others; data.clients=3 will"),
         (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (stratified, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),

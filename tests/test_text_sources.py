@@ -293,11 +293,16 @@ def test_sent140_reads_accounts(tweets):
     e = read(tweets)
     assert e.names == ("amy", "bob", "cat")
     assert (e.owner.tolist(), e.y.tolist(), e.classes) == ([0, 0, 1, 1, 2], [1, 1, 0, 1, 0], 2)
-    # good 2, great 3, ! 4, café 5, (great again 6), it's 7, ; 8; unknown: amy , amp more two lines ?
+    # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
+    assert list(e.vocabulary()) == ["", "<unknown>", "good", "great", "!", "café", "it's", ";"]
+    assert e.tokens == 8
+    words = {line.split()[0]: line.split()[1:] for line in reversed(GLOVE.splitlines())}  # of two the first counts
+    rows = [[0, 0], [0, 0], *([float(v) for v in words[w]] for w in list(e.vocabulary())[2:])]
+    assert np.array_equal(e.vectors(), np.array(rows, dtype=np.float32))
     assert e.x.tolist() == [
         [2, 2, 2, 2, 2, 2, 0, 0],
         [3, 1, 0, 0, 0, 0, 0, 0],
-        [1, 5, 1, 7, 3, 4, 1, 8],  # amy café , it's great ! amp ; and "more" is cut off
+        [1, 5, 1, 6, 3, 4, 1, 7],  # amy café , it's great ! amp ; and "more" is cut off
         [0] * 8,
         [2, 1, 1, 1, 0, 0, 0, 0],
     ]
@@ -309,10 +314,10 @@ def test_sent140_reads_accounts(tweets):
 
 def test_sent140_options(tweets):
     assert read(tweets, min_tweets=2).names == ("amy", "bob")
-    assert read(tweets, length=2).x.tolist() == [[2, 2], [3, 1], [1, 5], [0, 0], [2, 1]]
+    assert read(tweets, length=2).x.tolist() == [[2, 2], [3, 1], [1, 4], [0, 0], [2, 1]]
     assert read(tweets, length=25).x.shape == (5, 25)
     leaf = read(tweets, lowercase=False)
-    assert leaf.x[2].tolist() == [1, 1, 1, 7, 3, 4, 1, 8]  # "Café" has no vector
+    assert leaf.x[2].tolist() == [1, 1, 1, 5, 3, 4, 1, 6]  # "Café" has no vector
     assert leaf.x[4, 0] == 1
 
 

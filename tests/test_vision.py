@@ -30,7 +30,7 @@ def load_library(path):
 
 torch.ops.load_library = load_library
 sys.path.insert(0, sys.argv[1])
-from fedbench.data import vision
+from fedbench import vision
 
 module = vision.torchvision()
 assert module.marker == "the package on the path"
@@ -57,7 +57,7 @@ except RuntimeError as error:
 else:
     raise SystemExit("the trap is gone")
 sys.modules.pop("torchvision", None)
-from fedbench.data import vision
+from fedbench import vision
 
 assert vision.torchvision().marker == "the package on the path"
 assert len(vision._declared) == 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from fedbench.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.errors import choice, number
 from fedbench.optim import SGD, Optimizer
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.types import ClientInfo, State
 
 
 def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
@@ -27,7 +26,7 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     server_lr = number("algo.server_lr", server_lr, above=0)
     choice("algo.weights", weights, ("size", "uniform"))
 
-    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return torch.add(oracle.grad(now["w"], batch), now["w"] - msg["w"], alpha=mu)
+    def pull(msg: State, now: State, info: ClientInfo) -> Tensor:
+        return (now["w"] - msg["w"]).mul_(mu)
 
-    return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(**descent(local, extra=pull), **server_descent(lr=server_lr), weights=weights)

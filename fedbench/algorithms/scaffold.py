@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.algorithm import Algorithm, descent
 from fedbench.errors import choice, number
 from fedbench.optim import SGD, Optimizer, without
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.types import ClientInfo, State
 
 
 def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[1, 2] = 2) -> Algorithm:
@@ -40,10 +40,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
 
-    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return oracle.grad(now["w"], batch) + now["shift"]  # line 10
-
-    solver = descent(local, gradient)
+    solver = descent(local, extra=lambda msg, now, info: now["shift"])  # line 10
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}

@@ -55,7 +55,8 @@ def assemble(
     central = local_test in ("central", "others")
     notes = _left_out(examples, train, test) if examples.owner is None else ()
     if not any(len(t) for t in train):
-        raise RequestError(f"no client has a training example with data.split={split:g}; raise it")
+        whose = "the source sets all examples apart for testing" if examples.held_out is not None else "raise it"
+        raise RequestError(f"no client has a training example with data.split={split:g}; {whose}")
     mean, std = examples.mean, examples.std
     if mean is None and examples.x.dtype == np.uint8 and examples.x.ndim > 2:  # images: 0 to 1
         mean, std = (0.0,) * examples.x.shape[1], (1.0,) * examples.x.shape[1]
@@ -123,9 +124,13 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
     """Return which of ``count`` clients train and which others are tested on, each in their order."""
     wanted = count - test_clients if clients is None else clients
     if wanted + test_clients > count or wanted < 1:
-        asked = f"{wanted}" + (f" with data.test_clients={test_clients}" if test_clients else "")
-        most = f"{count - test_clients}, the {'other ' if test_clients else ''}clients of this source"
-        raise RequestError(f"data.clients must be at least 1 and at most {most}; got {asked}")
+        if test_clients >= count:
+            raise RequestError(f"data.test_clients must be less than {count}, the clients of this source")
+        others = f" beside data.test_clients={test_clients}" if test_clients else ""
+        raise RequestError(
+            f"data.clients must be at least 1 and at most {count - test_clients}{others}, for this source has {count}; "
+            f"got {wanted}"
+        )
     if wanted + test_clients == count and not test_clients:
         return np.arange(count), np.arange(0)
     drawn = np.random.default_rng([seed, _CHOICE]).choice(count, wanted + test_clients, replace=False)

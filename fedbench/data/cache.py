@@ -22,6 +22,7 @@ from filelock import FileLock
 from fedbench import __version__
 from fedbench.data.examples import Examples
 from fedbench.data.fetch import checksum
+from fedbench.errors import RequestError
 
 _FORMAT = 3  # of the files below; another number makes new ones
 _ARRAYS = ("x", "y", "owner", "held_out")
@@ -58,7 +59,7 @@ def prepared(
         try:
             sums = {str(p): digest_of(p) for p in paths}
             if _again.get():
-                _note_changes(folder, sums)
+                _refuse_changes(folder, sums)
             _write(folder, examples, depends, sums)
         except OSError as error:
             print(f"fedbench: prepared data are not kept: {error}", file=sys.stderr)
@@ -97,7 +98,7 @@ def _kept(folder: Path) -> Examples | None:
 
 @contextmanager
 def read_again() -> Iterator[None]:
-    """Inside this block prepared data are made anew from their sources."""
+    """Inside this block prepared data are made anew from their sources; ``ChangedFiles`` if these have changed."""
     token = _again.set(True)
     try:
         yield
@@ -123,14 +124,20 @@ def digest_of(path: Path) -> str:
     return f"sha256 {whole.hexdigest()} of names and contents"
 
 
-def _note_changes(folder: Path, sums: dict[str, str]) -> None:
-    """Say on standard error what is not as it was when the data in ``folder`` were prepared."""
+class ChangedFiles(RequestError):
+    """What prepared data were made from is not as it was."""
+
+
+def _refuse_changes(folder: Path, sums: dict[str, str]) -> None:
+    """Raise ``ChangedFiles`` if files are not as they were when the data in ``folder`` were prepared."""
     if not _kept(folder):
         return
     before = json.loads((folder / "manifest.json").read_text())["checksums"]
-    for path, digest in sums.items():
-        if before.get(path, digest) != digest:
-            print(f"fedbench: {path} has changed since it was prepared; prepared anew", file=sys.stderr)
+    changed = [p for p, digest in sums.items() if before.get(p, digest) != digest]
+    if changed:
+        raise ChangedFiles(
+            f"{', '.join(changed)}: not as it was when the data were prepared; if that is meant, remove {folder}"
+        )
 
 
 def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict[str, str]) -> None:

@@ -151,9 +151,23 @@ def _missing(remotes: Sequence[Remote], data_dir: Path) -> list[Remote]:
     return [remote for remote in remotes if not (data_dir / remote.path).is_file()]
 
 
-def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> RequestError:
+class MissingFiles(RequestError):
+    """Official files are not there.
+
+    Attributes:
+        wanted: what they are and where they belong, for people.
+    """
+
+    def __init__(self, message: str, wanted: str) -> None:
+        super().__init__(message)
+        self.wanted = wanted
+
+
+def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> MissingFiles:
     wanted = "; ".join(remote.wanted(data_dir) for remote in missing)
-    return RequestError(f"{what}: missing {len(missing)} of its files: {problem}, or put in place yourself: {wanted}")
+    return MissingFiles(
+        f"{what}: missing {len(missing)} of its files: {problem}, or put in place yourself: {wanted}", wanted
+    )
 
 
 @contextmanager

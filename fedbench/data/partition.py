@@ -88,13 +88,14 @@ def two_classes_power_law(
     """
     least = whole("data.partition.least", least, at_least=1)
     sigma = number("data.partition.sigma", sigma, at_least=0)
-    classes = int(y.max()) + 1
-    pools = [rng.permutation(np.flatnonzero(y == c)) for c in range(classes)]
+    labels = np.unique(y)
+    classes = len(labels)
+    pools = [rng.permutation(np.flatnonzero(y == label)) for label in labels]
     pairs = [(i, (i + j) % classes) for i in range(clients) for j in range(2)]
     holders = np.bincount([c for _, c in pairs], minlength=classes)
     sizes = np.array([len(p) for p in pools])
     if (holders * least > sizes).any():
-        raise _too_many_holders(sizes, clients, least)
+        raise _too_many_holders(labels, sizes, clients, least)
     held = np.array([c for _, c in pairs])
     z, top = sigma * rng.standard_normal(len(pairs)), np.full(classes, -np.inf)
     np.maximum.at(top, held, z)
@@ -114,7 +115,7 @@ def two_classes_power_law(
     return [np.concatenate(parts) for parts in owned]
 
 
-def _too_many_holders(sizes: np.ndarray, clients: int, least: int) -> RequestError:
+def _too_many_holders(labels: np.ndarray, sizes: np.ndarray, clients: int, least: int) -> RequestError:
     """Return the error with the nearest number of clients, and of ``least``, that can be had."""
     classes = len(sizes)
 
@@ -126,7 +127,8 @@ def _too_many_holders(sizes: np.ndarray, clients: int, least: int) -> RequestErr
     lower = int((sizes // np.maximum(holders(clients), 1))[holders(clients) > 0].min())
     ways = [f"data.clients={fewer}"] * (fewer > 0) + [f"data.partition.least={lower}"] * (lower > 0)
     c = int(np.argmax(holders(clients) * least - sizes))
+    remedy = f"{' or '.join(ways)} will do" if ways else "lower both"
     return RequestError(
-        f"class {c} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
-        f"{holders(clients)[c]} of data.clients={clients} that hold it; {' or '.join(ways) or 'fewer of both'} will do"
+        f"class {labels[c]} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
+        f"{holders(clients)[c]} of data.clients={clients} that hold it; {remedy}"
     )

@@ -56,7 +56,13 @@ def k_classes(
         k = rng.choice(np.flatnonzero((held & (held.sum(1) > 1)[:, None]).any(0)))
         held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
         held[c, k] = True
-    return deal(y, _even_counts(held, labels, sizes, int(sizes.min())), rng)
+    least = int(sizes.min())  # so many clients can all hold every class
+    ways = (
+        f"data.clients={least}"
+        if least * each >= len(labels)
+        else f"data/partition=iid data.clients={min(clients, len(y))}"
+    )
+    return deal(y, _even_counts(held, labels, sizes, ways), rng)
 
 
 def consecutive_classes(
@@ -100,13 +106,22 @@ def consecutive_classes(
                 parts.append(pools[c][used[c] : used[c] + size])
                 used[c] += size
         if not parts:
-            ways = f"data.clients={i}" if i else "a lower data.partition.mu"
-            raise RequestError(
-                f"the {each} classes of client {i} of data.clients={clients} have fewer than the {size} examples of "
-                f"each that it should have: earlier clients have the others; {ways} will do"
-            )
+            raise _used_up(i, each, int(size), least)
         owned.append(np.concatenate(parts))
     return owned
+
+
+def _used_up(client: int, each: int, size: int, least: int) -> RequestError:
+    """Return the error of a client for whom no class has ``size`` examples left."""
+    if client:
+        why, remedy = ": earlier clients have the others", f"data.clients={client} will do with this data.seed"
+    else:
+        key = "least" if size == least else "more, mu or sigma"
+        why, remedy = "", f"lower data.partition.{key}"
+    return RequestError(
+        f"the {each} classes of client {client} have fewer than the {size} examples of each that it should have{why}; "
+        f"{remedy}"
+    )
 
 
 def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: float = 0.95) -> list[np.ndarray]:
@@ -215,7 +230,7 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
         )
     held = np.arange(len(labels))[:, None] == np.arange(clients) % len(labels)
     most = int((len(labels) * sizes + np.arange(len(labels))).min())  # class c is held by the clients c, c + K, ...
-    return deal(y, _even_counts(held, labels, sizes, most), rng)
+    return deal(y, _even_counts(held, labels, sizes, f"data.clients={most}"), rng)
 
 
 def bernoulli_dirichlet(
@@ -260,14 +275,14 @@ def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np
     return held
 
 
-def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, most: int) -> np.ndarray:
+def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: str) -> np.ndarray:
     """Share each class evenly among its holders.
 
     Args:
         held: who holds which class, [K, N].
         labels: of the classes, [K].
         sizes: examples of each class, [K].
-        most: clients that would do, for the error.
+        ways: what would do, for the error.
 
     Returns:
         Numbers of examples, [K, N].
@@ -280,7 +295,7 @@ def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, most: 
         if holders > sizes[c]:
             raise RequestError(
                 f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; "
-                f"data.clients={most} will do"
+                f"{ways} will do"
             )
         counts[c, held[c]] = evenly(int(sizes[c]), int(holders))
     return counts

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedbench.errors import RequestError, number, whole
 
+_LARGEST = 2**53  # of a label: up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # largest number of classes that needs no explanation; labels per label that occurs
 
 
@@ -37,6 +38,11 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     new[whole] = np.arange(len(whole))
     rows = np.flatnonzero(new[y] >= 0)
     return rows, new[y[rows]], len(whole)
+
+
+def are_labels(y: np.ndarray) -> bool:
+    """Return whether numbers y are whole, not negative and small enough to be labels."""
+    return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
 
 
 def count_of(y: np.ndarray, classes: object, where: str) -> int:

@@ -61,7 +61,9 @@ def choose(count: int, clients: int | None, seed: int, what: str) -> np.ndarray:
     if clients is None:
         return np.arange(count)
     if whole("data.clients", clients, at_least=1) > count:
-        raise RequestError(f"data.clients must be at most {count}, the {what}; got {clients}")
+        raise RequestError(
+            f"data.clients (and data.test_clients with it) must be at most {count}, the {what}; got {clients}"
+        )
     rng = np.random.default_rng([whole("data.seed", seed), _CHOICE])
     return np.sort(rng.choice(count, clients, replace=False))
 
@@ -76,21 +78,21 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
     Raises:
         RequestError: naming the file, the user and the fault.
     """
-    path = Path(where).expanduser()
+    path = Path(str(where)).expanduser()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
         fault = "holds no .json file" if path.exists() else "does not exist"
         raise RequestError(f"{name}={where} {fault}; give a file in LEAF's JSON form or a directory of such files")
     for file in files:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            content = json.loads(file.read_text(encoding="utf-8-sig"))
+        except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is not JSON: {error}") from error
         data = content.get("user_data") if isinstance(content, dict) else None
         if not isinstance(data, dict) or not isinstance(content.get("users"), list):
             raise RequestError(f"{file} is not in LEAF's form: it needs the keys users, num_samples and user_data")
         for user in content["users"]:
-            yield str(user), *_strings(f"{file}: user {user!r}", data.get(user))
+            yield str(user), *_strings(f"{file}: user {user!r}", data.get(user) if isinstance(user, str) else None)
 
 
 def _strings(what: str, entry: Any) -> tuple[list[str], list[str]]:

@@ -57,7 +57,8 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
 
 def official() -> list[Remote]:
     """Return the official files: the archive, and what it holds."""
-    return [_ARCHIVE, *(Remote(f"cifar-100-python/{name}", (), md5=md5) for name, md5 in _MD5.items())]
+    folders = ("cifar-100-python", "cifar-100-python/cifar-100-python")
+    return [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in folders for name, md5 in _MD5.items())]
 
 
 def _part(path: Path, raw: bytes, labels: str) -> tuple[np.ndarray, np.ndarray]:

@@ -57,9 +57,9 @@ def load(
     choice("data.source.standardise", standardise, ("channel", "pixel"))
     keep(np.empty(0, dtype=np.int64), classes, 10)  # a wrong request ends before anything is fetched
     folder = data_dir / _FOLDER
-    files = [folder / n for n in _NAMES]
-    if not all(f.is_file() for f in files):
-        files = ensure(official()[: len(_NAMES)], data_dir, download=download, what="Fashion-MNIST")
+    missing = [remote for n, remote in zip(_NAMES, official(), strict=False) if not (folder / n).is_file()]
+    ensure(missing, data_dir, download=download, what="Fashion-MNIST")
+    files = [f if (f := folder / n).is_file() else folder / f"{n}.gz" for n in _NAMES]
     genuine = all(checksum(f) == _MD5[f.name] for f in files)
     train, test = (images_of(read(files[i]), read(files[i + 1]), str(folder)) for i in (0, 2))
     rows, y, count = keep(np.concatenate([train[1], test[1]]), classes, 10)

@@ -84,7 +84,7 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
         raise RequestError("data=huggingface needs the package datasets; run: pip install fedbench[hf]") from error
-    path = Path(root).expanduser()
+    path = Path(str(root)).expanduser()
     if not path.is_dir():
         raise RequestError(f"data.root={root} is not a directory; give one that save_to_disk of datasets wrote")
     try:

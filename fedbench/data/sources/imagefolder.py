@@ -39,7 +39,7 @@ def load(
     Raises:
         RequestError: if a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
     """
-    base = Path(root).expanduser()
+    base = Path(str(root)).expanduser()
     if not (base / "train").is_dir():
         raise RequestError(f"data.root={root} has no directory train/; expected train/<class>/*.png or *.jpg")
     x, y, labels = _read(base / "train", size)

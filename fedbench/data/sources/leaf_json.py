@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.sources._classes import count_of
+from fedbench.data.sources._classes import are_labels, count_of
 from fedbench.errors import RequestError
-
-_LARGEST = 2**53  # of a label: up to here floats and ints agree
 
 
 def load(
@@ -72,7 +70,7 @@ def load(
 
 
 def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    path = Path(where).expanduser()
+    path = Path(str(where)).expanduser()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
         what = "holds no .json file" if path.exists() else "does not exist"
@@ -80,8 +78,8 @@ def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for file in files:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            content = json.loads(file.read_text(encoding="utf-8-sig"))
+        except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is not JSON: {error}") from error
         for user, pair in _users(file, content):
             if user in found:
@@ -100,7 +98,7 @@ def _users(file: Path, content: Any) -> list[tuple[str, tuple[np.ndarray, np.nda
         raise RequestError(f"{file}: users and num_samples must be lists of one length")
     result = []
     for user, size in zip(users, sizes, strict=True):
-        entry = data.get(user) if isinstance(data, dict) else None
+        entry = data.get(user) if isinstance(data, dict) and isinstance(user, str) else None
         if not isinstance(entry, dict) or "x" not in entry or "y" not in entry:
             raise RequestError(f"{file}: user {user!r} has no user_data with x and y")
         result.append((str(user), _pair(f"{file}: user {user!r}", entry["x"], entry["y"], size)))
@@ -113,9 +111,9 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
         raise RequestError(f"{what} has {counts[0]} x and {counts[1]} y, but num_samples says {size}")
     try:
         x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RequestError(f"{what}: x must be numbers, all examples of one shape, and y one number each") from None
-    if y.ndim != 1 or not np.isfinite(y).all() or (y != np.floor(y)).any() or (y < 0).any() or (y > _LARGEST).any():
+    if y.ndim != 1 or not are_labels(y):
         raise RequestError(f"{what}: labels must be whole numbers from 0, got {ys[:3]}")
     if not np.isfinite(x).all():
         raise RequestError(f"{what}: x holds values that are not finite")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.data.examples import Examples
-from fedbench.data.sources._classes import count_of, per_channel
+from fedbench.data.sources._classes import are_labels, count_of, per_channel
 from fedbench.errors import RequestError
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
@@ -42,7 +42,7 @@ def load(
     Raises:
         RequestError: naming the array and the fault.
     """
-    arrays = _arrays(Path(file).expanduser())
+    arrays = _arrays(Path(str(file)).expanduser())
     x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
     if len(x) != len(y) or not len(y):
         raise RequestError(
@@ -82,7 +82,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _numbers(file: str, x: np.ndarray) -> np.ndarray:
-    if x.ndim < 1 or x.dtype.kind not in "biuf":
+    if x.ndim < 1 or x.dtype.kind not in "biuf" or (len(x) and not x.size):
         raise RequestError(f"{file}: x must be real numbers [T, ...], got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise RequestError(
@@ -100,7 +100,7 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
 
 
 def _labels(file: str, y: np.ndarray) -> np.ndarray:
-    if y.ndim != 1 or y.dtype.kind not in "iuf" or (y < 0).any() or (y != np.floor(y)).any():
+    if y.ndim != 1 or y.dtype.kind not in "iuf" or not are_labels(y):
         raise RequestError(
             f"{file}: y must be whole numbers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
         )

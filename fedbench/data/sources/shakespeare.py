@@ -53,7 +53,6 @@ def load(
     split: float = 0.8,
     min_samples: int = 1,
     clients: int | None = None,
-    test_clients: int | None = None,
     json_train: str | None = None,
     json_test: str | None = None,
 ) -> Examples:
@@ -71,7 +70,6 @@ def load(
         split: share of a role's windows to train on; with 1 no window is set apart.
         min_samples: windows a role must have, before the cut.
         clients: so many of these roles, at random; None takes all.
-        test_clients: and so many more.
         json_train: LEAF's JSON for Shakespeare, a file or a directory, in place of the text.
         json_test: the same for the test windows; None cuts those of ``json_train`` in time.
 
@@ -86,8 +84,6 @@ def load(
         raise RequestError("data.test needs data.train")
     else:
         roles, note = _from_text(data_dir, download)
-    if clients is not None and test_clients is not None:
-        clients = whole("data.clients", clients, at_least=1) + whole("data.test_clients", test_clients, at_least=1)
     return _examples(roles, note, split, min_samples, clients, seed)
 
 
