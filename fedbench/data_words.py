@@ -15,9 +15,10 @@ WORDS = ("prepare", "verify", "show")
 def data_word(args: list[str]) -> tuple[str, int]:
     """Carry out a data word and return what there is to print and the exit status.
 
-    ``prepare`` reads the data set, fetching what is missing, so that later runs find it; ``verify``
-    compares every official file that is there with its published checksum (status 1 if one differs, or is not as it was when it was prepared; 2 if one is missing), never fetches, and
-    where all is well reads the data set from its sources again; ``show`` tells its numbers and draws pictures.
+    ``prepare`` reads the data set, fetching what is missing, so that later runs find it. ``verify`` compares every
+    official file that is read with its published checksum and then reads the data set from its sources again; it never
+    fetches, and its status is 1 if a file is not the official one, or not as it was when it was prepared, and 2 if one
+    is missing. ``show`` tells its numbers and draws pictures.
 
     Args:
         args: the word, the name of a data set, and overrides as on the command line.

@@ -4,8 +4,9 @@
 usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--json FILE]
 
 The yardstick is one model object whose parameters are copied in per client, rows gathered once per epoch, batches that
-are slices, autograd.grad and a fused foreach update: no DataLoader, no optimizer object; one thread. Rounds of everything
-alternate, so that all see the same machine, and ratios compare the fastest rounds; medians stand beside. `train` is a round of the simulator with its shuffling; `recorded` adds the evaluation of every client and the line in
+are slices, autograd.grad and a fused foreach update: no DataLoader, no optimizer object; one thread. Rounds of
+everything alternate, so that all see the same machine, and ratios compare the fastest rounds; medians stand beside.
+`train` is a round of the simulator with its shuffling; `recorded` adds the evaluation of every client and the line in
 rounds.jsonl. `floor` is the time that the arithmetic takes at the rate of the fastest matrix product, on all cores.
 """
 

@@ -234,7 +234,7 @@ def test_other_clients_as_a_test_set():
     for options, message in [
         (
             {"clients": 18, "local_test": "others", "test_clients": 3},
-            "at most 17 beside data.test_clients=3, for this source has 20; got 18",
+            "at most 17 beside data.test_clients=3",
         ),
         ({"local_test": "others", "test_clients": 20}, "data.test_clients must be less than 20"),
         ({"local_test": "others"}, "go together"),

@@ -185,7 +185,7 @@ def test_shakespeare_limits_its_roles(gutenberg):
         ({"split": 0.8}, "no role is long enough for windows on both sides of data.split=0.8"),
         ({"split": 0}, "data.split must be > 0"),
         ({"min_samples": 101}, r"no role has data.source.min_samples=101 windows; the most is 100"),
-        ({"split": 1, "clients": 4}, "data.clients must be at most 3"),
+        ({"split": 1, "clients": 4}, "must be at most 3, the roles of this source; got 4"),
         ({"json_test": "x"}, "data.test needs data.train"),
     ],
 )

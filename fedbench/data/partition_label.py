@@ -57,11 +57,9 @@ def k_classes(
         held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
         held[c, k] = True
     least = int(sizes.min())  # so many clients can all hold every class
-    ways = (
-        f"data.clients={least}"
-        if least * each >= len(labels)
-        else f"data/partition=iid data.clients={min(clients, len(y))}"
-    )
+    ways = f"data.clients={least}"
+    if least * each < len(labels):
+        ways = f"data/partition=iid data.clients={min(clients, len(y))}"
     return deal(y, _even_counts(held, labels, sizes, ways), rng)
 
 
