@@ -20,7 +20,7 @@ from fedbench.call import call
 from fedbench.catalog import cost
 from fedbench.config import Request
 from fedbench.data.federated import FederatedDataset
-from fedbench.engine import Engine
+from fedbench.engine import Engine, keep_memory
 from fedbench.errors import RequestError
 from fedbench.models.dense import MLP, Linear
 from fedbench.optim import SGD, Optimizer, sgd
@@ -211,6 +211,8 @@ def _device(name: str) -> torch.device:
 def make_engine(task: Task, clients: int, section: Tree) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
     dense, gpu = isinstance(task.model, Linear | MLP), task.device.type == "cuda"
+    if not gpu:
+        keep_memory()
     mode, size, workers = section["mode"], section["cohort_size"], section["workers"]
     if mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -104,6 +105,27 @@ class _Part(NamedTuple):
     plan: Plan
 
 
+class _Whole:
+    """What the chunks of a cohort come to, put together as they finish, by several threads.
+
+    Args:
+        count: clients of the cohort.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.trained, self._lock = count, Trained({}, {}, {}), threading.Lock()
+
+    def put(self, rows: Tensor, part: Trained) -> None:
+        """Put the results of the clients at ``rows`` in their places."""
+        for whole, some in zip(self.trained, part, strict=True):
+            for name, v in some.items():
+                with self._lock:
+                    place = whole.setdefault(name, v.new_empty(0))
+                    if not len(place):
+                        place = whole[name] = v.new_empty(self.count, *v.shape[1:])
+                place.index_copy_(0, rows, v)
+
+
 class Cohort:
     """The clients of one round with the plan of their work; reused while the same clients do the same work.
 
@@ -123,7 +145,6 @@ class Cohort:
         parts = chunks(ids, tau, work.widths(n), engine.cohort_size)
         device = data.x.device
         self._parts = [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, work)) for p in parts]
-        self._back = torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)
         count = torch.from_numpy(n).to(device, data.dtype)
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
@@ -181,8 +202,10 @@ class Cohort:
         """Return what the local phase of the whole cohort comes to, in the order of ``ids``."""
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
 
+        whole = _Whole(len(self.ids))
+
         @torch.no_grad()
-        def work(number: int) -> Trained:
+        def work(number: int) -> None:
             part = self._parts[number]
             here = info.take(part.rows)
             mine = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
@@ -193,11 +216,8 @@ class Cohort:
                 sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
                 means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
                 after = {k: v for k, v in means.items() if k in algo.needs}
-            return Trained(up, lasting, after)
+            whole.put(part.rows, Trained(up, lasting, after))
 
         own = self._own if measured else []  # made here and not in the worker threads
-        done = self.engine.map(work, range(len(self._parts)))
-        return Trained(*(self._join([getattr(d, leaf) for d in done]) for leaf in Trained._fields))
-
-    def _join(self, parts: Sequence[State]) -> State:
-        return {k: torch.cat([p[k] for p in parts]).index_select(0, self._back) for k in parts[0]}
+        self.engine.map(work, range(len(self._parts)))
+        return whole.trained

@@ -128,8 +128,14 @@ def image_layout(x: Tensor) -> Tensor:
     """Return images [B, channels, height, width] in the memory layout that convolutions like best; others unchanged.
 
     On a CPU that is channels last: a training step of the 3-block network took 0.55 of the time, a forward pass 0.25.
+    Of one channel both layouts are the same bytes, and only the strides tell torch which one is meant.
     """
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and not x.is_cuda else x
+    if x.dim() != 4 or x.is_cuda:
+        return x
+    if x.shape[1] > 1:
+        return x.contiguous(memory_format=torch.channels_last)
+    height, width = x.shape[2:]
+    return x.contiguous().as_strided(x.shape, (height * width, 1, width, 1))
 
 
 def example_losses(logits: Tensor, y: Tensor, lead: int) -> Tensor:
