@@ -72,12 +72,21 @@ class VmapOracle:
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
+        losses, grads = self._parts(w, batch)
+        return losses, torch.cat([g.flatten(1) for g in grads], 1)
+
+    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        _, grads = self._parts(w, batch)
+        for v, g in zip(self.task.layout.views(w), grads, strict=True):
+            v.addcmul_(g, lr.view(-1, *[1] * (g.dim() - 1)), value=-1)
+
+    def _parts(self, w: Tensor, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
             logits = self.task.apply_each(leaves, batch.x, batch.key)
             losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
-        grads = torch.autograd.grad(losses, leaves, torch.ones_like(losses))
-        return losses.detach(), torch.cat([g.flatten(1) for g in grads], 1)
+        return losses.detach(), torch.autograd.grad(losses, leaves, torch.ones_like(losses))
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
