@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.data.augment import Augmentation
 from fedbench.data.federated import FederatedDataset
 from fedbench.randomness import Purpose, key, spread, whole_numbers
 from fedbench.types import Batch
@@ -31,6 +33,7 @@ class LocalWork:
         epochs: (lo, hi), drawn per client and round; lo = hi is a fixed number.
         steps: a fixed number of steps in place of epochs, or None.
         random: training steps make draws of their own (dropout).
+        augment: what training images go through, or None.
     """
 
     lr: float
@@ -38,6 +41,7 @@ class LocalWork:
     epochs: tuple[int, int] = (1, 1)
     steps: int | None = None
     random: bool = False
+    augment: Augmentation | None = None
 
     def widths(self, n: np.ndarray) -> np.ndarray:
         """Return the size of each client's largest batch."""
@@ -96,6 +100,7 @@ class Plan:
 
         device = data.x.device
         self.ids, self.data, self.shuffled, self.random = ids, data, work.batch_size is not None, work.random
+        self.augment = work.augment
         self.shape = (int(starts[-1]), width)
         self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
         # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there
@@ -107,7 +112,10 @@ class Plan:
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, clients still at work) for every step of this round."""
-        rows = self._place(self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round)))
+        order = self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round))
+        rows, views = self._place(order), None
+        if self.augment is not None:
+            views = self._place(spread(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
         keys = self._keys(key(seed, Purpose.MODEL, purpose, round)) if self.random else None
         example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
         step = start = 0
@@ -117,7 +125,10 @@ class Plan:
                 size += self.active[stop]
                 stop += 1
             block = rows[start : start + size]
-            x, y, weight = self.data.features(block), self.data.labels(block), self.weight[start : start + size]
+            change = None
+            if self.augment is not None and views is not None:
+                change = partial(self.augment, key=views[start : start + size])
+            x, y, weight = self.data.features(block, change), self.data.labels(block), self.weight[start : start + size]
             at = 0
             for t in range(step, stop):
                 k = self.active[t]

@@ -19,6 +19,7 @@ from fedbench.build_data import federated
 from fedbench.call import call
 from fedbench.catalog import cost
 from fedbench.config import Request
+from fedbench.data.augment import Augmentation
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine, keep_memory
 from fedbench.errors import RequestError
@@ -32,7 +33,7 @@ from fedbench.task import Task
 from fedbench.trackers import NoTracker, Tracker
 from fedbench.trees import Tree
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_DTYPES = {"float64": torch.float64}  # parameters are float32 in all other precisions
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
@@ -48,12 +49,14 @@ def build(request: Request) -> Experiment:
     c = request.config
     local = settings.local(c)
     solver = sgd(local.momentum, local.nesterov, local.weight_decay, local.clip_norm)
-    device, dtype = _device(c["device"]), _DTYPES[c["engine"]["precision"]]
+    device, precision = _device(c["device"]), c["engine"]["precision"]
+    dtype = _DTYPES.get(precision, torch.float32)
+    _round_products(device, precision)
     data = federated(c, str(request.names["data"])).to(device, dtype)
     asked = settings.participation(c)
     _refuse(request, data, asked)
     stages = _stages(c, solver, data)
-    task = Task(_model(c["model"], data, str(request.names["model"])), device, dtype)
+    task = Task(_model(c["model"], data, str(request.names["model"])), device, dtype, bf16=precision == "bf16")
     data = _suited(data, task)
     w = _initial(task, c)
     engine = make_engine(task, data.num_clients, c["engine"])
@@ -64,7 +67,14 @@ def build(request: Request) -> Experiment:
         stages=stages,
         task=task,
         data=data,
-        work=LocalWork(local.lr, local.batch_size, local.epochs, local.steps, getattr(task.model, "random", False)),
+        work=LocalWork(
+            local.lr,
+            local.batch_size,
+            local.epochs,
+            local.steps,
+            random=getattr(task.model, "random", False),
+            augment=_augmentation(local, data),
+        ),
         engine=engine,
         w=w,
         sampler=sampler,
@@ -73,6 +83,7 @@ def build(request: Request) -> Experiment:
         keep_clients=c["keep_clients"],
         improved_clients=c["improved_clients"],
         tracker=_tracker(c["tracker"]),
+        profile=c["engine"]["profile"],
         facts={
             "seed": c["seed"],
             "hash": request.digest,
@@ -90,6 +101,21 @@ def build(request: Request) -> Experiment:
             },
         },
     )
+
+
+def _round_products(device: torch.device, precision: str) -> None:
+    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process."""
+    if precision == "tf32" and device.type != "cuda":
+        raise RequestError("engine.precision=tf32 needs a CUDA device; use float32")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def _augmentation(local: settings.Local, data: FederatedDataset) -> Augmentation | None:
+    if not (local.crop or local.flip):
+        return None
+    if len(data.shape) != 3:
+        raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
+    return Augmentation(local.crop, local.flip)
 
 
 def _refuse(request: Request, data: FederatedDataset, participation: int | float) -> None:

@@ -47,6 +47,8 @@ class Local:
     batch_size: int | None
     epochs: tuple[int, int]
     steps: int | None
+    crop: int
+    flip: bool
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def check(config: Tree) -> None:
         RequestError: for an unknown key or a value out of range.
     """
     _known("", config, _TOP)
-    _known("engine.", config["engine"], {"mode", "cohort_size", "workers", "precision", "client_state"})
+    _known("engine.", config["engine"], {"mode", "cohort_size", "workers", "precision", "client_state", "profile"})
     _known("init.", config["init"], {"path"})
     rounds = whole("rounds", config["rounds"])
     every = whole("eval_every", config["eval_every"], at_least=1)
@@ -162,7 +164,8 @@ def check(config: Tree) -> None:
     local(config)
     engine = config["engine"]
     choice("engine.mode", engine["mode"], ("auto", "loop", "stacked"))
-    choice("engine.precision", engine["precision"], ("float32", "float64"))
+    choice("engine.precision", engine["precision"], ("float32", "float64", "tf32", "bf16"))
+    flag("engine.profile", engine["profile"])
     choice("engine.client_state", engine["client_state"], ("auto", "device", "host", "file"))
     for name in ("cohort_size", "workers"):
         if engine[name] != "auto":
@@ -199,7 +202,7 @@ def local(config: Tree) -> Local:
     """
     c = config["local"]
     names = {"optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size", "epochs", "steps"}
-    _known("local.", c, names)
+    _known("local.", c, names | {"crop", "flip"})
     choice("local.optimizer", c["optimizer"], ("sgd",))
     size, steps, clip = c["batch_size"], c["steps"], c["clip_norm"]
     return Local(
@@ -211,6 +214,8 @@ def local(config: Tree) -> Local:
         batch_size=None if size == "full" else whole("local.batch_size", size, at_least=1, remedy="or full"),
         epochs=_epochs(c["epochs"]),
         steps=None if steps is None else whole("local.steps", steps, at_least=1, remedy="null goes by local.epochs"),
+        crop=whole("local.crop", c["crop"]),
+        flip=flag("local.flip", c["flip"]),
     )
 
 

@@ -168,5 +168,6 @@ def make_oracle(task: Task, mode: str) -> Oracle:
     if mode == "loop":
         return LoopOracle(task)
     if mode == "stacked":
-        return DenseOracle(task) if isinstance(task.model, Linear | MLP) else VmapOracle(task)
+        written_out = isinstance(task.model, Linear | MLP) and not task.bf16
+        return DenseOracle(task) if written_out else VmapOracle(task)
     raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")

@@ -31,6 +31,7 @@ class Purpose(enum.IntEnum):
     PERSONAL = 6
     LOCAL = 7
     MODEL = 8
+    AUGMENT = 9
 
 
 def _signed(x: int) -> int:

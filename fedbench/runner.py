@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,6 +21,7 @@ from fedbench.environment import environment, now, peak_memory_bytes
 from fedbench.evaluate import Record, evaluate
 from fedbench.lasting import Lasting, Place, read_file
 from fedbench.probes import mean_losses
+from fedbench.profile import traced
 from fedbench.progress import Bar
 from fedbench.simulate import Snapshot, simulate
 from fedbench.store import Checkpoint, DamagedRun, Recorder, Row
@@ -49,6 +52,7 @@ class Experiment:
         improved_clients: whether to record the share of the cohort whose training loss did not rise.
         tracker: follows the run.
         facts: for meta.json.
+        profile: whether two rounds are traced into ``trace.json``.
     """
 
     title: str
@@ -66,6 +70,7 @@ class Experiment:
     improved_clients: bool
     tracker: Tracker
     facts: Row = field(default_factory=dict)
+    profile: bool = False
 
     @property
     def rounds(self) -> int:
@@ -99,7 +104,8 @@ def run(e: Experiment, recorder: Recorder, config: Row) -> Row:
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
         e.tracker.start(recorder.path, e.title, config)
-        last = session.consume()
+        with traced(recorder.path / "trace.json", e.task.device) if e.profile else nullcontext(lambda: None) as step:
+            last = session.consume(step)
     except BaseException as error:
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         recorder.write_meta(meta | {"status": "failed", "ended": now(), "error": what})
@@ -150,8 +156,8 @@ class _Session:
             self._note_losses(self.last)
         self._saved_at, self._cost = self.seconds["train"], 0.0
 
-    def consume(self) -> Snapshot:
-        """Go through the rounds that are left and return the last snapshot."""
+    def consume(self, step: Callable[[], None]) -> Snapshot:
+        """Go through the rounds that are left and return the last snapshot; ``step`` is called after each."""
         e = self.e
         rounds = simulate(e.stages, e.task, e.data, e.work, e.engine, e.w, e.seed, e.sampler, self.lasting, self.last)
         with Bar(e.title, e.rounds, self.last.round if self.last else 0) as bar:
@@ -171,6 +177,7 @@ class _Session:
                     break
                 self._note_losses(snapshot)
                 self._save_if_due(snapshot)
+                step()
         assert self.last is not None
         return self.last
 

@@ -65,12 +65,13 @@ class Task:
         model: a module without buffers. Its own parameters are never read, so it may live on the meta device.
         device: where w lives.
         dtype: of w.
+        bf16: carry out the forward and backward pass in bfloat16 where torch does so automatically.
 
     Raises:
         RequestError: if the model has buffers (such as the running statistics of BatchNorm) or no parameters.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
         buffers = [k for k, _ in model.named_buffers()]
         if buffers:
             raise RequestError(
@@ -80,7 +81,7 @@ class Task:
         named = list(model.named_parameters())
         if not named:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
-        self.model, self.device, self.dtype = model, device, dtype
+        self.model, self.device, self.dtype, self.bf16 = model, device, dtype, bf16
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
@@ -120,8 +121,9 @@ class Task:
 
     def _call(self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None) -> Tensor:
         named = dict(zip(self.layout.names, parameters, strict=True))
-        logits: Tensor = functional_call(model, named, (x,) if key is None else (x, key))
-        return logits
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            logits: Tensor = functional_call(model, named, (x,) if key is None else (x, key))
+        return logits.to(self.dtype)
 
 
 def image_layout(x: Tensor) -> Tensor:

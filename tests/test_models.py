@@ -290,6 +290,25 @@ def test_accuracy_of_a_label_per_token():
     assert record.per_client(("a",))["accuracy"][0] == pytest.approx(hits.double().mean().item())
 
 
+# ---- bfloat16
+
+
+@pytest.mark.parametrize("name", ["cnn, three channels", "mlp"])
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+def test_bfloat16_rounds_the_products_and_not_the_parameters(name, mode):
+    """Eight bits of mantissa: gradients differ by about 2^-8, and not by nothing."""
+    make, shape, _ = DEEP[name]
+    with torch.device("meta"):
+        plain, rounded = (Task(make(), torch.device("cpu"), torch.float32, bf16=b) for b in (False, True))
+    gen = torch.Generator().manual_seed(1)
+    w = torch.stack([plain.init(gen) for _ in range(2)])
+    batch = Batch(torch.randn(2, 4, *shape), torch.randint(0, 5, (2, 4)), torch.full((2, 4), 0.25))
+    g, g_rounded = (make_oracle(task, mode).grad(w, batch) for task in (plain, rounded))
+    assert g_rounded.dtype == torch.float32
+    off = ((g_rounded - g).norm() / g.norm()).item()
+    assert 1e-4 < off < 0.03
+
+
 # ---- initial values and vectors
 
 

@@ -115,9 +115,15 @@ class FederatedDataset:
         own = tuple(self.x.shape[1:])
         return own if self.table is None else (*own, self.table.shape[1])
 
-    def features(self, rows: Tensor) -> Tensor:
-        """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``."""
+    def features(self, rows: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
+
+        Args:
+            rows: of the examples.
+            change: applied to the examples as they are stored.
+        """
         x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
+        x = x if change is None else change(x)
         if self.table is not None:
             return self.table.index_select(0, x.flatten().long()).view(*rows.shape, *self.shape)
         if self.mean is None or self.std is None:

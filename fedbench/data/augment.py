@@ -1,0 +1,36 @@
+"""Random crops and mirror images: every draw is a function of a key per image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What training images go through, as in torchvision's RandomCrop with padding and RandomHorizontalFlip.
+
+    Attributes:
+        crop: pixels of black on every side, out of which an image of the old size is cut; 0: none.
+        flip: mirror with probability 1/2.
+    """
+
+    crop: int = 0
+    flip: bool = False
+
+    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+        """Return the images x [..., C, H, W] changed, each by its key [...], non-negative int64."""
+        images, keys = x.reshape(-1, *x.shape[-3:]), key.reshape(-1, 1)
+        height, width = images.shape[2:]
+        down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+        span = 2 * self.crop + 1
+        mirrored = (keys // (span * span)) % 2 * self.flip
+        rows = keys % span + down  # [n, H], in the padded image
+        columns = (keys // span) % span + torch.where(mirrored == 1, width - 1 - across, across)  # [n, W]
+        padded = F.pad(images, (self.crop,) * 4)
+        n = torch.arange(len(images), device=x.device)[:, None, None]
+        cut = padded[n, :, rows[:, :, None], columns[:, None, :]]  # [n, H, W, C]
+        return cut.permute(0, 3, 1, 2).reshape(x.shape)
