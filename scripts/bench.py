@@ -51,6 +51,7 @@ from fedbench.simulate import simulate
 from fedbench.store import Recorder
 from fedbench.task import Task
 
+CPU = torch.device("cpu")
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fedavg": fedavg,
     "fedadam": fedadam,
@@ -179,7 +180,8 @@ WORKLOADS = {
 def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
     """Return rounds of FedAvg as a careful user would write them without a framework, of the same clients."""
     torch.manual_seed(0)
-    net = w.plain()
+    device = data.x.device
+    net = w.plain().to(device)
     params = list(net.parameters())
     start = [p.detach().clone() for p in params]
     rng, sampler = np.random.RandomState(0), sample_cohort(w.sampled)
@@ -192,7 +194,7 @@ def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
             with torch.no_grad():
                 torch._foreach_copy_(params, start)
             for _ in range(w.work.epochs[0]):
-                order = torch.from_numpy(rng.permutation(rows_of[k]))
+                order = torch.from_numpy(rng.permutation(rows_of[k])).to(device)
                 for x, y in zip(data.x[order].split(batch), data.y[order].split(batch), strict=True):
                     grads = torch.autograd.grad(F.cross_entropy(net(x), y), params)
                     with torch.no_grad():
@@ -201,8 +203,15 @@ def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
                 torch._foreach_add_(acc, params, alpha=float(counts[k] / counts[ids].sum()))
         for t, a in zip(start, acc, strict=True):
             t.copy_(a)
+        synchronize(device)
 
     return round_
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def fed_rounds(
@@ -210,7 +219,7 @@ def fed_rounds(
 ) -> Iterator[tuple[float, float]]:
     """Yield (seconds of training, seconds of recording) of fedbench's rounds."""
     with torch.device("meta"):
-        task = Task(w.model(), torch.device("cpu"), torch.float32)
+        task = Task(w.model(), data.x.device, torch.float32)
     engine = make_engine(task, data.num_clients, {"mode": "auto", "cohort_size": "auto", "workers": "auto"})
     start = task.init(generator(0, Purpose.INIT))
     snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
@@ -219,6 +228,7 @@ def fed_rounds(
     while True:
         begun = time.perf_counter()
         snapshot = next(snapshots, None)
+        synchronize(data.x.device)
         trained = time.perf_counter()
         if snapshot is None:
             return
@@ -229,7 +239,7 @@ def fed_rounds(
 
 def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
     """Return the client-steps of a round and its floating-point operations."""
-    net = w.plain()
+    net = w.plain().to(data.x.device)
     counts = data.train.counts[sample_cohort(w.sampled)(0, data.train.counts, 0)]
     batch = w.work.batch_size or 0
     x, y = data.x[:batch], data.y[:batch]
@@ -242,27 +252,30 @@ def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
     return int(epochs * (-(-counts // batch)).sum()), flops * epochs * counts.sum() / batch
 
 
-def matmul_rate(threads: int) -> float:
+def matmul_rate(threads: int, device: torch.device = CPU, dtype: torch.dtype = torch.float32) -> float:
     """Return the best rate of a large matrix product and of a convolution, operations per second on all cores."""
-    a, image, kernel = torch.randn(1024, 1024), torch.randn(32, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    size = 1024 if device.type == "cpu" else 8192
+    a, image, kernel = torch.randn(size, size), torch.randn(32, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    a, image, kernel = (t.to(device, dtype) for t in (a, image, kernel))
     image = image.contiguous(memory_format=torch.channels_last)
     best = 0.0
     torch.set_num_threads(threads)
     for _ in range(10):
         for run, operations in (
-            (lambda: a @ a, 2 * 1024**3),
+            (lambda: a @ a, 2 * size**3),
             (lambda: F.conv2d(image, kernel, padding=1), 2 * 32 * 64 * 64 * 9 * 32 * 32),
         ):
             begun = time.perf_counter()
             run()
+            synchronize(device)
             best = max(best, operations / (time.perf_counter() - begun))
     torch.set_num_threads(1)
     return best
 
 
-def measure(w: Workload, rounds: int, names: list[str], rate: float) -> dict[str, float]:
+def measure(w: Workload, rounds: int, names: list[str], rate: float, device: torch.device = CPU) -> dict[str, float]:
     """Alternate rounds of the yardstick and of fedbench and return seconds per round and ratios."""
-    data = w.data().to(torch.device("cpu"), torch.float32)
+    data = w.data().to(device, torch.float32)
     loop = tight_loop(w, data)
     seconds: dict[str, list[float]] = {"loop": [], "recorded": [], **{n: [] for n in names}}
     with tempfile.TemporaryDirectory() as folder:
