@@ -665,6 +665,18 @@ def test_report_without_runs(fed, tmp_path):
     assert "holds no runs" in err
 
 
+def test_a_sweep_on_two_processes_is_the_sweep(fed, tmp_path):
+    """The same runs, bit for bit, and one table."""
+    for where, how in (("one", []), ("two", ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])):
+        status, out, err = fed("-m", *FAST, "seed=0,1", f"results_dir={tmp_path / where}", *how)
+        assert status == 0, err
+        assert any(line.startswith("| fedavg |     2 |") for line in out)
+    models = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("model.safetensors"))
+    assert len(models) == 2
+    for m in models:
+        assert (tmp_path / "one" / m).read_bytes() == (tmp_path / "two" / m).read_bytes()
+
+
 # ---- data words
 
 
@@ -866,12 +878,27 @@ def test_leaf_json_end_to_end(fed, tmp_path):
     assert fed(*args)[1][-1] != str(path.relative_to(tmp_path))
 
 
+def test_debug_profile_writes_a_trace(fed, tmp_path):
+    status, out, err = fed("debug=profile", "data.clients=3", "results_dir=here")
+    assert status == 0
+    events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
+    assert sum(e.get("name") == "ProfilerStep#2" for e in events) == 1  # rounds 2 and 3
+    assert "Self CPU" in err
+
+
 def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     np.savez(tmp_path / "t.npz", x=np.arange(40).reshape(10, 4) % 7, y=np.arange(10) % 2)
     args = ["data=npz", f"data.file={tmp_path / 't.npz'}", "data/partition=iid", "data.clients=2"]
     status, _, err = fed(*args)
     assert status == 2
     assert "this data set holds tokens (whole numbers), which model=linear does not read" in err
+    small = ["model=lstm_char", "model.hidden=4", "rounds=1"]
+    status, out, err = fed(*args, *small)
+    assert status == 0, err
+    w = load_file(run_dir(tmp_path, out) / "model.safetensors")
+    assert w["embedding.weight"].shape == (7, 8)
+    assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]
+    assert "model.embedding=frozen, but this data set has no vectors" in fed(*args, *small, "model.embedding=frozen")[2]
     np.savez(tmp_path / "t.npz", x=np.arange(40.0).reshape(10, 4) % 7, y=np.arange(10) % 2)
     assert fed(*args, "rounds=1")[0] == 0
 

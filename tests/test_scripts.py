@@ -1,0 +1,74 @@
+"""What a maintainer runs: that it measures what it says."""
+
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+
+import pytest
+import torch
+from tools import ROOT
+
+
+def script(name):
+    folder = str(ROOT / "scripts")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    loader = SourceFileLoader(name.removesuffix(".py"), f"{folder}/{name}")
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    return module
+
+
+def test_gpu_check_compares_every_mode_and_notices_what_is_wrong(monkeypatch, capsys):
+    check = script("gpu_check")
+    monkeypatch.setattr(check, "MODELS", {k: check.MODELS[k] for k in ("linear", "lstm")})
+    assert check.check(torch.device("cpu")) == []
+    assert len(capsys.readouterr().out.splitlines()) == 16  # models, algorithms, modes, precisions
+    true = check.trained
+
+    def off(*args):
+        w = true(*args)
+        return w + 1e-3 if args[-1] == "stacked" else w
+
+    monkeypatch.setattr(check, "trained", off)
+    assert len(check.check(torch.device("cpu"))) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "steps"), [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)]
+)
+def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, steps):
+    """Client-steps of a round; W2's clients are drawn anew here, so that they are about as many."""
+    bench = script("bench.py")
+    w = bench.WORKLOADS[name]
+    data = w.data()
+    counts = data.train.counts[bench.sample_cohort(w.sampled)(0, data.train.counts, 0)]
+    assert len(counts) == clients
+    found = w.work.epochs[0] * (-(-counts // w.work.batch_size)).sum()
+    assert found == steps
+
+
+def test_the_yardstick_is_fedavg(monkeypatch):
+    """A round of the tight loop with full batches is a round of FedAvg from the same model."""
+    bench = script("bench.py")
+    from dataclasses import replace
+
+    from tools import snapshots, task_for
+
+    from fedbench.batches import LocalWork
+
+    data = bench.w1().to(torch.device("cpu"), torch.float32)
+    w = replace(bench.WORKLOADS["W1"], work=LocalWork(0.01, 10_000))
+    kept = {}
+    monkeypatch.setattr(bench, "synchronize", lambda device: None)
+    true = torch.zeros_like
+    monkeypatch.setattr(bench.torch, "zeros_like", lambda t: kept.setdefault(tuple(t.shape), true(t)))
+    torch.manual_seed(0)
+    start = torch.cat([p.detach().flatten() for p in w.plain().parameters()])
+    bench.tight_loop(w, data)(0)
+    monkeypatch.undo()
+    theirs = torch.cat([kept[10, 60].flatten(), kept[10,].flatten()])
+    last = snapshots(bench.fedavg(), data, task=task_for(data), rounds=1, work=w.work, w=start)[-1]
+    assert torch.allclose(last.server["w"], theirs, rtol=1e-4, atol=1e-6)
