@@ -84,23 +84,29 @@ def build(request: Request) -> Experiment:
         improved_clients=c["improved_clients"],
         tracker=_tracker(c["tracker"]),
         profile=c["engine"]["profile"],
-        facts={
-            "seed": c["seed"],
-            "hash": request.digest,
-            **request.names,
-            "departures": request.departures,
-            "overrides": list(request.overrides),
-            "sources": list(data.sources),
-            "clients": data.num_clients,
-            "parameters": task.size,
-            "engine": {
-                "mode": engine.mode,
-                "cohort_size": engine.cohort_size,
-                "workers": engine.workers,
-                "precision": c["engine"]["precision"],
-            },
-        },
+        facts=_facts(request, data, task, engine),
     )
+
+
+def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
+    """Return what the record of the run says of it."""
+    c = request.config
+    return {
+        "seed": c["seed"],
+        "hash": request.digest,
+        **request.names,
+        "departures": request.departures,
+        "overrides": list(request.overrides),
+        "sources": list(data.sources),
+        "clients": data.num_clients,
+        "parameters": task.size,
+        "engine": {
+            "mode": engine.mode,
+            "cohort_size": engine.cohort_size,
+            "workers": engine.workers,
+            "precision": c["engine"]["precision"],
+        },
+    }
 
 
 def _round_products(device: torch.device, precision: str) -> None:
