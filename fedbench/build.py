@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from fedbench import config as settings
 from fedbench.algorithm import Algorithm, Stage
 from fedbench.batches import LocalWork
 from fedbench.build_data import federated
-from fedbench.call import call
+from fedbench.call import call, function_of
 from fedbench.catalog import cost
 from fedbench.config import Request
 from fedbench.data.augment import Augmentation
@@ -190,12 +191,11 @@ def cost_of(path: Path, roots: Sequence[Path]) -> tuple[str, str]:
 def _model(section: Tree, data: FederatedDataset, name: str) -> torch.nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
+    if data.tokens is not None and "tokens" not in inspect.signature(function_of(section, "model")).parameters:
+        raise RequestError(f"this data set holds tokens (whole numbers), which model={name} does not read")
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
         model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
-        if (data.tokens is None) != (getattr(model, "tokens", None) is None):
-            what = "tokens (whole numbers)" if data.tokens is not None else "no tokens"
-            raise RequestError(f"this data set holds {what}, which model={name} does not read")
     if hasattr(model, "every") and model.every != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
         raise RequestError(f"this data set has a label for {per}; set model.every={str(data.y.dim() > 1).lower()}")

@@ -86,7 +86,7 @@ class LSTM(nn.Module):
                 f"this model reads tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
                 "wikitext2, or another model"
             )
-        self.tokens, self.frozen = tokens, embedding == "frozen"
+        self.frozen = embedding == "frozen"
         self.table: Tensor | None = None  # what tokens are looked up in before they come here
         if embedding in _GIVEN:
             if vectors is None:
