@@ -59,8 +59,10 @@ def build(request: Request) -> Experiment:
     stages = _stages(c, solver, data)
     task = Task(_model(c["model"], data, str(request.names["model"])), device, dtype, bf16=precision == "bf16")
     data = _suited(data, task)
+    _refuse_sequences(c, stages, data)
     w = _initial(task, c)
-    engine = make_engine(task, data.num_clients, c["engine"])
+    only = {"workers": 1} if c["engine"]["profile"] else {}  # a trace shows the calling thread alone
+    engine = make_engine(task, data.num_clients, {**c["engine"], **only})
     sampler = sample_cohort(asked, by_size=c["sampling"] == "size")
     return Experiment(
         title=f"{request.names['algo']} seed {c['seed']} {request.setting}",
@@ -112,8 +114,9 @@ def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine)
 
 def _round_products(device: torch.device, precision: str) -> None:
     """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process."""
-    if precision == "tf32" and device.type != "cuda":
-        raise RequestError("engine.precision=tf32 needs a CUDA device; use float32")
+    if precision in ("tf32", "bf16") and device.type != "cuda":  # bf16: torch's gradients of convolutions over images
+        # of one pixel hold what was in memory before, on a CPU and in version 2.13
+        raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
@@ -122,6 +125,10 @@ def _augmentation(local: settings.Local, data: FederatedDataset) -> Augmentation
         return None
     if len(data.shape) != 3:
         raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
+    if local.crop and data.mean is None:
+        raise RequestError("local.crop puts black around images of bytes; these are stored as other numbers")
+    if local.crop > min(data.shape[1:]):
+        raise RequestError(f"local.crop must be at most the images' side, {min(data.shape[1:])}, got {local.crop}")
     return Augmentation(local.crop, local.flip)
 
 
@@ -131,6 +138,16 @@ def _refuse(request: Request, data: FederatedDataset, participation: int | float
         raise RequestError(
             f"participation={participation}, but there are {data.num_clients} clients; 1.0 is all of them"
         )
+
+
+def _refuse_sequences(c: Tree, stages: Sequence[Stage], data: FederatedDataset) -> None:
+    """Refuse methods that need examples of numbers, or a label per example."""
+    if c["algo"].get("mixup") and data.tokens is not None and data.table is None:
+        raise RequestError(
+            "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
+        )
+    if data.y.dim() > 1 and any(stage.after for stage in stages):
+        raise RequestError("this method relabels examples by their losses, and here every token has a label")
 
 
 def _stages(c: Tree, solver: Optimizer, data: FederatedDataset) -> list[Stage]:

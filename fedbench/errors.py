@@ -67,6 +67,17 @@ def whole(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> i
     return n
 
 
+def sizes(name: str, value: object) -> list[int]:
+    """Return ``value`` as a list if it is one, of whole numbers above 0; it may be empty.
+
+    Raises:
+        RequestError: otherwise.
+    """
+    if not isinstance(value, list | tuple):
+        raise RequestError(f"{name} must be a list of sizes, got {value!r}; one layer is [{value}], none is []")
+    return [whole(name, v, at_least=1) for v in value]
+
+
 def flag(name: str, value: object) -> bool:
     """Return ``value`` if it is true or false.
 

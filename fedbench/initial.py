@@ -7,6 +7,7 @@ from math import sqrt
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from fedbench.errors import RequestError
 
@@ -16,8 +17,8 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
 
     Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as torch does. If the model says
     ``initialisation = "he"``, convolutions as in torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
-    al., ICCV 2015). LSTM: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm: 1 and 0. What the model's ``begin``
-    holds under a parameter's name comes first.
+    al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. What the
+    model's ``begin`` holds under a parameter's name comes first.
 
     Args:
         model: on any device; its own parameters are not read.
@@ -29,9 +30,12 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     begin: Mapping[str, Tensor] = getattr(model, "begin", {})
     he = getattr(model, "initialisation", "") == "he"
     values: dict[str, Tensor] = {}
+    own = dict(model.named_parameters())  # a tied parameter once, under its first name
     for prefix, module in model.named_modules():
         for name, p in module.named_parameters(recurse=False):
             full = f"{prefix}.{name}" if prefix else name
+            if full not in own:
+                continue
             values[full] = begin[full].float() if full in begin else _value(module, name, p, he, generator, full)
     return values
 
@@ -39,19 +43,22 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
 def _value(module: nn.Module, name: str, p: Tensor, he: bool, generator: torch.Generator, full: str) -> Tensor:
     shape = p.shape
     match module:
-        case nn.Conv2d() if he:
+        case _ConvNd() if he:
             if name == "bias":
                 return torch.zeros(shape)
             fan_out = module.weight.shape[0] * module.weight[0, 0].numel() / module.groups
             return torch.randn(shape, generator=generator) * sqrt(2 / fan_out)
-        case nn.Linear() | nn.Conv2d():
+        case nn.Linear() | _ConvNd():
             bound = 1 / sqrt(module.weight[0].numel())
-        case nn.LSTM():
+        case nn.RNNBase():
             bound = 1 / sqrt(module.hidden_size)
         case nn.Embedding():
             return torch.randn(shape, generator=generator)
-        case nn.GroupNorm():
+        case nn.GroupNorm() | nn.LayerNorm():
             return torch.ones(shape) if name == "weight" else torch.zeros(shape)
         case _:
-            raise RequestError(f"no initialisation is known for {type(module).__name__} ({full})")
+            raise RequestError(
+                f"no initialisation is known for {type(module).__name__} ({full}); give it in the model's attribute "
+                "begin, a dictionary from names to tensors"
+            )
     return (2 * torch.rand(shape, generator=generator) - 1) * bound

@@ -16,6 +16,7 @@ from fedbench.task import Task, example_losses, over_tokens
 from fedbench.types import Batch, Examined
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what follows from them should stay in the cache
+_FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has this many examples even so, unless they take more values than that
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
 
@@ -34,7 +35,7 @@ def client_sums(
         return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
     lengths = torch.from_numpy(rows.counts[ids]).to(index.device)
-    blocks = engine.map(block, index.split(max(64, _block(data))))  # an empty index has one empty block
+    blocks = engine.map(block, index.split(_block(data)))  # an empty index has one empty block
     return [
         torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
         for values in zip(*blocks, strict=True)
@@ -68,7 +69,7 @@ class Inspection:
             return self.task.predict(w, self.data.features(part))
 
         rows = self.data.train.of_clients(ids)
-        logits = torch.cat(self.engine.map(block, rows.split(max(64, _block(self.data)))))
+        logits = torch.cat(self.engine.map(block, rows.split(_block(self.data))))
         return Examined(rows, self.data.train.counts[ids], logits, y.index_select(0, rows))
 
 
@@ -82,7 +83,8 @@ class _Group(NamedTuple):
 
 def _block(data: FederatedDataset) -> int:
     """Return how many examples make a block."""
-    return _BLOCK_VALUES // max(1, prod(data.shape), data.work_values)
+    values = max(1, prod(data.shape), data.work_values)
+    return max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
 
 
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:
@@ -90,7 +92,7 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: i
     groups: list[_Group] = []
     n, first = rows.counts[ids], rows.starts[ids]
     block, device = _block(data), data.x.device
-    size = min(_MOST_ROWS, max(64, block))
+    size = min(_MOST_ROWS, block)
     for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one
         have = np.flatnonzero(n > start)
         length = np.minimum(n[have] - start, size)

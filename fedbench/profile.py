@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 @contextmanager
 def traced(path: Path, device: torch.device) -> Iterator[Callable[[], None]]:
-    """Trace the second and the third of the steps in this block, and print the ten most expensive operations.
+    """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
 
     Args:
         path: of the trace, in the form that chrome://tracing and Perfetto read.

@@ -58,6 +58,12 @@ class Layout:
         return torch.cat([parameters[k].flatten() for k in self.names])
 
 
+def _draws(module: nn.Module) -> bool:
+    if isinstance(module, nn.RNNBase):
+        return float(module.dropout) > 0
+    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+
+
 class Task:
     """Classification with cross-entropy by a model of flat parameters.
 
@@ -68,7 +74,8 @@ class Task:
         bf16: carry out the forward and backward pass in bfloat16 where torch does so automatically.
 
     Raises:
-        RequestError: if the model has buffers (such as the running statistics of BatchNorm) or no parameters.
+        RequestError: if the model has buffers (such as the running statistics of BatchNorm), draws of its own or no
+            parameters.
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
@@ -77,6 +84,12 @@ class Task:
             raise RequestError(
                 f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are no parameters and would not "
                 "be averaged; use GroupNorm in place of BatchNorm"
+            )
+        drawing = [k for k, m in model.named_modules() if _draws(m)]
+        if drawing:
+            raise RequestError(
+                f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, also when the model is "
+                "evaluated; use fedbench.randomness.dropout in a forward(x, key) and set random = True"
             )
         named = list(model.named_parameters())
         if not named:

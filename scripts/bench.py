@@ -321,7 +321,7 @@ def main() -> None:
     cores = torch.get_num_threads()
     rate = matmul_rate(cores)
     print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; times in ms per round; ratios to the loop (medians)")
-    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'memory':>7}  ratios")
+    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'so far':>7}  ratios")
     results = {}
     for name in args.workloads or WORKLOADS:
         rounds = args.rounds or (30 if name in ("W1", "W2") else 5)

@@ -1,5 +1,8 @@
 """Crops and mirror images by hand, and in the batches of a round."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import torch
 from tools import federation, snapshots, task_for
@@ -61,3 +64,19 @@ def test_engine_modes_see_the_same_images():
     assert all(torch.allclose(other, ends[0], rtol=1e-9, atol=1e-12) for other in ends[1:])
     plain = snapshots(fedavg(), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[-1].server["w"]
     assert not torch.allclose(plain, ends[0], rtol=1e-3)
+
+
+def test_the_border_is_black_and_not_the_mean():
+    """Images of bytes are cropped as they are stored: a padded pixel is (0 - mean) / std."""
+    data = federation(sizes=(8,), features=4, shape=(1, 2, 2))
+    white = replace(
+        data,
+        x=torch.full(data.x.shape, 255, dtype=torch.uint8),
+        mean=torch.tensor([0.5], dtype=torch.float64),
+        std=torch.tensor([0.25], dtype=torch.float64),
+    )
+    rows = torch.tensor([0])
+    seen = white.features(
+        rows, partial(Augmentation(crop=1), key=key(0, 0, 0, 1))
+    )  # its lower right corner is the image
+    assert seen.flatten().tolist() == [-2, -2, -2, 2]

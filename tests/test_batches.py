@@ -9,6 +9,7 @@ from tools import UNEQUAL, federation
 from fedbench import batches
 from fedbench.batches import LocalWork, Plan
 from fedbench.engine import chunks
+from fedbench.randomness import Purpose
 
 
 def steps_of(plan, data, seed=0, round=0):
@@ -148,3 +149,23 @@ def test_one_client_with_most_data_pads_nobody():
     parts = chunks(ids, work.tau(ids, n, 0, 0), work.widths(n), 1000)
     places = sum(int(np.prod(Plan(p, np.ones(len(p), dtype=int), data, work).shape)) for p in parts)
     assert places == n.sum()
+
+
+def test_keys_of_training_steps_differ_by_step_client_round_and_purpose():
+    """And are the same however the cohort is cut."""
+    data, work = federation(sizes=(12, 30, 21)), LocalWork(0.1, 10, (2, 2), random=True)
+
+    def keys(ids, round=0, purpose=Purpose.BATCHES, seed=0):
+        plan = plan_for(data, work, ids, seed, round)
+        found = {}
+        for step, (batch, k) in enumerate(plan.batches(seed, round, purpose)):
+            found |= {(int(plan.ids[c]), step): int(batch.key[c]) for c in range(k)}
+        return found
+
+    whole = keys([0, 1, 2])
+    assert len(whole) == len(set(whole.values())) == 2 * (2 + 3 + 3)
+    assert {**keys([0]), **keys([1]), **keys([2])} == whole
+    for other in (keys([0, 1, 2], round=1), keys([0, 1, 2], purpose=Purpose.PERSONAL), keys([0, 1, 2], seed=1)):
+        assert other.keys() == whole.keys()
+        assert not set(other.values()) & set(whole.values())
+    assert next(iter(plan_for(data, LocalWork(0.1, 10)).batches(0, 0)))[0].key is None

@@ -413,6 +413,7 @@ BAD = [
     (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
     (["engine.precision=fp16"], "engine.precision must be one of float32, float64, tf32, bf16; got 'fp16'"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
+    (["engine.precision=bf16"], "engine.precision=bf16 needs a CUDA device; use float32"),
     (["local.flip=true"], "local.crop and local.flip are for images, got examples of shape [60]"),
     (["local.crop=-1"], "local.crop must be a whole number >= 0, got -1"),
     (["engine.cohort_size=0"], "engine.cohort_size must be a whole number >= 1, got 0; or auto"),
@@ -884,6 +885,12 @@ def test_debug_profile_writes_a_trace(fed, tmp_path):
     events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
     assert sum(e.get("name") == "ProfilerStep#2" for e in events) == 1  # rounds 2 and 3
     assert "Self CPU" in err
+    image = {"x": np.zeros((40, 1, 8, 8), dtype=np.uint8), "y": np.arange(40) % 3, "owner": np.arange(40) % 4}
+    np.savez(tmp_path / "i.npz", **image)
+    small = ["model=cnn", "model.channels=[2]", "model.hidden=4", "engine.workers=2"]
+    _, out, _ = fed("debug=profile", "data=npz", f"data.file={tmp_path / 'i.npz'}", *small)
+    events = json.loads((tmp_path / out[-1] / "trace.json").read_text())["traceEvents"]
+    assert any(e.get("name") == "aten::convolution_backward" for e in events)  # what the workers would do
 
 
 def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
@@ -897,6 +904,13 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     assert status == 0, err
     w = load_file(run_dir(tmp_path, out) / "model.safetensors")
     assert w["embedding.weight"].shape == (7, 8)
+    for algo in ("fedcorr", "fedcorr_adafed"):
+        assert "mixup blends examples, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
+    np.savez(tmp_path / "odd.npz", x=np.arange(40).reshape(10, 4) - 1, y=np.arange(10) % 2)
+    assert (
+        "tokens must be whole numbers from 0 to 9999999, got -1 to 38"
+        in fed(args[0], "data.file=odd.npz", *args[2:])[2]
+    )
     assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]
     assert "model.embedding=frozen, but this data set has no vectors" in fed(*args, *small, "model.embedding=frozen")[2]
     np.savez(tmp_path / "t.npz", x=np.arange(40.0).reshape(10, 4) % 7, y=np.arange(10) % 2)

@@ -10,6 +10,7 @@ from fedbench.data.federated import FederatedDataset, Rows
 from fedbench.data.partition import Partition
 from fedbench.errors import RequestError
 
+_MOST_TOKENS = 10_000_000  # more than any vocabulary has: such numbers are something else
 _PARTITION, _SPLIT, _CHOICE = range(3)  # what a generator is for, beside the data seed
 
 
@@ -81,7 +82,12 @@ def assemble(
 def _tokens(examples: Examples, images: bool) -> int | None:
     if images or examples.x.dtype.kind == "f":
         return None
-    return int(examples.x.max()) + 1 if examples.tokens is None else examples.tokens
+    if examples.tokens is not None:
+        return examples.tokens
+    low, high = int(examples.x.min(initial=0)), int(examples.x.max(initial=0))
+    if low < 0 or high >= _MOST_TOKENS:
+        raise RequestError(f"tokens must be whole numbers from 0 to {_MOST_TOKENS - 1}, got {low} to {high}")
+    return high + 1
 
 
 def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.errors import RequestError, whole
+from fedbench.errors import RequestError, sizes, whole
 
 
 class ConvNet(nn.Module):
@@ -37,7 +37,7 @@ class ConvNet(nn.Module):
             )
         if whole("model.kernel", kernel, at_least=1) % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
-        widths = [input_shape[0], *(whole("model.channels", c, at_least=1) for c in channels)]
+        widths = [input_shape[0], *sizes("model.channels", channels)]
         side = [s >> len(channels) for s in input_shape[1:]]
         if min(side) < 1:
             raise RequestError(

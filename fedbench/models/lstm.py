@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.errors import RequestError, flag, number, whole
+from fedbench.errors import sizes as sizes_of
 from fedbench.randomness import dropout
 
 _GIVEN = ("frozen", "trained")
@@ -81,7 +82,7 @@ class LSTM(nn.Module):
         every: bool = False,
     ) -> None:
         super().__init__()
-        if tokens is None:
+        if tokens is None or len(input_shape) != 1:
             raise RequestError(
                 f"this model reads tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
                 "wikitext2, or another model"
@@ -102,7 +103,7 @@ class LSTM(nn.Module):
         self.begin = {"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {}
         hidden, layers = whole("model.hidden", hidden, at_least=1), whole("model.layers", layers, at_least=1)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
-        sizes = [hidden, *(whole("model.dense", d, at_least=1) for d in dense), classes]
+        sizes = [hidden, *sizes_of("model.dense", dense), classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout = number("model.dropout", dropout, at_least=0, below=1)
         self.random = self.dropout > 0  # the forward pass in training needs a key
