@@ -30,6 +30,12 @@ from fedbench.task import Task, example_losses
 from fedbench.types import Batch
 from fedbench.vision import torchvision
 
+
+@pytest.fixture(autouse=True)
+def the_same_numbers_every_time():
+    torch.manual_seed(0)
+
+
 SMALL = {"embedding": 3, "hidden": 5, "layers": 2}
 
 
