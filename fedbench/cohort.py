@@ -176,17 +176,17 @@ class Cohort:
     def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
         found: State = {}
-        if algo.needs & {"loss", "accuracy"}:
+        if "grad" in algo.needs:
+            found["loss"], found["grad"] = self._gradients.measure(w)  # the gradient's forward pass gives the loss
+        if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
             sums = client_sums(
                 task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
             )
             means = dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
-            found |= {k: v for k, v in means.items() if k in algo.needs}
-        if "grad" in algo.needs:
-            found["grad"] = self._gradients.measure(w)
+            found |= means
         if "loss_init" in algo.needs and initial_losses is not None:
             found["loss_init"] = initial_losses[self._facts["id"]]
-        return found
+        return {k: v for k, v in found.items() if k in algo.needs}
 
     @torch.no_grad()
     def train(

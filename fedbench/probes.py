@@ -126,18 +126,20 @@ class GradientPlan:
         self._groups = _groups(data, data.train, ids, engine.cohort_size)
 
     @torch.no_grad()
-    def measure(self, w: Tensor) -> Tensor:
-        """Return ∇F_k(w) over all training examples of each client, [C, P]."""
+    def measure(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] over all training examples of each client."""
 
         @torch.no_grad()
-        def part(group: _Group) -> Tensor:
+        def part(group: _Group) -> tuple[Tensor, Tensor]:
             batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
-            return self.engine.oracle.grad(w.expand(len(group.who), -1), batch)
+            return self.engine.oracle.loss_and_grad(w.expand(len(group.who), -1), batch)
 
-        total = w.new_zeros(self.count, len(w))
-        for group, g in zip(self._groups, self.engine.map(part, self._groups), strict=True):
-            total[group.who] += g  # no client is in a group twice
-        return total
+        loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
+        grad = w.new_zeros(self.count, len(w))
+        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
+            loss[group.who] += f.squeeze(1).double()  # no client is in a group twice
+            grad[group.who] += g
+        return loss, grad
 
 
 class ModelPlan:

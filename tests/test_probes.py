@@ -35,13 +35,14 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
     monkeypatch.setattr(probes, "_MOST_ROWS", most)
     data, task, w, engine = setting
     ids = np.array([4, 1, 0, 6])
-    losses, grads = mean_losses(task, data, ids, w, engine), GradientPlan(data, ids, engine).measure(w)
-    assert losses.dtype == torch.float64
-    for k, f, g in zip(ids, losses, grads, strict=True):
+    losses, (with_them, grads) = mean_losses(task, data, ids, w, engine), GradientPlan(data, ids, engine).measure(w)
+    assert losses.dtype == with_them.dtype == torch.float64
+    for k, f, same, g in zip(ids, losses, with_them, grads, strict=True):
         v = w.clone().requires_grad_()
         rows = rows_of(data.train, k)
         loss = F.cross_entropy(task.predict(v, data.x[rows]), data.y[rows])
         assert f.item() == pytest.approx(loss.item(), rel=1e-12)
+        assert same.item() == pytest.approx(loss.item(), rel=1e-12)
         assert torch.allclose(g, torch.autograd.grad(loss, v)[0], rtol=0, atol=1e-14)
 
 
