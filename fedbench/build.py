@@ -34,7 +34,6 @@ from fedbench.task import Task
 from fedbench.trackers import NoTracker, Tracker
 from fedbench.trees import Tree
 
-_DTYPES = {"float64": torch.float64}  # parameters are float32 in all other precisions
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
@@ -51,7 +50,7 @@ def build(request: Request) -> Experiment:
     local = settings.local(c)
     solver = sgd(local.momentum, local.nesterov, local.weight_decay, local.clip_norm)
     device, precision = _device(c["device"]), c["engine"]["precision"]
-    dtype = _DTYPES.get(precision, torch.float32)
+    dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     _round_products(device, precision)
     data = federated(c, str(request.names["data"])).to(device, dtype)
     asked = settings.participation(c)

@@ -120,10 +120,9 @@ class _Whole:
         for whole, some in zip(self.trained, part, strict=True):
             for name, v in some.items():
                 with self._lock:
-                    place = whole.setdefault(name, v.new_empty(0))
-                    if not len(place):
-                        place = whole[name] = v.new_empty(self.count, *v.shape[1:])
-                place.index_copy_(0, rows, v)
+                    if name not in whole:
+                        whole[name] = v.new_empty(self.count, *v.shape[1:])
+                whole[name].index_copy_(0, rows, v)
 
 
 class Cohort:
@@ -182,8 +181,7 @@ class Cohort:
             sums = client_sums(
                 task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
             )
-            means = dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
-            found |= means
+            found |= dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
         if "loss_init" in algo.needs and initial_losses is not None:
             found["loss_init"] = initial_losses[self._facts["id"]]
         return {k: v for k, v in found.items() if k in algo.needs}
@@ -201,7 +199,6 @@ class Cohort:
     ) -> Trained:
         """Return what the local phase of the whole cohort comes to, in the order of ``ids``."""
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
-
         whole = _Whole(len(self.ids))
 
         @torch.no_grad()

@@ -201,8 +201,8 @@ def local(config: Tree) -> Local:
         RequestError: for an unknown key or a value out of range.
     """
     c = config["local"]
-    names = {"optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size", "epochs", "steps"}
-    _known("local.", c, names | {"crop", "flip"})
+    names = {"optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm"}
+    _known("local.", c, names | {"batch_size", "epochs", "steps", "crop", "flip"})
     choice("local.optimizer", c["optimizer"], ("sgd",))
     size, steps, clip = c["batch_size"], c["steps"], c["clip_norm"]
     return Local(

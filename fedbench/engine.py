@@ -29,8 +29,8 @@ def flush_subnormals(on: bool = True) -> None:
 def keep_memory() -> None:
     """Let this process hold on to the memory it frees, where its allocator is glibc's.
 
-    Buffers of a few MB, of which a step of training makes dozens, are otherwise mapped and cleared anew every time: on
-    the CPU a round of a perceptron took 1.4 times as long. What the user has set by MALLOC_* in the environment stays.
+    Buffers of a few MB, of which a step of training makes dozens, are otherwise mapped and cleared anew every time:
+    docs/performance.md has what that costs. What the user has set by MALLOC_* in the environment stays.
     """
     if sys.platform != "linux" or any(k.startswith("MALLOC_") for k in os.environ):
         return

@@ -103,6 +103,7 @@ def _lines(data: FederatedDataset) -> list[str]:
 def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-untyped-def]  # matplotlib has no stubs
     """Draw the share of each class in each client's examples; colours are readable without seeing red or green."""
     from matplotlib.colors import PowerNorm
+    from matplotlib.ticker import MaxNLocator
 
     groups = np.array_split(counts, min(_ROWS, len(counts)))
     shown = np.stack([g.sum(0) for g in groups])
@@ -112,6 +113,8 @@ def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-u
     image = axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", **scale)
     figure.colorbar(image, ax=axes, label="share of the client's examples")
     each = "" if len(groups) == len(counts) else f" (about {len(counts) / len(groups):.0f} to a column)"
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=f"clients{each}", ylabel="class", title=f"{title}: labels")
     return figure
 
