@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 
 from fedbench.call import call, function_of
+from fedbench.config import data_seed
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.federated import FederatedDataset
@@ -37,9 +38,9 @@ def federated(c: Tree, name: str) -> FederatedDataset:
         split=data["split"],
         local_test=data["local_test"],
         test_clients=data["test_clients"],
-        seed=data["seed"],
+        seed=data_seed(c),
     )
-    return with_label_noise(assembled, noise, data["seed"])[0] if noise.clients else assembled
+    return with_label_noise(assembled, noise, data_seed(c))[0] if noise.clients else assembled
 
 
 def read_examples(c: Tree, name: str) -> Examples:
@@ -58,7 +59,7 @@ def read_examples(c: Tree, name: str) -> Examples:
             source["clients"] += data["test_clients"]
         if isinstance(source.get("split"), float):
             source["split"] = 1.0
-    examples: Examples = call(source, "data.source", data_dir=folder, seed=data["seed"], download=data["download"])
+    examples: Examples = call(source, "data.source", data_dir=folder, seed=data_seed(c), download=data["download"])
     return examples
 
 

@@ -32,7 +32,8 @@ def options(group: str, where: Path | None = None) -> list[str]:
     """Return the names of a config group, as typed on the command line; ``where`` in place of fedbench's own tree."""
     root = (where or config_dir()) / group
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in files)
+    named = (f for f in files if not f.name.startswith("_"))  # with an underscore: what others include
+    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,20 @@ def check(config: Tree) -> None:
         if engine[name] != "auto":
             whole(f"engine.{name}", engine[name], at_least=1, remedy="or auto")
     number("data.split", config["data"].get("split"), above=0, at_most=1)
-    whole("data.seed", config["data"].get("seed"))
+    if config["data"].get("seed") is not None:
+        whole("data.seed", config["data"]["seed"], remedy="or null for the run's own")
     flag("data.download", config["data"].get("download"))
     choice("data.local_test", config["data"].get("local_test"), ("auto", "split", "official", "central", "others"))
     if config["data"].get("test_clients") is not None:
         whole("data.test_clients", config["data"]["test_clients"], at_least=1)
     if config["data"].get("clients") is not None:
         whole("data.clients", config["data"]["clients"], at_least=1)
+
+
+def data_seed(config: Tree) -> int:
+    """Return the seed of the partition and the split: the run's where ``data.seed`` is null."""
+    own = config["data"]["seed"]
+    return int(config["seed"] if own is None else own)
 
 
 def participation(config: Tree) -> float | int:
