@@ -25,7 +25,8 @@ usage:
   fedbench -m KEY=V1,V2 ...      run every combination; seeds are swept as seed=0,1,2
   fedbench list [GROUP]          what there is: {groups}
   fedbench data WORD NAME        WORD is prepare (fetch and read), verify (check the files) or show (numbers, pictures)
-  fedbench report [DIR]          tables of the runs below DIR (results): Markdown, CSV, LaTeX
+  fedbench report [DIR]          tables, figures and a page of the runs below DIR (results); --compare tests differences
+  fedbench reproduce [NAME ...]  run what tables of the papers need, and say which numbers and claims hold; --plan first
   fedbench --cfg job KEY=VALUE   show the resolved configuration, train nothing
   fedbench --help | --version    this text | the version; --hydra-help tells of Hydra's own flags
 
@@ -86,6 +87,11 @@ def _dispatch(args: list[str], loud: bool) -> int:
     if re.fullmatch(r"[A-Za-z_.-]+", word) and not word.startswith("-"):
         if word == "report":
             return _report(args[1:])
+        if word == "reproduce":
+            with at_once():
+                from fedbench.reproduce.word import reproduce  # torch comes in here
+
+            return reproduce(args[1:])
         if word == "data":
             said, status = data_word(args[1:])
             print(said)
@@ -94,10 +100,12 @@ def _dispatch(args: list[str], loud: bool) -> int:
             "list",
             "data",
             "report",
+            "reproduce",
             *(f"{k}=..." for k in ("algo", "data", "model", "experiment", "seed", "rounds")),
         ]
         raise RequestError(
-            f"{word!r} is neither a word (list, data, report) nor an override (KEY=VALUE){nearest(word, known)}"
+            f"{word!r} is neither a word (list, data, report, reproduce) nor an override (KEY=VALUE)"
+            f"{nearest(word, known)}"
         )
     return _hydra(args, loud)
 
@@ -121,7 +129,9 @@ def _list(args: list[str]) -> int:
 def _rows(group: str, folder: Path | None, costs: bool) -> list[tuple[str, ...]]:
     """Return a row per choice of a group: its name, for algorithms what they cost and need, and what it is."""
     if group == "table":
-        return list(_tables())
+        from fedbench.reproduce.plan import table_names
+
+        return list(table_names())
     roots = [config_dir(), *([folder] if folder else [])]
     found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
     if group == "algo" and costs:
@@ -140,21 +150,10 @@ def _about(path: Path) -> str:
     return ""
 
 
-def _tables() -> list[tuple[str, str]]:
-    from fedbench.papers import known_experiments
-
-    return [(k.experiment, f"{k.title}, {k.table}: {', '.join(k.algorithms)}") for k in known_experiments()]
-
-
 def _report(args: list[str]) -> int:
-    from fedbench.report.present import write_report
+    from fedbench.report.word import report
 
-    if len(args) > 1:
-        raise RequestError(f"fedbench report takes one directory, got {len(args)}")
-    folder = Path(args[0] if args else "results").expanduser()
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is not a directory; give one with runs below it")
-    print(write_report(folder))
+    print(report(args))
     return 0
 
 

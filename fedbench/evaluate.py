@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine
-from fedbench.metrics import accuracy_metrics
+from fedbench.metrics import accuracy_metrics, linear_cka
 from fedbench.probes import ModelPlan, client_sums
 from fedbench.task import Task
 
@@ -80,3 +80,23 @@ def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> R
 
 def _mean(total: np.ndarray, count: np.ndarray) -> float:
     return float(total.sum() / count.sum()) if count.sum() else float("nan")
+
+
+def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
+    """Return how alike the clients' first moments are (FedCAda, Zhou et al. 2024, Eq. 2), [K, K].
+
+    The linear CKA of each weight tensor, reshaped to [out, rest], averaged over the tensors; vectors, such as biases,
+    are left out, and so are tensors without variance.
+
+    Args:
+        task: the model.
+        moments: [K, P].
+    """
+    named = task.layout.named(moments.float())
+    tensors = [v.flatten(2).numpy(force=True) for v in named.values() if v.dim() > 2]
+    if not tensors:
+        return np.full((len(moments), len(moments)), np.nan)
+    pairs = [[[linear_cka(t[i], t[j]) for t in tensors] for j in range(len(moments))] for i in range(len(moments))]
+    values = np.array(pairs)
+    known = np.isfinite(values)
+    return np.where(known.any(-1), np.where(known, values, 0).sum(-1) / np.maximum(known.sum(-1), 1), np.nan)

@@ -110,12 +110,21 @@ def compose_tree(overrides: list[str]) -> Tree:
     Raises:
         RequestError: for an unknown key or a value out of range.
     """
+    return compose_request(overrides).config
+
+
+def compose_request(overrides: list[str]) -> Request:
+    """Return the checked request that overrides make; what departs from the experiment is not looked up.
+
+    Raises:
+        RequestError: for an unknown key or a value out of range.
+    """
     try:
         cfg = _compose(overrides, return_hydra_config=True)
         names = {g: cfg.hydra.runtime.choices.get(g) for g in _GROUPS}
         with open_dict(cfg):
             del cfg["hydra"]
-        return make_request(_plain(cfg), names, overrides).config
+        return make_request(_plain(cfg), names, overrides)
     except Exception as error:
         raise explain(error) from error
 

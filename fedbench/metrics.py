@@ -78,3 +78,18 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
         "accuracy_std_weighted": float(np.sqrt(np.average((accuracy - weighted) ** 2, weights=n_test))),
         "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
     }
+
+
+def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the linear CKA of two matrices with as many rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
+
+    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] whose columns are centred. It is 1 for equal
+    matrices, whatever their scale; NaN if one of them has no variance.
+    """
+    x, y = (m - m.mean(0) for m in (np.asarray(x, float), np.asarray(y, float)))
+    if min(x.shape[1], y.shape[1]) <= len(x):
+        cross, own = np.sum((y.T @ x) ** 2), np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    else:  # the same numbers from the smaller Gram matrices
+        gram_x, gram_y = x @ x.T, y @ y.T
+        cross, own = np.sum(gram_x * gram_y), np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
+    return float(cross / own) if own > 0 else float("nan")

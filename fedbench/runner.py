@@ -18,7 +18,7 @@ from fedbench.batches import LocalWork
 from fedbench.data.federated import FederatedDataset
 from fedbench.engine import Engine, flush_subnormals
 from fedbench.environment import environment, now, peak_memory_bytes
-from fedbench.evaluate import Record, evaluate
+from fedbench.evaluate import Record, evaluate, moment_similarity
 from fedbench.lasting import Lasting, Place, read_file
 from fedbench.probes import mean_losses
 from fedbench.profile import traced
@@ -127,6 +127,9 @@ def run(e: Experiment, recorder: Recorder, config: Row) -> Row:
         "client_state": {"bytes": session.lasting.bytes, "place": session.lasting.place},
         "remarks": e.stages[last.stage].algorithm.remarks(last.server),
     }
+    if last.moments is not None:
+        matrix = moment_similarity(e.task, last.moments).tolist()
+        recorder.write_moments({"round": last.round, "clients": last.cohort[: len(matrix)].tolist(), "cka": matrix})
     deployed = _deployed(e, last)
     personal = None if deployed.dim() == 1 else e.task.layout.named(deployed)
     recorder.finish(e.task.layout.named(deployed if personal is None else last.server["w"]), personal, meta)
@@ -166,12 +169,12 @@ class _Session:
                 snapshot = next(rounds, None)
                 if snapshot is None:
                     break
-                self.last = snapshot
+                before, self.last = self.last, snapshot
                 due = snapshot.round % e.eval_every == 0 or snapshot.round == e.rounds
                 if due and e.task.device.type == "cuda":
                     torch.cuda.synchronize(e.task.device)
                 self.seconds["train"] += time.perf_counter() - start
-                accuracy = self._measure(snapshot) if due else None
+                accuracy = self._measure(snapshot, before) if due else None
                 bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
                 if due and not _finite(e, snapshot):
                     break
@@ -181,7 +184,7 @@ class _Session:
         assert self.last is not None
         return self.last
 
-    def _measure(self, s: Snapshot) -> float:
+    def _measure(self, s: Snapshot, before: Snapshot | None) -> float:
         start = time.perf_counter()
         e = self.e
         record = evaluate(e.task, s.data, _deployed(e, s), e.engine)
@@ -196,6 +199,7 @@ class _Session:
             "round": s.round,
             **summary,
             "improved_clients": improved,
+            "update_norm": None if before is None else _distance(s.server["w"], before.server["w"]),
             "clients": len(s.cohort),
             "bytes_up": s.bytes_up,
             "bytes_down": s.bytes_down,
@@ -223,6 +227,8 @@ class _Session:
             self._losses = mean_losses(e.task, s.data, ids, s.server["w"], e.engine).cpu().numpy()
 
     def _save_if_due(self, s: Snapshot) -> None:
+        if s.moments is not None:  # they are not in a checkpoint: the last round is done again if need be
+            return
         if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
             return
         start = time.perf_counter()
@@ -251,6 +257,10 @@ class _Session:
         kept = {k: v.to(e.task.device) for k, v in clients.items() if k not in room}
         data = e.data.relabelled(saved.tensors["labels"].to(e.task.device)) if "labels" in saved.tensors else e.data
         return Snapshot(server=server, clients=kept | room, data=data, cohort=np.arange(0), **counted)
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float(torch.linalg.vector_norm((a - b).double()))
 
 
 def _finite(e: Experiment, s: Snapshot) -> bool:

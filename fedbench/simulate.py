@@ -21,6 +21,8 @@ from fedbench.randomness import Purpose
 from fedbench.task import Task
 from fedbench.types import State, nbytes
 
+_MOMENTS = 10  # clients whose moments are shown
+
 
 class Snapshot(NamedTuple):
     """What the loop yields: everything that the rounds to come depend on, and what the rounds so far have cost.
@@ -37,6 +39,7 @@ class Snapshot(NamedTuple):
     client_steps: int  # this and what follows: cumulative
     bytes_up: int
     bytes_down: int
+    moments: Tensor | None = None  # after a stage's last round: first moments of the cohort [<= 10, P]
 
 
 def simulate(
@@ -131,6 +134,8 @@ class _Loop:
             v.index_copy_(0, info.id.to(v.device), mine[name].to(v.device))
         info = replace(info, probe=probe | after)
         server = algo.update(own, up, info) | {k: now.server[k] for k in stage.keep}
+        last = t == stage.rounds - 1
+        moments = next((s["m"][:_MOMENTS].clone() for s in (up, mine) if last and "m" in s), None)
         measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
         now = now._replace(
             round=now.round + 1,
@@ -139,6 +144,7 @@ class _Loop:
             client_steps=now.client_steps + steps,
             bytes_up=now.bytes_up + nbytes(up) + nbytes(measured),
             bytes_down=now.bytes_down + nbytes(msg) * len(ids),
+            moments=moments,
         )
         return now if stage.after is None else self._after(t, stage.after, now)
 

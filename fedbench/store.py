@@ -85,7 +85,7 @@ class Recorder:
     def clear(self) -> None:
         """Remove what an earlier run left here."""
         models = ("model.safetensors", "personal.safetensors")
-        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml"):
+        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml", "moments.json"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
@@ -96,6 +96,10 @@ class Recorder:
     def write_meta(self, meta: Row) -> None:
         """Write the facts of the run."""
         replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
+
+    def write_moments(self, content: Row) -> None:
+        """Write how alike the clients' first moments were at the end."""
+        replace_file(self.path / "moments.json", to_json(content) + "\n")
 
     def append(self, row: Row) -> None:
         """Add a line to ``rounds.jsonl``."""
@@ -230,6 +234,11 @@ class Run:
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
         return rows
+
+    def moments(self) -> Row | None:
+        """Return how alike the clients' first moments were at the end; None if the method has none."""
+        path = self.path / "moments.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""

@@ -59,7 +59,7 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
     names = (
         "round train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max "
         "angle_degrees kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted "
-        "improved_clients clients bytes_up bytes_down seconds_train seconds_eval"
+        "improved_clients update_norm clients bytes_up bytes_down seconds_train seconds_eval"
     ).split()
     for row in rows:
         assert set(row) == {*names, *tails}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from fedbench.errors import RequestError
 from fedbench.report.render import csv_text, latex, markdown
 from fedbench.report.tables import COLUMNS, Cell, Line, Table, tabulate
-from fedbench.store import ResultStore, Row, Run, replace_file
+from fedbench.report.views import Block, TableView
+from fedbench.report.views import Cell as ViewedCell
+from fedbench.report.views import Line as ViewedLine
+from fedbench.store import Row, Run
 
-_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
-Block = tuple[list[str], list[list[str]]]  # headings, rows
+Part = tuple[list[str], list[list[str]]]  # headings, rows
 
 
-def _blocks(table: Table) -> list[Block]:
+def _blocks(table: Table) -> list[Part]:
     """Return what a paper reports beside its numbers first, then everything else; one block if no paper is known."""
     metrics = [metric for metric, _, _ in COLUMNS]
     if table.known is None:
@@ -24,7 +24,7 @@ def _blocks(table: Table) -> list[Block]:
     return [_block(table, reported), _block(table, [m for m in metrics if m not in reported])]
 
 
-def _block(table: Table, metrics: Sequence[str]) -> Block:
+def _block(table: Table, metrics: Sequence[str]) -> Part:
     labels = {metric: label for metric, label, _ in COLUMNS}
     settings = any(line.settings for line in table.lines)
     heads = ["method", *(["settings"] if settings else []), "seeds"]
@@ -104,36 +104,27 @@ def summary(runs: Sequence[Run]) -> str:
     return "\n".join(to_markdown(t) for t in tabulate(runs)).rstrip()
 
 
-def write_report(folder: Path) -> str:
-    """Write ``folder/report/`` (tables, runs.parquet) and return what is in the tables and where they are.
-
-    Raises:
-        RequestError: if there is no run below the folder.
-    """
-    import pandas as pd
-
-    store = ResultStore(folder)
-    runs = list(store)
-    left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
-    if not runs:
-        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
-    text = f"{summary(runs)}\n{left_out}"
-    target = folder / "report" / "tables"
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for table in tabulate(runs):
-            name = table.name.replace("/", "_")
-            for ending, content in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-                replace_file(target / f"{name}.{ending}", content)
-        part = folder / "report" / "runs.parquet.part"
-        pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
-        part.replace(folder / "report" / "runs.parquet")
-    except OSError as error:
-        raise RequestError(f"{folder / 'report'} cannot be written: {error}") from error
-    return f"{text}\nwritten: {folder / 'report'}"
+def own_view(table: Table) -> TableView:
+    """Return a table of runs that belong to no paper as the page shows it."""
+    settings = tuple(label for _, label, _ in COLUMNS)
+    lines = tuple(
+        ViewedLine(
+            label=line.algo,
+            settings=line.settings,
+            seeds=len(line.seeds),
+            status="reduced" if line.reduced else "full",
+            reduced=line.reduced,
+            cells=tuple(_own_cell(line, metric) for metric, _, _ in COLUMNS),
+            runs=(),
+            command="",
+            note="",
+        )
+        for line in table.lines
+    )
+    return TableView(table.name, table.name, _LEGEND, settings, (Block("", lines),), tuple(table.notes))
 
 
-def _flat(run: Run, folder: Path) -> Row:
-    facts = {k: run.meta.get(k) for k in _IDENTITY}
-    measured = run.last_round() if run.done else {}
-    return {"path": str(run.path.relative_to(folder)), **facts, **measured}
+def _own_cell(line: Line, metric: str) -> ViewedCell:
+    cell = line.cells[metric]
+    text = "" if cell.mean is None else _with_spread(cell.mean, cell.std, digits=4 if metric == "kl_uniform" else 2)
+    return ViewedCell(text, "", "", "none" if text else "missing", cell.mean, f"n = {len(cell.values)}")

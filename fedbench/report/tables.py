@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.papers import Known, Reported, find_known
+from fedbench.papers.known import Known, find_known
+from fedbench.papers.registry import Reported
 from fedbench.store import Run
 from fedbench.trees import leaves
 

@@ -1,0 +1,175 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  root.classList.add("js");
+
+  // The theme: what was chosen last, else what the system says.
+  const memory = {
+    get() { try { return localStorage.getItem("fedbench-theme"); } catch { return null; } },
+    set(value) { try { localStorage.setItem("fedbench-theme", value); } catch { /* a private window */ } },
+  };
+  const chosen = memory.get();
+  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+
+  function themes() {
+    const button = document.querySelector(".theme");
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+    const label = () => button.setAttribute("aria-pressed", String(dark()));
+    button.hidden = false;
+    label();
+    system.addEventListener("change", label);
+    button.addEventListener("click", () => {
+      root.dataset.theme = dark() ? "light" : "dark";
+      memory.set(root.dataset.theme);
+      label();
+    });
+  }
+
+  // Sorting: within each setup; a row keeps the line below it; once up, once down, then as it was.
+  const collator = new Intl.Collator("en", { numeric: true });
+  const followed = (row) => (row.nextElementSibling?.classList.contains("more") ? [row, row.nextElementSibling] : [row]);
+
+  function value(row, column, kind) {
+    const cell = row.cells[column];
+    const text = cell.dataset.v ?? cell.textContent.trim();
+    if (kind === "text") return text;
+    const found = text.replace(/[−–]/g, "-").match(/[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?/i);
+    return found ? Number(found[0]) : null;
+  }
+
+  function sortBy(table, column, kind, direction) {
+    const sign = direction === "descending" ? -1 : 1;
+    for (const body of table.tBodies) {
+      const rows = all("tr.row", body).map((row) => ({ row, key: direction ? value(row, column, kind) : Number(row.dataset.at) }));
+      rows.sort((a, b) => {
+        if (a.key === null || b.key === null) return (a.key === null) - (b.key === null); // nothing measured: last
+        return sign * (typeof a.key === "string" ? collator.compare(a.key, b.key) : a.key - b.key);
+      });
+      body.append(...rows.flatMap(({ row }) => followed(row)));
+    }
+  }
+
+  function sorting() {
+    for (const table of all("table.data")) {
+      all("tr.row", table).forEach((row, at) => { row.dataset.at = at; });
+      for (const button of all(".sort", table)) {
+        button.addEventListener("click", () => {
+          const head = button.parentElement;
+          const next = { ascending: "descending", descending: "" }[head.getAttribute("aria-sort")] ?? "ascending";
+          all("[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
+          if (next) head.setAttribute("aria-sort", next);
+          sortBy(table, Number(button.dataset.column), button.dataset.kind, next);
+        });
+      }
+    }
+  }
+
+  // Filtering: the rows of all tables at once.
+  function filtering() {
+    const buttons = all("[data-filter]");
+    const tell = document.querySelector(".shown");
+    const choose = (filter) => {
+      buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.filter === filter)));
+      const rows = all("tr.row");
+      for (const row of rows) {
+        const out = filter !== "all" && !(filter in row.dataset);
+        followed(row).forEach((part) => { part.hidden = out; });
+      }
+      for (const table of all("table.data")) {
+        for (const body of table.tBodies) body.hidden = !body.querySelector("tr.row:not([hidden])");
+        const empty = !table.querySelector("tr.row:not([hidden])");
+        table.parentElement.hidden = empty;
+        table.parentElement.nextElementSibling.hidden = !empty;
+      }
+      const shown = rows.filter((row) => !row.hidden).length;
+      tell.textContent = filter === "all" ? "" : `${shown} of ${rows.length} rows shown`;
+    };
+    buttons.forEach((b) => b.addEventListener("click", () => choose(b.dataset.filter)));
+  }
+
+  // Copying a command; where the browser refuses, it is selected instead.
+  async function copy(button) {
+    const code = button.parentElement.querySelector("code");
+    let word = "Copied";
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch {
+      getSelection().selectAllChildren(code);
+      if (!document.execCommand("copy")) word = "Selected";
+    }
+    button.textContent = word;
+    button.classList.add("done");
+    setTimeout(() => {
+      button.textContent = "Copy";
+      button.classList.remove("done");
+    }, 2000);
+  }
+
+  // The contents: folded where the page is narrow; the section that is read is marked.
+  function contents() {
+    const toc = document.querySelector(".toc");
+    const side = document.querySelector(".side");
+    const wide = matchMedia("(min-width: 68rem)");
+    const fold = () => { toc.open = wide.matches; };
+    fold();
+    wide.addEventListener("change", fold);
+    const entries = all("a", toc)
+      .map((link) => ({ link, part: document.getElementById(link.hash.slice(1)) }))
+      .filter(({ part }) => part);
+    let now = null;
+    const mark = () => {
+      const edge = innerHeight * 0.3;
+      const passed = entries.filter(({ part }) => part.getBoundingClientRect().top <= edge);
+      const atEnd = scrollY > 0 && scrollY + innerHeight >= root.scrollHeight - 2;
+      const link = (atEnd ? entries.at(-1) : passed.at(-1) ?? entries[0])?.link;
+      if (!link || link === now) return;
+      now?.removeAttribute("aria-current");
+      now = link;
+      now.setAttribute("aria-current", "location");
+      all(".part", toc).forEach((part) => part.classList.toggle("here", part.contains(now)));
+      const view = side.getBoundingClientRect();
+      const box = now.getBoundingClientRect();
+      if (wide.matches && (box.top < view.top + 80 || box.bottom > view.bottom - 40)) side.scrollTop += box.top - view.top - view.height / 3;
+    };
+    let waiting = false;
+    addEventListener("scroll", () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => { waiting = false; mark(); });
+    }, { passive: true });
+    addEventListener("resize", mark);
+    mark();
+    toc.addEventListener("click", (event) => { if (event.target.closest("a")) setTimeout(fold); });
+  }
+
+  // On paper everything is open.
+  function printing() {
+    let opened = [];
+    const open = () => {
+      if (opened.length) return;
+      opened = all("details:not([open])");
+      opened.forEach((d) => { d.open = true; });
+    };
+    const close = () => {
+      opened.forEach((d) => { d.open = false; });
+      opened = [];
+    };
+    addEventListener("beforeprint", open);
+    addEventListener("afterprint", close);
+    matchMedia("print").addEventListener("change", (event) => (event.matches ? open() : close()));
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    themes();
+    sorting();
+    filtering();
+    contents();
+    printing();
+    document.addEventListener("click", (event) => {
+      const button = event.target.closest?.(".copy");
+      if (button) copy(button);
+    });
+  });
+})();

@@ -1,0 +1,259 @@
+"""Claims of a paper, decided by paired tests over seeds, never by means alone.
+
+A claim is a set of comparisons. It holds if each of them is significant by itself: where all must be shown, testing
+each at level α keeps the level of the whole (intersection-union test; Berger, 1982). It fails if at least one is
+significant the other way after Holm's correction for their number. Anything else is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from fedbench.papers.registry import Claim, Paper, Row
+from fedbench.report.comparison import Comparison, compared
+from fedbench.report.evidence import Evidence, Found
+from fedbench.report.measures import curve_comparisons, special_comparisons
+from fedbench.stats import holm, least_p
+
+ALPHA = 0.05
+_PRINTED = ("equal_rows", "equal_cells")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a claim.
+
+    Attributes:
+        verdict: holds, fails, undecided, not run or not testable.
+        evidence: why, in one line.
+        reduced: whether a number that it rests on was obtained under anything but the paper's setting.
+    """
+
+    verdict: str
+    evidence: str
+    reduced: bool = False
+
+
+def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
+    """Return the verdict on a claim."""
+    check = claim.check
+    if check is None:
+        return Verdict("not testable", "no comparison is named that could be tested")
+    kind = check["kind"]
+    if kind == "test":
+        return Verdict("holds", f"a property of the method, shown by {check['test']}")
+    if kind in _PRINTED:
+        return _on_printed_numbers(paper, check)
+    if kind in _TABLES:
+        return decide(_TABLES[kind](_Cells(paper, evidence), check), any_will_do=kind == "not_best")
+    if kind == "curves":
+        return decide(curve_comparisons(paper, check, evidence))
+    return decide(special_comparisons(paper, check, evidence))
+
+
+def decide(comparisons: Sequence[Comparison], any_will_do: bool = False) -> Verdict:
+    """Return the verdict that comparisons come to.
+
+    Args:
+        comparisons: what is to be shown; those without numbers have not been run.
+        any_will_do: whether one of them is enough.
+    """
+    run = [c for c in comparisons if c.greater is not None and c.less is not None]
+    reduced = any(c.reduced for c in run)
+    if not run:
+        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run")
+    if any_will_do:
+        return _one_of(run, len(comparisons), reduced)
+    against = holm([c.less for c in run])  # type: ignore[misc]
+    worst = min(range(len(run)), key=lambda i: against[i])
+    if against[worst] <= ALPHA:
+        return Verdict(
+            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_among(len(run))}", reduced
+        )
+    if len(run) < len(comparisons):
+        return Verdict(
+            "not run", f"{len(run)} of {len(comparisons)} comparisons have been run, none against it", reduced
+        )
+    weakest = max(run, key=lambda c: c.greater or 0.0)
+    if weakest.greater is not None and weakest.greater <= ALPHA:
+        return Verdict("holds", f"{_all(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced)
+    return Verdict("undecided", _undecided(weakest), reduced)
+
+
+def _one_of(run: Sequence[Comparison], total: int, reduced: bool) -> Verdict:
+    for_it = holm([c.greater for c in run])  # type: ignore[misc]
+    best = min(range(len(run)), key=lambda i: for_it[i])
+    if for_it[best] <= ALPHA:
+        return Verdict("holds", f"{run[best].text()}; p = {for_it[best]:.4f}{_among(len(run))}", reduced)
+    if len(run) < total:
+        return Verdict("not run", f"{len(run)} of {total} comparisons have been run", reduced)
+    if max(c.less or 0.0 for c in run) <= ALPHA:
+        return Verdict("fails", "each comparison is significant the other way", reduced)
+    return Verdict("undecided", _undecided(run[best]), reduced)
+
+
+def _undecided(c: Comparison) -> str:
+    text = f"{c.text()}, p = {c.greater:.4f}"
+    if c.n and least_p(c.n) > ALPHA:
+        text += f"; {c.n} seeds cannot give less than {least_p(c.n):g}: 5 can decide, 10 do so well"
+    return text
+
+
+def _among(n: int) -> str:
+    return f", corrected for {n} comparisons" if n > 1 else ""
+
+
+def _all(n: int) -> str:
+    return "the comparison is significant" if n == 1 else f"all {n} comparisons are significant"
+
+
+class _Cells:
+    """The numbers that table claims compare.
+
+    Args:
+        paper: the paper.
+        evidence: the runs.
+    """
+
+    def __init__(self, paper: Paper, evidence: Evidence) -> None:
+        self.paper, self.evidence = paper, evidence
+        self._found: dict[int, Found] = {}
+
+    def rows(self, table: str, setup: str) -> list[Row]:
+        """Return the rows of a setup; of those with other hyperparameters of one method all."""
+        return [r for r in self.paper.tables[table].rows if r.setup == setup]
+
+    def row(self, table: str, setup: str, algo: str, **hyper: Any) -> Row:
+        """Return one row."""
+        rows = [r for r in self.rows(table, setup) if r.algo == algo]
+        return next(r for r in rows if all(r.hyperparameters.get(k) == v for k, v in hyper.items()))
+
+    def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
+        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
+        m = self.paper.metrics[metric]
+        one, two = (self._of(r) for r in (better, worse))
+        a = one.values(m, self.paper.tables[table].round)
+        b = two.values(m, self.paper.tables[other_table or table].round)
+        sign = -1.0 if m.direction == "lower" else 1.0
+        names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
+        label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
+        where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
+        return compared(label + where, a, b, sign, bool(one.reduced or two.reduced))
+
+    def _of(self, row: Row) -> Found:
+        if id(row) not in self._found:
+            self._found[id(row)] = self.evidence.find(self.paper, row)
+        return self._found[id(row)]
+
+    def _name(self, row: Row, both: bool) -> str:
+        hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
+        name = self.paper.methods[row.algo].label
+        return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
+
+
+def _best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    out = []
+    for setup in check["setups"]:
+        rows = cells.rows(check["table"], setup)
+        mine = [r for r in rows if r.algo == check["algo"]][-1]
+        others = [r for r in rows if r is not mine]
+        for metric in check["metrics"]:
+            if check["kind"] == "best":
+                out += [cells.compare(check["table"], mine, r, metric) for r in others]
+            else:
+                out += [cells.compare(check["table"], r, mine, metric) for r in others]
+    return out
+
+
+def _compare(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    return [
+        cells.compare(
+            check["table"],
+            cells.row(check["table"], setup, a),
+            cells.row(check["table"], setup, b),
+            check["metric"],
+        )
+        for setup in check["setups"]
+        for a in listed(check["better"])
+        for b in listed(check["worse"])
+    ]
+
+
+def _rank(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    rows = [cells.row(check["table"], check["setup"], a) for a in check["order"]]
+    return [cells.compare(check["table"], a, b, check["metric"]) for a, b in pairwise(rows)]
+
+
+def _monotone(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    rising = check["trend"] == "increasing"
+    upwards = rising == (cells.paper.metrics[check["metric"]].direction != "lower")  # towards the better
+    out = []
+    for algo in listed(check["algo"]):
+        if check["over"] == "setups":
+            rows = [cells.row(check["table"], s, algo) for s in check["order"]]
+        else:
+            rows = [r for r in cells.rows(check["table"], check["setup"]) if r.algo == algo]
+            rows.sort(key=lambda r: r.hyperparameters[check["over"]])
+        for a, b in pairwise(rows):
+            better, worse = (b, a) if upwards else (a, b)
+            out.append(cells.compare(check["table"], better, worse, check["metric"]))
+    return out
+
+
+def _compare_setups(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    table, one, two = check["table"], check["better_setup"], check["worse_setup"]
+    return [
+        cells.compare(table, cells.row(table, one, a), cells.row(table, two, a), check["metric"])
+        for a in check["algos"]
+    ]
+
+
+def _compare_tables(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    one, two = check["better"], check["worse"]
+    return [
+        cells.compare(
+            one["table"],
+            cells.row(one["table"], one["setup"], a),
+            cells.row(two["table"], two["setup"], a),
+            check["metric"],
+            two["table"],
+        )
+        for a in check["algos"]
+    ]
+
+
+_TABLES: dict[str, Callable[[_Cells, Mapping[str, Any]], list[Comparison]]] = {
+    "best": _best,
+    "not_best": _best,
+    "compare": _compare,
+    "rank": _rank,
+    "monotone": _monotone,
+    "compare_setups": _compare_setups,
+    "compare_tables": _compare_tables,
+}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a value as a list."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _on_printed_numbers(paper: Paper, check: Mapping[str, Any]) -> Verdict:
+    """Return whether two tables print the same numbers: a claim that no run can decide."""
+    cells = _Cells(paper, Evidence([]))
+    sides = [check["a"], check["b"]] if check["kind"] == "equal_cells" else [{"table": t} for t in check["tables"]]
+    differing, total = [], 0
+    for setup in check["setups"]:
+        for algo in listed(sides[0].get("algo", check.get("algo"))):
+            one, two = (cells.row(s["table"], setup, algo, **s.get("hyperparameters", {})) for s in sides)
+            for metric in check["metrics"]:
+                total += 1
+                if one.values[metric] != two.values[metric]:
+                    label = paper.metrics[metric].label
+                    differing.append(f"{label} {one.values[metric].mean:g} and {two.values[metric].mean:g} on {setup}")
+    if differing:
+        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}")
+    return Verdict("holds", f"all {total} printed numbers agree")

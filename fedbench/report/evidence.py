@@ -1,0 +1,178 @@
+"""Which runs on disk stand for which row of a paper's table, and what they have measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.papers.registry import Metric, Paper, Row
+from fedbench.store import Run
+from fedbench.trees import leaves
+
+# what a reduced run may change and still stand for a row; any other change makes it a run of something else
+_REDUCIBLE = ("rounds", "participation", "data.", "model.", "local.epochs", "local.steps", "engine.")
+# measures derived from those of rounds.jsonl
+_DERIVED = {
+    "error_mean": lambda r: 1 - r["accuracy_mean"],
+    "error_rsd": lambda r: r["accuracy_std"] / (1 - r["accuracy_mean"]),
+    "train_perplexity": lambda r: np.exp(r["train_loss"]),
+}
+LOWER_IS_BETTER = (
+    "error",
+    "train_",
+    "test_loss",
+    "accuracy_std",
+    "accuracy_variance",
+    "angle",
+    "kl",
+    "update",
+    "second",
+)
+
+
+def lower_is_better(field: str) -> bool:
+    """Say which direction of a field of ``rounds.jsonl``, or of one derived from it, is the better one."""
+    return field.startswith(LOWER_IS_BETTER)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs that stand for a row: of one setting, by seed.
+
+    Attributes:
+        runs: those that are done.
+        others: those of the same setting that failed, diverged or are not finished: (seed, what).
+        reduced: what is not as in the paper, seeds included.
+    """
+
+    runs: dict[int, Run]
+    others: tuple[tuple[int, str], ...] = ()
+    reduced: tuple[str, ...] = ()
+
+    def curve(self, field: str) -> dict[int, pd.Series]:
+        """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
+        curves = {seed: _field(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
+        return {seed: c for seed, c in curves.items() if len(c)}
+
+    def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
+        """Return what a metric comes to per seed, in the unit that the paper prints.
+
+        Args:
+            metric: of the paper.
+            which: last or best: the round.
+        """
+        return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
+
+
+def _field(rounds: pd.DataFrame, field: str) -> pd.Series:
+    values = (
+        _DERIVED[field](rounds) if field in _DERIVED else rounds[field] if field in rounds else pd.Series(dtype=float)
+    )
+    return values.astype(float).replace([math.inf, -math.inf], math.nan).dropna()
+
+
+def _value(run: Run, metric: Metric, which: str) -> float | None:
+    if metric.field.startswith("client:"):
+        clients = run.clients()
+        mine = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
+        return float(mine["accuracy"].iloc[0]) if len(mine) else None
+    if which == "last":
+        value = run.last_round().get(metric.field)
+        return None if value is None else float(value)
+    curve = _field(run.rounds().set_index("round"), metric.field)
+    if not len(curve):
+        return None
+    return float(curve.min() if metric.direction == "lower" else curve.max())
+
+
+class Evidence:
+    """The runs of a directory, found by what a row asks for.
+
+    Args:
+        runs: all of them.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = list(runs)
+
+    @cached_property
+    def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
+        found: dict[tuple[str, str], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((str(run.meta["experiment"]), run.meta["algo"]), []).append(run)
+        return found
+
+    def find(self, paper: Paper, row: Row) -> Found:
+        """Return the runs that stand for a row: at the paper's setting if there are any, else the least reduced."""
+        setup, wanted = paper.setups[row.setup], paper.overrides(row)
+        groups: dict[str, list[Run]] = {}
+        for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
+            if _stands_for(run, wanted):
+                groups.setdefault(run.meta["hash"], []).append(run)
+        if not groups:
+            return Found({})
+        return _found(max(groups.values(), key=lambda g: _merit(g, wanted)), wanted, setup.seeds)
+
+
+def _stands_for(run: Run, wanted: Mapping[str, Any]) -> bool:
+    config = leaves(run.config)
+    if any(not _equal(config.get(k), v) for k, v in wanted.items()):
+        return False
+    return all(k in wanted or k.startswith(_REDUCIBLE) for k in run.meta["departures"])
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
+    done = [r for r in group if _counts(r)]
+    cut = any(k not in wanted for k in group[0].meta["departures"])
+    return (bool(done), not cut, int(group[0].config["rounds"]), len(done), max(r.meta["started"] for r in group))
+
+
+def _counts(run: Run) -> bool:
+    return run.done and run.meta["status"] == "done"
+
+
+def _found(group: list[Run], wanted: Mapping[str, Any], seeds: int) -> Found:
+    ordered = sorted(group, key=lambda r: r.meta["seed"])
+    done = {r.meta["seed"]: r for r in ordered if _counts(r)}
+    others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
+    cuts = reductions({k: v for k, v in group[0].meta["departures"].items() if k not in wanted}, group[0].meta["model"])
+    if done and len(done) < seeds:
+        cuts.append(f"seeds {len(done)} (paper {seeds})")
+    sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
+    return Found(done, others, tuple(cuts + [f"data: {s}" for s in sources]))
+
+
+def _what(run: Run) -> str:
+    status = str(run.meta["status"])
+    return {"done": "not finished", "running": "not finished"}.get(status, status)
+
+
+def reductions(departures: Mapping[str, Any], model: str) -> list[str]:
+    """Return what is not as in the experiment, in words.
+
+    Args:
+        departures: key -> [there, here].
+        model: name of the model that was run.
+    """
+    cuts = []
+    if "model._target_" in departures:
+        there = str(departures["model._target_"][0]).rsplit(".", 1)[-1]
+        cuts.append(f"model {model} (paper {there})")
+    for key, (there, here) in departures.items():
+        if not (key.startswith("model.") and "model._target_" in departures):
+            cuts.append(f"{key} {_show(here)} (paper {_show(there)})")
+    return cuts
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

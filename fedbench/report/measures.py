@@ -1,0 +1,315 @@
+"""Claims about figures, as comparisons of one number per run that is taken from its curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.papers.registry import Figure, Paper, Row
+from fedbench.report.comparison import Comparison, above, best_of, compared, worst_of
+from fedbench.report.evidence import Evidence, Found, lower_is_better
+
+PerSeed = dict[int, float]
+
+
+def area(curve: pd.Series) -> float:
+    """Return the mean height of a curve over its rounds (trapezoid rule); its only value if it has one."""
+    if len(curve) < 2:
+        return float(curve.iloc[0])
+    x = curve.index.to_numpy(float)
+    return float(np.trapezoid(curve.to_numpy(), x) / (x[-1] - x[0]))
+
+
+def roughness(curve: pd.Series) -> float:
+    """Return the variance of the changes from one evaluated round to the next."""
+    return float(np.var(np.diff(curve.to_numpy())))
+
+
+def early(curve: pd.Series) -> pd.Series:
+    """Return the first tenth of a curve, but at least its first three points."""
+    return curve.iloc[: max(3, len(curve) // 10)]
+
+
+def tail(curve: pd.Series) -> float:
+    """Return the mean over the last tenth of a curve."""
+    return float(curve.iloc[-max(1, len(curve) // 10) :].mean())
+
+
+def decline(curve: pd.Series) -> float:
+    """Return the mean over the last tenth of a curve as a share of its first value."""
+    return tail(curve) / float(curve.iloc[0])
+
+
+def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
+    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
+    reached = curve.index[(curve <= target) if lower else (curve >= target)]
+    return float(reached[0]) if len(reached) else float("inf")
+
+
+# measure -> (number of a curve, whether lower is better; None: as for the field)
+_OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
+    "area": (area, None),
+    "final": (lambda c: float(c.iloc[-1]), None),
+    "roughness": (roughness, True),
+    "roughness_early": (lambda c: roughness(early(c)), True),
+}
+
+
+class _Shown:
+    """The runs that a figure shows."""
+
+    def __init__(self, paper: Paper, figure: Figure, evidence: Evidence) -> None:
+        self.paper, self.figure = paper, figure
+        self._found = {i: evidence.find(paper, r) for i, r in enumerate(figure.rows)}
+
+    def rows(self, setup: str, spec: Any, but: Sequence[int] = ()) -> list[int]:
+        """Return the indices of the rows of a setup that a specification names: an algorithm, a row, or others."""
+        here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in but]
+        if spec in ("others", "all"):
+            return here
+        if isinstance(spec, list | tuple):
+            return [i for part in spec for i in self.rows(setup, part)]
+        wanted = {"algo": spec} if isinstance(spec, str) else dict(spec)
+        algo = wanted.pop("algo")
+        return [i for i in here if self.figure.rows[i].algo == algo and _has(self.figure.rows[i], wanted)]
+
+    def found(self, i: int) -> Found:
+        """Return the runs of a row."""
+        return self._found[i]
+
+    def name(self, i: int) -> str:
+        """Return a row's name."""
+        row = self.figure.rows[i]
+        hyper = " ".join(f"{k}={v}" for k, v in row.hyperparameters.items())
+        return f"{self.paper.methods[row.algo].label} {hyper}".rstrip()
+
+
+def _has(row: Row, wanted: Mapping[str, Any]) -> bool:
+    return all(row.hyperparameters.get(k) == v for k, v in wanted.items())
+
+
+def curve_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence) -> list[Comparison]:
+    """Return the comparisons that some methods of a figure are ahead of others in a measure of their curves."""
+    figure = paper.figures[check["figure"]]
+    shown = _Shown(paper, figure, evidence)
+    out = []
+    for setup in check.get("setups", figure.setups):
+        better = shown.rows(setup, check["better"])
+        worse = shown.rows(setup, check["worse"], but=better)
+        for field in check["fields"]:
+            numbers, lower = _measured(shown, [*better, *worse], check, field)
+            out += [
+                compared(
+                    f"{_words(check['measure'])} of {field} of {shown.name(a)} against {shown.name(b)} "
+                    f"on {paper.setups[setup].title}",
+                    numbers[a],
+                    numbers[b],
+                    -1.0 if lower else 1.0,
+                    bool(shown.found(a).reduced or shown.found(b).reduced),
+                )
+                for a in better
+                for b in worse
+            ]
+    return out
+
+
+def _words(measure: str) -> str:
+    return {
+        "area": "mean over rounds",
+        "final": "final value",
+        "rounds": "rounds to a common target",
+        "cka": "mean CKA",
+        "below": "share of clients below the threshold",
+        "roughness_early": "early roughness",
+    }.get(measure, measure)
+
+
+def _measured(shown: _Shown, rows: list[int], check: Mapping[str, Any], field: str) -> tuple[dict[int, PerSeed], bool]:
+    measure = check["measure"]
+    if measure == "below":
+        return {i: _below(shown.found(i), check["threshold"]) for i in rows}, True
+    if measure == "cka":
+        return {i: _alike(shown.found(i)) for i in rows}, False
+    curves = {i: shown.found(i).curve(field) for i in rows}
+    if measure == "rounds":
+        return _rounds_to_common(curves, lower_is_better(field)), True
+    of, lower = _OF_CURVE[measure]
+    numbers = {i: {s: of(c) for s, c in by_seed.items()} for i, by_seed in curves.items()}
+    return numbers, lower_is_better(field) if lower is None else lower
+
+
+def _below(found: Found, threshold: float) -> PerSeed:
+    """Return the share of clients with an accuracy below the threshold at the end."""
+    shares = {}
+    for seed, run in found.runs.items():
+        clients = run.clients()
+        shares[seed] = float((clients[clients["round"] == clients["round"].max()]["accuracy"] < threshold).mean())
+    return shares
+
+
+def _rounds_to_common(curves: dict[int, dict[int, pd.Series]], lower: bool) -> dict[int, PerSeed]:
+    """Return the rounds to the best value that even the slowest of the methods reaches with a seed."""
+    out: dict[int, PerSeed] = {i: {} for i in curves}
+    present = [c for c in curves.values() if c]
+    for seed in set.intersection(*(set(c) for c in present)) if present else ():
+        best = [c[seed].min() if lower else c[seed].max() for c in present]
+        target = max(best) if lower else min(best)
+        for i, c in curves.items():
+            if seed in c:
+                out[i][seed] = rounds_to(c[seed], target, lower)
+    return out
+
+
+def moments(found: Found) -> dict[int, np.ndarray]:
+    """Return how alike the clients' first moments were at the end, [K, K] per seed."""
+    return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
+
+
+def _alike(found: Found) -> PerSeed:
+    """Return the mean CKA of different clients' first moments."""
+    return {s: float(np.nanmean(m[~np.eye(len(m), dtype=bool)])) for s, m in moments(found).items() if len(m) > 1}
+
+
+def special_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence) -> list[Comparison]:
+    """Return the comparisons of the kinds that only one or two claims need."""
+    shown = _Shown(paper, paper.figures[check["figure"]], evidence)
+    return _SPECIAL[check["kind"]](shown, check)
+
+
+def _runs(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """Final values of runs with other hyperparameters."""
+    out = []
+    for pair in check["pairs"]:
+        low, high = (shown.rows(check["setup"], pair[k])[0] for k in ("lower", "higher"))
+        label = f"{pair['field']} of {shown.name(high)} above that of {shown.name(low)}"
+        a, b = (_final(shown.found(i), pair["field"]) for i in (high, low))
+        out.append(compared(label, a, b, 1.0, bool(shown.found(low).reduced or shown.found(high).reduced)))
+    return out
+
+
+def _final(found: Found, field: str) -> PerSeed:
+    return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
+
+
+def _dominance(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """Each method is worse in both fields than some point of the front."""
+    front, out = shown.rows(check["setup"], check["front"]), []
+    for algo in check["dominated"]:
+        i = shown.rows(check["setup"], algo)[0]
+        points = []
+        for f in front:
+            reduced = bool(shown.found(i).reduced or shown.found(f).reduced)
+            parts = [
+                compared(field, _final(shown.found(f), field), _final(shown.found(i), field), -1.0, reduced)
+                for field in check["fields"]
+            ]
+            points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {' and '.join(check['fields'])}", parts))
+        out.append(best_of(f"some point of the front below {shown.name(i)}", [p for p in points if p.n]))
+    return out
+
+
+def _symmetric(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """Values at mirrored parameters differ by less than a margin (two one-sided tests)."""
+    out = []
+    for a, b in check["pairs"]:
+        i, j = (shown.rows(check["setup"], {"algo": check["algo"], check["parameter"]: v})[0] for v in (a, b))
+        one, two = (_final(shown.found(k), check["field"]) for k in (i, j))
+        reduced = bool(shown.found(i).reduced or shown.found(j).reduced)
+        label = f"{check['field']} at {check['parameter']} {a:g} and {b:g} within {check['margin']:g}"
+        seeds = one.keys() & two.keys()
+        room = [{s: check["margin"] - sign * (one[s] - two[s]) for s in seeds} for sign in (1, -1)]
+        out.append(worst_of(label, [above(label, r, reduced) for r in room]))
+    return out
+
+
+def _limit(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """A measure of a method's curve stays on one side of a bound."""
+    bound = check.get("at_least", check.get("at_most"))
+    sign, word = (1.0, "at least") if "at_least" in check else (-1.0, "at most")
+    out = []
+    for setup in shown.figure.setups:
+        for i in shown.rows(setup, check["methods"]):
+            numbers = _limited(shown, i, setup, check)
+            label = f"{check['field']} ({check['measure']}) of {shown.name(i)} {word} {bound:g}"
+            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, bool(shown.found(i).reduced)))
+    return out
+
+
+def _limited(shown: _Shown, i: int, setup: str, check: Mapping[str, Any]) -> PerSeed:
+    if check["measure"] == "seconds_over":
+        mine = _final(shown.found(i), check["field"])
+        other = _final(shown.found(shown.rows(setup, check["reference"])[0]), check["field"])
+        return {s: mine[s] / other[s] for s in mine.keys() & other.keys()}
+    of = {"tail": tail, "decline": decline}[check["measure"]]
+    return {s: of(c) for s, c in shown.found(i).curve(check["field"]).items()}
+
+
+def _rounds_to_target(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """The method reaches a target within so many rounds, the others need so many at least."""
+    out = []
+    for i in shown.rows(check["setup"], "all"):
+        mine = shown.figure.rows[i].algo == check["algo"]
+        needed = {s: rounds_to(c, check["target"], False) for s, c in shown.found(i).curve(check["field"]).items()}
+        last = {s: float(c.index[-1]) for s, c in shown.found(i).curve(check["field"]).items()}
+        bound = check["rounds"] if mine else check["others_rounds"]
+        if any(v <= bound for v in last.values()) and any(np.isinf(v) for v in needed.values()):
+            needed = {}  # stopped before the bound: nothing can be said
+        capped = {s: min(v, last[s]) for s, v in needed.items()}
+        sign, word = (-1.0, "at most") if mine else (1.0, "at least")
+        label = f"rounds of {shown.name(i)} to {100 * check['target']:g} % {word} {bound}"
+        slack = 0.1 * bound  # the paper reads its numbers off a picture
+        out.append(
+            above(label, {s: sign * (v - bound) + slack for s, v in capped.items()}, bool(shown.found(i).reduced))
+        )
+    return out
+
+
+def _two_clients(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """The client with the highest loss at first gains more, and ends near the one with the lowest."""
+    out = []
+    for setup in shown.figure.setups:
+        found = shown.found(shown.rows(setup, check["algo"])[0])
+        pairs = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
+        title = shown.paper.setups[setup].title
+        drop = {s: (h.iloc[0] - h.iloc[-1]) - (low.iloc[0] - low.iloc[-1]) for s, (low, h) in pairs.items()}
+        close = {s: (h.iloc[0] - low.iloc[0]) / 2 - abs(h.iloc[-1] - low.iloc[-1]) for s, (low, h) in pairs.items()}
+        out.append(above(f"the drop of the high loss beyond that of the low one on {title}", drop, bool(found.reduced)))
+        out.append(above(f"the final gap below half of the first on {title}", close, bool(found.reduced)))
+    return out
+
+
+def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the training losses over rounds of the clients with the lowest and the highest one at first."""
+    table = clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
+    first = table.iloc[0]
+    return table[first.idxmin()], table[first.idxmax()]
+
+
+def _curve_steps(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
+    """A measure of one method's curves rises, or falls, from setup to setup."""
+    of, _ = _OF_CURVE[check["measure"]]
+    rows = [shown.rows(setup, check["algo"])[0] for setup in check["order"]]
+    out = []
+    for i, j in pairwise(rows):
+        a, b = ({s: of(c) for s, c in shown.found(k).curve(check["field"]).items()} for k in (i, j))
+        names = [shown.paper.setups[shown.figure.rows[k].setup].title for k in (i, j)]
+        rising = check["trend"] == "increasing"
+        label = f"{check['measure']} on {names[1]} {'above' if rising else 'below'} that on {names[0]}"
+        reduced = bool(shown.found(i).reduced or shown.found(j).reduced)
+        out.append(compared(label, b, a, 1.0 if rising else -1.0, reduced))
+    return out
+
+
+_SPECIAL: dict[str, Callable[[_Shown, Mapping[str, Any]], list[Comparison]]] = {
+    "runs": _runs,
+    "dominance": _dominance,
+    "symmetric": _symmetric,
+    "limit": _limit,
+    "rounds_to_target": _rounds_to_target,
+    "two_clients": _two_clients,
+    "curve_steps": _curve_steps,
+}

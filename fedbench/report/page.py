@@ -1,0 +1,281 @@
+"""The report as one HTML file that needs nothing but itself. The same views give the same bytes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedbench.report.views import ClaimView, FigureView, Line, PageView, PaperView, TableView
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a word is shown: a colour, never without a sign and the word itself."""
+
+    tone: Literal["good", "bad", "warn", "odd", "mute"]
+    icon: str
+    word: str
+
+
+CELLS = {
+    "inside": Mark("good", "tick", "inside"),
+    "outside": Mark("bad", "cross", "outside"),
+    "impossible": Mark("odd", "barred", "impossible"),
+    "single": Mark("warn", "one", "one seed"),
+    "missing": Mark("mute", "dash", "missing"),
+    "none": Mark("mute", "", ""),
+}
+CLAIMS = {
+    "holds": Mark("good", "tick", "holds"),
+    "fails": Mark("bad", "cross", "fails"),
+    "undecided": Mark("warn", "wave", "undecided"),
+    "not run": Mark("mute", "ring", "not run"),
+    "not testable": Mark("odd", "barred", "not testable"),
+}
+ROWS = {
+    "full": Mark("mute", "", ""),
+    "reduced": Mark("warn", "less", "reduced"),
+    "not run": Mark("mute", "ring", "not run"),
+    "failed": Mark("bad", "cross", "failed"),
+    "no data": Mark("mute", "dash", "no data"),
+}
+PRINTED = {
+    "supports": Mark("good", "tick", "support it"),
+    "contradicts": Mark("bad", "cross", "contradict it"),
+    "mixed": Mark("warn", "wave", "are mixed"),
+    "not tabulated": Mark("mute", "dash", "are not tabulated"),
+}
+_MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often each verdict stands, and how many rows are reduced."""
+
+    claims: Counter[str]
+    cells: Counter[str]
+    rows: int
+    reduced: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: whether numbers of a paper stand beside it, and where it starts."""
+
+    label: str
+    beside: bool
+    start: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with what its layout needs."""
+
+    id: str
+    view: TableView
+    columns: tuple[Column, ...]
+    settings: bool
+    width: int
+    tally: Tally
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper with the ids of its parts."""
+
+    id: str
+    view: PaperView
+    claims: tuple[tuple[str, ClaimView], ...]
+    tables: tuple[Table, ...]
+    figures: tuple[tuple[str, FigureView], ...]
+    tally: Tally
+
+
+class _Anchors:
+    """Ids from names: readable, stable and never twice the same."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = set(taken)
+
+    def __call__(self, *words: str) -> str:
+        base = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-") or "part"
+        name, count = base, 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}-{count}"
+        self._taken.add(name)
+        return name
+
+
+def page(view: PageView) -> str:
+    """Return the page as one HTML document.
+
+    Raises:
+        ValueError: if a verdict or status is none of those that ``views`` names, or a row has not one cell a column.
+    """
+    ids = _Anchors("main", "summary", "own", "environment", "notes", "legend")
+    papers = tuple(_paper(p, ids) for p in view.papers)
+    tables = tuple(_table(t, ids) for t in view.tables)
+    css, js = _asset("page.css"), _asset("page.js")
+    return _environment().get_template("page.html").render(
+        view=view,
+        papers=papers,
+        tables=tables,
+        figures=tuple((ids("figure", f.name), f) for f in view.figures),
+        single=any(p.tally.cells["single"] for p in papers),
+        rows=sum(p.tally.rows for p in papers) + sum(t.tally.rows for t in tables),
+        total=_sum([p.tally for p in papers]),
+        css=Markup(css),
+        js=Markup(js),
+        policy=_policy(css, js),
+    )  # fmt: skip
+
+
+def _paper(view: PaperView, ids: _Anchors) -> Paper:
+    for claim in view.claims:
+        mark("claim", claim.verdict)  # before they are counted
+    own = ids("paper", view.id)
+    claims = tuple((ids(own, "claim", c.id), c) for c in view.claims)
+    tables = tuple(_table(t, ids) for t in view.tables)
+    figures = tuple((ids("figure", f.name), f) for f in view.figures)
+    inside = _sum([t.tally for t in tables])
+    verdicts = Counter(c.verdict for c in view.claims)
+    return Paper(own, view, claims, tables, figures, Tally(verdicts, inside.cells, inside.rows, inside.reduced))
+
+
+def _table(view: TableView, ids: _Anchors) -> Table:
+    lines = [line for block in view.blocks for line in block.lines]
+    if any(len(line.cells) != len(view.columns) for line in lines):
+        raise ValueError(f"{view.name}: a row has not one cell for each of the {len(view.columns)} columns")
+    settings = any(line.settings for line in lines)
+    columns: list[Column] = []
+    width = 3 if settings else 2
+    for i, label in enumerate(view.columns):
+        beside = any(line.cells[i].paper or line.cells[i].difference for line in lines)
+        columns.append(Column(label, beside, width))
+        width += 3 if beside else 1
+    cells = Counter(cell.verdict for line in lines for cell in line.cells)
+    tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
+    return Table(ids("table", view.name), view, tuple(columns), settings, width, tally)
+
+
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    return Tally(
+        sum((t.claims for t in tallies), Counter()),
+        sum((t.cells for t in tallies), Counter()),
+        sum(t.rows for t in tallies),
+        sum(t.reduced for t in tallies),
+    )
+
+
+def is_reduced(line: Line) -> bool:
+    """Whether a row has to be marked as reduced."""
+    return line.status == "reduced" or bool(line.reduced)
+
+
+def differs(line: Line) -> bool:
+    """Whether a number of the row is not what the paper prints."""
+    return any(cell.verdict in ("outside", "impossible") for cell in line.cells)
+
+
+def reasons(columns: Sequence[Column], line: Line) -> list[tuple[str, str]]:
+    """Return why numbers of a row are impossible, with their columns; once for all where the notes end alike."""
+    found = [(c.label, cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"]
+    sentences = [note.split(". ") for _, note in found]
+    shared: list[str] = []
+    while len(found) > 1 and all(sentences) and len({s[-1] for s in sentences}) == 1:
+        shared.insert(0, sentences[0][-1])
+        sentences = [s[:-1] for s in sentences]
+    if not any(shared):
+        return found
+    return [(", ".join(label for label, _ in found), ". ".join(shared))]
+
+
+def mark(kind: str, word: str) -> Mark:
+    """Return how a verdict or status is shown."""
+    known = _MARKS[kind]
+    if word not in known:
+        raise ValueError(f"{word!r} is no {kind} verdict or status; there are: {', '.join(known)}")
+    return known[word]
+
+
+def href(path: str) -> str:
+    """Return a path as an href that leads to a file beside the page and nowhere else."""
+    safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; what is quoted stays
+    return f"./{safe}" if safe.startswith("//") else safe
+
+
+def run_name(path: str) -> str:
+    """Return the seed that a run's folder names, else the folder."""
+    seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
+    return seeds[-1] if seeds else path.rstrip("/").rpartition("/")[2] or path
+
+
+def image(svg: str) -> str:
+    """Return an SVG file as a data URI: as an image it cannot run scripts, and its ids clash with no other's."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
+
+
+def parts(counts: Counter[str], kind: str) -> list[tuple[str, str, str]]:
+    """Return a stacked bar of width 100: tone, start and width of each part."""
+    words = [w for w in _MARKS[kind] if counts[w] and _MARKS[kind][w].word]
+    whole = sum(counts[w] for w in words)
+    bars: list[tuple[str, str, str]] = []
+    start = 0.0
+    for word in words:
+        width = 100 * counts[word] / whole
+        bars.append((_MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
+        start += width
+    return bars
+
+
+def _policy(css: str, js: str) -> str:
+    """Return a content security policy: this style, this script, images from data URIs, and nothing else."""
+    style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
+    rest = "img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {rest}"
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(href=href, run_name=run_name, image=image, parts=parts)
+    made.tests.update(reduced=is_reduced, differing=differs)
+    made.globals.update(mark=mark, ruled=ruled, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
+    return made
+
+
+def ruled(counts: Counter[str]) -> str:
+    """Return how often each verdict on a claim stands: '12 hold, 1 fails and 2 are undecided'."""
+    said = []
+    for word in CLAIMS:
+        one = counts[word] == 1
+        if word in ("holds", "fails"):
+            said.append((counts[word], word if one else word.removesuffix("s")))
+        else:
+            said.append((counts[word], f"{'is' if one else 'are'} {word}"))
+    *most, last = (f"{count} {words}" for count, words in said if count)
+    return f"{', '.join(most)} and {last}" if most else last

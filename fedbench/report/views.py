@@ -1,0 +1,157 @@
+"""What the report page shows, as plain values: texts are ready to print and verdicts are words.
+
+Who makes them decides what is compared and how; the page only lays it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table beside the paper's.
+
+    Attributes:
+        own: what was measured here, as it is printed; '' if it was not.
+        paper: what the paper prints; '' if it prints nothing.
+        difference: own minus paper, with its sign; '' if one of them is not there.
+        verdict: inside, outside, single, impossible, none or missing.
+        number: what ``own`` is sorted by.
+        note: how the verdict was made, or why the number is impossible.
+    """
+
+    own: str
+    paper: str
+    difference: str
+    verdict: str
+    number: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: a method with its settings, over seeds.
+
+    Attributes:
+        label: the method as the paper calls it.
+        settings: what tells it from other rows of the same method.
+        seeds: how many are done.
+        status: full, reduced, not run, failed or no data.
+        reduced: what is not as in the paper.
+        cells: one for each column of the table.
+        runs: the folders of the runs, as hrefs relative to the page.
+        command: the exact shell command that reproduces the row.
+        note: anything else a reader has to know.
+    """
+
+    label: str
+    settings: str
+    seeds: int
+    status: str
+    reduced: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    runs: tuple[str, ...]
+    command: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A setup of a table: rows that are compared with one another."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table, of a paper or of the user's own runs; its name is that of the experiment (``adafedadam/table5``)."""
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """A claim of a paper.
+
+    Attributes:
+        id: its name within the paper.
+        text: the claim.
+        where: the place in the paper.
+        verdict: holds, fails, undecided, not run or not testable.
+        evidence: what the verdict rests on.
+        reduced: whether a run behind it is not as in the paper.
+        printed: what the paper's own numbers say: supports, contradicts, mixed or not tabulated.
+    """
+
+    id: str
+    text: str
+    where: str
+    verdict: str
+    evidence: str
+    reduced: bool
+    printed: str
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure; ``svg`` is the text of an SVG file, '' if there is nothing to draw yet."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    reduced: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class PaperView:
+    """All of a paper.
+
+    Attributes:
+        id: its short name.
+        title: of the paper.
+        citation: authors, venue and year.
+        tables: in the paper's order.
+        figures: in the paper's order.
+        claims: in the paper's order.
+        assumptions: id, what the paper does not say, what is adopted, why.
+        contradictions: where in the paper, and what contradicts what.
+    """
+
+    id: str
+    title: str
+    citation: str
+    tables: tuple[TableView, ...]
+    figures: tuple[FigureView, ...]
+    claims: tuple[ClaimView, ...]
+    assumptions: tuple[tuple[str, str, str, str], ...]
+    contradictions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PageView:
+    """The whole page.
+
+    Attributes:
+        title: of the page.
+        papers: those with runs, or known at all.
+        tables: of the user's own runs, beside no paper.
+        figures: of the user's own runs.
+        environment: names and values.
+        notes: on the page as a whole.
+    """
+
+    title: str
+    papers: tuple[PaperView, ...]
+    tables: tuple[TableView, ...]
+    figures: tuple[FigureView, ...]
+    environment: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]

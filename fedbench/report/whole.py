@@ -1,0 +1,132 @@
+"""The whole report of a results directory: page, tables, figures, claims, and a row per run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from fedbench.errors import RequestError
+from fedbench.papers.registry import Paper, papers
+from fedbench.report.evidence import Evidence
+from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
+from fedbench.report.figures import FigureMaker
+from fedbench.report.ledger import Ledger, read_ledger
+from fedbench.report.page import page
+from fedbench.report.paper import PaperReport
+from fedbench.report.present import own_view, summary, to_csv, to_latex, to_markdown
+from fedbench.report.tables import tabulate
+from fedbench.report.views import PageView, PaperView
+from fedbench.store import ResultStore, Row, Run, replace_file
+
+_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
+
+
+def write_report(folder: Path, into: Path | None = None) -> str:
+    """Write the report of the runs below a directory, and return what is in its tables and where it is.
+
+    Args:
+        folder: of the runs.
+        into: where the report goes; None: ``folder/report``.
+
+    Raises:
+        RequestError: if there is no run below the folder and no plan in it, or the report cannot be written.
+    """
+    store, ledger = ResultStore(folder), read_ledger(folder)
+    runs = [r for r in store if "report" not in r.path.relative_to(folder).parts]
+    left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
+    if not runs and not ledger.entries:
+        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
+    target = into or folder / "report"
+    try:
+        shown = _papers(runs, ledger, folder, target)
+        own = _write_own(runs, target / "tables")
+        _write_papers(shown, target)
+        view = PageView("fedbench report", tuple(shown), tuple(own), (), _environment(runs), tuple(store.damaged))
+        replace_file(target / "index.html", page(view))
+        part = target / "runs.parquet.part"
+        pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
+        part.replace(target / "runs.parquet")
+    except OSError as error:
+        raise RequestError(f"{target} cannot be written: {error}") from error
+    text = summary([r for r in runs if not _of_a_paper(r)])
+    return "\n".join(t for t in (text, *(_in_short(v) for v in shown), left_out, f"written: {target}") if t)
+
+
+def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path) -> list[PaperView]:
+    evidence, shown = Evidence(runs), []
+    planned = {e.experiment.split("/")[0] for e in ledger.entries}
+    begun = planned | {str(r.meta["experiment"]).split("/")[0] for r in runs}
+    for paper in papers().values():
+        if paper.id in begun:
+            figures = FigureMaker(paper, evidence, folder, target / "figures").all()
+            shown.append(PaperReport(paper, evidence, ledger, folder, target).view(figures))
+    return shown
+
+
+def _of_a_paper(run: Run) -> bool:
+    return str(run.meta["experiment"]) in _experiments(tuple(papers().values()))
+
+
+def _experiments(known: tuple[Paper, ...]) -> set[str]:
+    return {s.experiment for p in known for s in p.setups.values()}
+
+
+def _write_own(runs: Sequence[Run], folder: Path) -> list:  # type: ignore[type-arg]
+    """Write a table per experiment or data set, and return those that belong to no paper for the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    views = []
+    for table in tabulate(runs):
+        name = table.name.replace("/", "_")
+        for ending, content in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+            replace_file(folder / f"{name}.{ending}", content)
+        if table.name not in _experiments(tuple(papers().values())):
+            views.append(own_view(table))
+    return views
+
+
+def _write_papers(shown: Sequence[PaperView], target: Path) -> None:
+    folder = target / "tables"
+    for paper in shown:
+        for table in paper.tables:
+            base = folder / table.name.replace("/", "_")
+            for ending, content in (
+                ("md", table_markdown(table)),
+                ("csv", table_csv(table)),
+                ("tex", table_latex(table)),
+            ):
+                replace_file(base.with_suffix(f".{ending}"), content)
+        replace_file(folder / f"{paper.id}_claims.md", claims_markdown(paper.claims, paper.title))
+        replace_file(folder / f"{paper.id}_claims.csv", claims_csv(paper.claims))
+
+
+def _in_short(view: PaperView) -> str:
+    claims = Counter(c.verdict for c in view.claims)
+    cells = Counter(c.verdict for t in view.tables for b in t.blocks for line in b.lines for c in line.cells)
+    words = ", ".join(
+        f"{claims[k]} {k}" for k in ("holds", "fails", "undecided", "not run", "not testable") if claims[k]
+    )
+    numbers = ", ".join(f"{cells[k]} {k}" for k in ("inside", "outside", "single", "impossible", "missing") if cells[k])
+    return f"{view.title}: claims: {words}; cells: {numbers}"
+
+
+def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+    """Return versions, devices and commits that the runs were made with, each value with how many runs have it."""
+    facts: dict[str, Counter[str]] = {}
+    for run in runs:
+        meta = run.meta
+        named = {**meta.get("versions", {}), "device": meta.get("device_name"), "platform": meta.get("platform")}
+        for key, value in {**named, "commit": meta.get("git_commit")}.items():
+            facts.setdefault(key, Counter())[str(value)] += 1
+    return tuple(
+        (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in sorted(counts.items())))
+        for key, counts in facts.items()
+    )
+
+
+def _flat(run: Run, folder: Path) -> Row:
+    facts = {k: run.meta.get(k) for k in _IDENTITY}
+    measured = run.last_round() if run.done else {}
+    return {"path": str(run.path.relative_to(folder)), **facts, **measured}

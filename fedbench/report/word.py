@@ -1,0 +1,45 @@
+"""The word ``fedbench report``: its arguments."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.errors import RequestError
+from fedbench.report.compare import compare
+from fedbench.report.whole import write_report
+from fedbench.store import ResultStore
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise RequestError(f"fedbench report: {message}; fedbench report --help tells more")
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(prog="fedbench report", description="Tables, figures and a page of the runs below a directory.")
+    p.add_argument("folder", nargs="?", default="results", metavar="DIR", help="with runs below it (results)")
+    p.add_argument("--into", metavar="OUT", help="where the report goes, in place of DIR/report")
+    p.add_argument("--compare", metavar="KEY", help="test the differences between algorithms (algo) or values of a key")
+    p.add_argument("--metric", default="accuracy_mean", help="of rounds.jsonl, at the last round (accuracy_mean)")
+    p.add_argument("--baseline", metavar="VALUE", help="compare with this one alone")
+    p.add_argument("--alpha", type=float, default=0.05, help="level of the tests (0.05)")
+    return p
+
+
+def report(args: Sequence[str]) -> str:
+    """Return what ``fedbench report`` prints: tables and where the report was written, or a comparison.
+
+    Raises:
+        RequestError: for arguments that cannot be carried out.
+    """
+    asked = _parser().parse_args(list(args))
+    folder = Path(asked.folder).expanduser()
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a directory; give one with runs below it")
+    if asked.compare is None:
+        return write_report(folder, Path(asked.into).expanduser() if asked.into else None)
+    if asked.into:
+        raise RequestError("--into is for the whole report; a comparison is printed")
+    return compare(list(ResultStore(folder)), asked.compare, asked.metric, asked.baseline, asked.alpha)

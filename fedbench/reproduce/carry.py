@@ -1,0 +1,159 @@
+"""The runs of a plan carried out: through Hydra's launchers, one failure never in the way of another run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench import sweep
+from fedbench.build_data import federated, read_examples
+from fedbench.config import config_dir
+from fedbench.errors import RequestError
+from fedbench.job import Job as Carrier
+from fedbench.job import compose_request, compose_tree
+from fedbench.papers.registry import papers
+from fedbench.report.figures import LABELS
+from fedbench.report.ledger import Entry, write_ledger
+from fedbench.reproduce.plan import Job, chosen
+from fedbench.store import replace_file
+
+
+def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
+    """Find out where each run belongs, and return each once: settings typed in two ways may be the same run.
+
+    Args:
+        jobs: the plan; their paths are set.
+        common: overrides for all of them, such as results_dir.
+    """
+    paths: dict[tuple[str, ...], Path] = {}
+    for job in jobs:
+        if job.setting not in paths:
+            paths[job.setting] = compose_request([*job.setting, *common]).path.parent
+        job.path = paths[job.setting] / f"seed_{job.seed}"
+    once: dict[Path | None, Job] = {}
+    for job in jobs:
+        once.setdefault(job.path, job).parts += [p for p in job.parts if p not in once[job.path].parts]
+    return list(once.values())
+
+
+def missing_data(jobs: Sequence[Job], common: Sequence[str]) -> dict[str, str]:
+    """Read what the runs are to be trained on, fetching what is missing, and return what cannot be had.
+
+    Returns:
+        experiment -> why.
+    """
+    faults: dict[str, str] = {}
+    seen: dict[str, str | None] = {}
+    for job in jobs:
+        if job.experiment in faults:
+            continue
+        config = compose_tree([*job.setting, *common])
+        source = json.dumps(config["data"]["source"], sort_keys=True)
+        if source not in seen:
+            try:
+                read_examples(config, job.experiment)
+                seen[source] = None
+            except RequestError as error:
+                seen[source] = str(error)
+                print(f"fedbench: no data for {job.experiment}: {error}", file=sys.stderr)
+        if (fault := seen[source]) is not None:
+            faults[job.experiment] = fault
+    return faults
+
+
+def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> None:
+    """Write who has how many examples of each class, for the figures that show it."""
+    for paper, part in chosen(names):
+        figure = papers()[paper.id].figures.get(part)
+        if figure is None or figure.kind != "labels":
+            continue
+        for setup in figure.setups:
+            experiment = paper.setups[setup].experiment
+            path = results / LABELS / f"{experiment}.json"
+            if not path.exists():
+                try:
+                    data = federated(compose_tree([f"experiment={experiment}", *common]), experiment)
+                except RequestError as error:
+                    print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
+                    continue
+                y = data.y.numpy()
+                counts = [np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, json.dumps(counts))
+
+
+def carry_out(
+    jobs: Sequence[Job],
+    faults: dict[str, str],
+    common: Sequence[str],
+    results: Path,
+    profile: str,
+    launcher: Sequence[str],
+) -> list[Entry]:
+    """Carry out the runs that are not on disk, and return what became of all.
+
+    Args:
+        jobs: the plan, located.
+        faults: experiments without data, and why.
+        common: overrides for all runs.
+        results: where the plan is kept.
+        profile: its name, for the record.
+        launcher: overrides that choose Hydra's launcher.
+    """
+    entries = [_entry(j, *_before(j, faults)) for j in jobs]
+    write_ledger(results, profile, entries)
+    todo = [i for i, e in enumerate(entries) if e.status == "planned"]
+    if todo:
+        try:
+            notes = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
+        finally:
+            after = [_entry(j, *_before(j, faults)) for j in jobs]
+            write_ledger(results, profile, after)
+        for note in notes:
+            entries[todo[note.job]] = _entry(jobs[todo[note.job]], note.status, note.error)
+        write_ledger(results, profile, entries)
+    return entries
+
+
+def _before(job: Job, faults: dict[str, str]) -> tuple[str, str | None]:
+    if job.done:
+        assert job.path is not None
+        return str(json.loads((job.path / "meta.json").read_text(encoding="utf-8"))["status"]), None
+    return ("refused", faults[job.experiment]) if job.experiment in faults else ("planned", None)
+
+
+def _entry(job: Job, status: str, error: str | None) -> Entry:
+    return Entry(job.experiment, job.algo, job.wanted, job.seed, status, error)
+
+
+def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[sweep.Note]:
+    """Hand override lists to a launcher as Hydra's own sweepers do, and return what became of the jobs."""
+    from hydra import initialize_config_dir
+    from hydra._internal.callbacks import Callbacks
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.types import HydraContext, RunMode
+
+    folder = results / "sweeps" / "reproduce"
+    sweep.forget(folder)
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        config = hydra.compose_config(
+            config_name="config",
+            overrides=[*launcher, f"hydra.sweep.dir={folder.resolve()}"],
+            run_mode=RunMode.MULTIRUN,
+            with_log_configuration=False,
+        )
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
+        task: Callable[[Any], None] = Carrier(loud=False).run
+        plugin = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+        plugin.launch([list(b) for b in batch], initial_job_idx=0)
+    found = sweep.notes(folder)
+    sweep.forget(folder)
+    return found

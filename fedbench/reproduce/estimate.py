@@ -1,0 +1,128 @@
+"""How long the runs of a plan will take on this machine: from runs that are there, else from a short calibration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+
+from fedbench.reproduce.plan import Job
+from fedbench.store import read_run
+from fedbench.trees import Tree
+
+# training FLOPs per example of models that a profile puts in place of the paper's, by name
+_CUT_MODELS = {"linear": 1.8e5, "simplecnn": 2.7e7}
+_LSTM_HIDDEN = 256
+_STEP = 3e-5  # seconds that a step costs however small it is, side by side with others (the linear model, measured)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Floating-point operations per second of a training step, by what the model is made of."""
+
+    dense: float
+    convolution: float
+    recurrent: float
+
+    def of(self, model: str) -> float:
+        """Return the rate for a model, by its name in the config tree."""
+        if model.startswith("lstm"):
+            return self.recurrent
+        return self.dense if model.startswith(("linear", "mlp")) else self.convolution
+
+
+@cache
+def calibrate(device: str) -> Rates:
+    """Measure the rates on a device, within seconds.
+
+    Args:
+        device: auto, or one of torch.
+    """
+    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    x = torch.randn(32, 784, device=where)
+    dense = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512))
+    image = torch.randn(32, 16, 32, 32, device=where).contiguous(memory_format=torch.channels_last)
+    convolution = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1))
+    text = torch.randn(10, 80, 64, device=where)
+    recurrent = nn.LSTM(64, 128, batch_first=True)
+    return Rates(
+        dense=_rate(dense.to(where), x, 3 * 2 * 32 * (784 * 512 + 512 * 512)),
+        convolution=_rate(convolution.to(where), image, 3 * 2 * 32 * 32 * 32 * 9 * (16 * 32 + 32 * 64)),
+        recurrent=_rate(recurrent.to(where), text, 3 * 2 * 10 * 80 * 4 * 128 * (64 + 128)),
+    )
+
+
+def _rate(model: nn.Module, x: torch.Tensor, operations: float) -> float:
+    def step() -> None:
+        out = model(x)
+        (out[0] if isinstance(out, tuple) else out).sum().backward()
+        if x.device.type == "cuda":
+            torch.cuda.synchronize(x.device)
+
+    step()
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        step()
+        best = min(best, time.perf_counter() - start)
+    return operations / best
+
+
+class Estimator:
+    """Estimates the seconds of runs.
+
+    Args:
+        rates: gives the rates when they are needed, so that a plan whose runs are all there measures nothing.
+        config: gives the resolved configuration of a job.
+    """
+
+    def __init__(self, rates: Callable[[], Rates], config: Callable[[Job], Tree]) -> None:
+        self.rates, self.config = rates, config
+        self._seen: dict[tuple[str, ...], float] = {}
+
+    def seconds(self, job: Job, others: Sequence[Job]) -> float:
+        """Return the seconds that a run will take.
+
+        Args:
+            job: the run.
+            others: runs of the plan that are done.
+        """
+        if job.setting not in self._seen:
+            measured = [_took(o) for o in others if o.setting == job.setting]
+            self._seen[job.setting] = sum(measured) / len(measured) if measured else self._computed(job)
+        return self._seen[job.setting]
+
+    def _computed(self, job: Job) -> float:
+        setup, config = job.paper.setups[job.row.setup], self.config(job)
+        model = str(job.cut.get("model", config["model"]["_target_"].rsplit(".", 1)[-1].lower()))
+        flops = _CUT_MODELS.get(model, setup.flops)
+        if hidden := job.cut.get("model.hidden"):
+            flops *= (hidden / _LSTM_HIDDEN) ** 2
+        clients = config["data"].get("clients") or setup.clients or 1
+        share = config["participation"]
+        cohort = share if isinstance(share, int) and share > 1 else max(1.0, share * clients)
+        local, size = config["local"], setup.samples
+        batch = size if local["batch_size"] == "full" else min(local["batch_size"], size)
+        epochs = local["epochs"] if isinstance(local["epochs"], int) else sum(local["epochs"]) / 2
+        steps = local["steps"] or epochs * -(-size // batch)
+        factor = job.paper.methods[job.row.algo].gradients
+        rate = self.rates().of(model if model in _CUT_MODELS else _kind(config))
+        training = cohort * steps * factor * max(batch * flops / rate, _STEP)
+        looks = 1 / config["eval_every"]
+        evaluation = looks * clients * size * flops / 3 / rate
+        return float(config["rounds"] * (training + evaluation))
+
+
+def _kind(config: Tree) -> str:
+    target = str(config["model"]["_target_"]).lower()
+    return "lstm" if "lstm" in target else "mlp" if target.endswith(("mlp", "linear")) else "cnn"
+
+
+def _took(job: Job) -> float:
+    assert job.path is not None
+    last = read_run(job.path).last_round()
+    return float(last["seconds_train"] + last["seconds_eval"])

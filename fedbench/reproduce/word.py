@@ -1,0 +1,121 @@
+"""The word ``fedbench reproduce``: its arguments, the plan that it shows, and what it does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.errors import RequestError
+from fedbench.job import compose_tree
+from fedbench.report.whole import write_report
+from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
+from fedbench.reproduce.estimate import Estimator, calibrate
+from fedbench.reproduce.plan import PROFILES, Job, chosen, plan
+
+_COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise RequestError(f"fedbench reproduce: {message}; fedbench reproduce --help tells more")
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(
+        prog="fedbench reproduce",
+        description="Run what the chosen tables and figures need and is not done yet, then write the report.",
+    )
+    p.add_argument("names", nargs="*", metavar="NAME", help="paper, paper/table or paper/figure; none: everything")
+    p.add_argument(
+        "--profile", choices=PROFILES, default="full", help="full: the paper's settings; cpu, smoke: reduced"
+    )
+    p.add_argument("--plan", action="store_true", help="show the plan and do nothing")
+    p.add_argument("--seeds", type=int, help="so many in place of the profile's")
+    p.add_argument("--jobs", type=int, default=1, help="runs side by side, in processes (extra: parallel)")
+    p.add_argument("--launcher", help="a launcher of Hydra's, such as submitit_slurm, in place of --jobs")
+    return p
+
+
+def reproduce(args: Sequence[str]) -> int:
+    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run failed.
+
+    Args:
+        args: names, options, and overrides that hold for all runs: of places, device, engine and tracker.
+
+    Raises:
+        RequestError: for what cannot be carried out; nothing is changed on disk.
+    """
+    words = [a for a in args if "=" not in a or a.startswith("--")]
+    common = [a for a in args if a not in words]
+    for override in common:
+        if not override.startswith(_COMMON):
+            raise RequestError(
+                f"{override}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
+                f"say the rest; `fedbench -m experiment=... {override}` runs a variant"
+            )
+    asked = _parser().parse_args(words)
+    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
+        if value is not None and value < 1:
+            raise RequestError(f"{name} must be a whole number >= 1, got {value}")
+    launcher = _launcher(asked)
+    jobs = locate(plan(asked.names, asked.profile, asked.seeds), common)
+    results = Path(compose_tree(common)["results_dir"]).expanduser()
+    side_by_side = asked.jobs if asked.launcher is None else 1
+    print(_shown(asked.names, jobs, asked.profile, results, common, side_by_side), flush=True)
+    if asked.plan:
+        return 0
+    faults = missing_data([j for j in jobs if not j.done], common)
+    write_labels(asked.names, results, common)
+    entries = carry_out(jobs, faults, common, results, asked.profile, launcher)
+    print(write_report(results))
+    wrong = [e for e in entries if e.status != "done"]
+    if wrong:
+        print(f"\n{len(wrong)} of {len(entries)} runs are not done; the report says which and why")
+    return 1 if any(e.status in ("failed", "diverged") for e in wrong) else 0
+
+
+def _launcher(asked: argparse.Namespace) -> list[str]:
+    if asked.launcher is not None:
+        return [f"hydra/launcher={asked.launcher}"]
+    if asked.jobs == 1:
+        return []
+    try:
+        import hydra_plugins.hydra_joblib_launcher  # type: ignore[import-untyped]  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RequestError(f"--jobs {asked.jobs} needs joblib; run: pip install fedbench[parallel]") from error
+    return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={asked.jobs}"]
+
+
+def _shown(
+    names: Sequence[str], jobs: Sequence[Job], profile: str, results: Path, common: Sequence[str], side_by_side: int
+) -> str:
+    """Return the plan as text: a line per table and figure, then the sum."""
+    device = str(compose_tree(list(common))["device"])
+    estimator = Estimator(lambda: calibrate(device), lambda j: compose_tree(list(j.setting)))
+    done = [j for j in jobs if j.done]
+    seconds = {id(j): 0.0 if j.done else estimator.seconds(j, done) for j in jobs}
+    lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
+    for paper, part in chosen(names):
+        name = f"{paper.id}/{part}"
+        mine = [j for j in jobs if name in j.parts]
+        cut = sorted({f"{k}={v}" for j in mine for k, v in j.cut.items()})
+        note = f"  reduced: {', '.join(cut)}" if cut else ""
+        left = sum(seconds[id(j)] for j in mine)
+        lines.append(
+            f"{name:<28}{len(mine):>6}{sum(j.done for j in mine):>6}{_duration(left) if left else '–':>14}{note}"
+        )
+    total = sum(seconds.values()) / side_by_side
+    lines.append(f"{'in all, runs shared':<28}{len(jobs):>6}{len(done):>6}{_duration(total) if total else '–':>14}")
+    if side_by_side == 1 and total > 600 and (os.cpu_count() or 1) > 1:
+        lines.append("small models run faster side by side: --jobs 2 or more (extra: parallel)")
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

@@ -1,0 +1,473 @@
+"""The report page as text: what is on it, that it is well formed and that nothing in it can break out."""
+
+import base64
+import re
+from dataclasses import fields, is_dataclass, replace
+from html.parser import HTMLParser
+from itertools import product
+from urllib.parse import unquote
+
+import pytest
+
+from fedbench.report.page import CLAIMS, PRINTED, href, page, ruled, run_name
+from fedbench.report.views import Block, Cell, ClaimView, FigureView, Line, PageView, PaperView, TableView
+
+_VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
+_WORDS = ("verdict", "status", "printed")  # not texts, but one of a few words
+
+
+# ---- an example as rich as a real report: several papers, 20 tables, 0 to 8 columns, every verdict and status
+
+METHODS = ("FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam", "SCAFFOLD (option II)", "FedMGDA+")
+METRICS = ("mean (w)", "STD (w)", "worst 30 % (w)", "mean", "STD", "worst 30 %", "angle", "KL")
+REASON = "the printed STD of 61.2 exceeds 50, the largest that accuracies between 0 and 100 can have"
+MINUS = "\N{MINUS SIGN}"
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 300" width="560" height="300">
+<rect width="560" height="300" fill="#fff"/><g id="axes" stroke="#444" fill="none"><path d="M50 20V260H540"/></g>
+<path d="M50 240C140 {0} 220 90 540 60" stroke="#1d5a9e" stroke-width="2.5" fill="none"/>
+<path d="M50 250C160 {1} 260 150 540 120" stroke="#c9622b" stroke-width="2.5" fill="none" stroke-dasharray="6 4"/>
+<g font-family="sans-serif" font-size="13" fill="#333"><text x="260" y="290">round</text>
+<text x="480" y="52">AdaFedAdam</text><text x="490" y="142">FedAvg</text></g></svg>
+"""
+
+
+def example_cell(row: int, column: int, measured: bool, beside: bool = True) -> Cell:
+    number = round(94.65 - 1.37 * row + 0.83 * column * (-1) ** row, 2) if measured else None
+    own = f"{number:.2f} ± {0.2 + 0.11 * ((row + column) % 7):.2f}" if measured else ""
+    if not beside:
+        return Cell(own, "", "", "none", number, "n = 3, 95 % interval 93.1 to 95.9" if measured else "")
+    printed = 94.18 - 1.2 * row + 0.8 * column * (-1) ** row
+    paper = f"{printed:.2f} ± 0.45"
+    if not measured:
+        return Cell("", paper, "", "missing", None, "")
+    verdict = ("inside", "inside", "outside", "single", "inside", "outside", "inside")[(2 * row + column) % 7]
+    verdict = "impossible" if row == 3 else verdict  # a row as a whole
+    if (row + 3 * column) % 11 == 10:
+        return Cell(own, "", "", "none", number, "")
+    note = f"n = 10, 95 % interval 94.20 to 95.10, widened by the paper's 0.45: {printed:.2f} lies inside"
+    difference = f"{number - printed:+.2f}".replace("-", MINUS)
+    return Cell(own, paper, difference, verdict, number, f"{note}. {REASON}" if verdict == "impossible" else note)
+
+
+def example_line(row: int, columns: int, name: str, beside: bool = True, long: bool = False) -> Line:
+    status = ("full", "reduced", "reduced", "full", "not run", "reduced", "failed")[row % 7]
+    measured = status in ("full", "reduced")
+    algo = METHODS[row % len(METHODS)].split()[0].lower().replace("-", "")
+    reduced = ("rounds 100 (paper 1000)", "seeds 3 (paper 10)", "clients 20 (paper 100)")[: 1 + row % 3]
+    seeds = (10 if status == "full" else 3) if measured else 0
+    notes = {5: "seed 2 diverged in round 17", 6: "exit 1: data are not there"}
+    return Line(
+        label=METHODS[row % len(METHODS)],
+        settings=f"algo.q={0.1 * row:g} algo.server_lr=0.01" + (" optim.weight_decay=0.0001 batch=10" if long else ""),
+        seeds=seeds,
+        status=status,
+        reduced=reduced if status == "reduced" else (),
+        cells=tuple(example_cell(row, c, measured, beside) for c in range(columns)),
+        runs=tuple(f"../{name}/{algo}/3fa94c1{row}/seed_{s}/" for s in range(seeds)),
+        command=f"fedbench -m experiment={name} algo={algo} seed=0,1,2,3,4,5,6,7,8,9 algo.q={0.1 * row:g} "
+        "results_dir='results' data_dir=\"$FEDBENCH_DATA\"",
+        note=notes.get(row % 7, ""),
+    )
+
+
+def example_table(paper: str, number: int, columns: int, beside: bool = True) -> TableView:
+    name = f"{paper}/table{number}"
+    setups = ("Synthetic, 100 clients", "Femnist, 3500 clients", "Sent140")[: 1 + number % 3]
+    blocks = tuple(
+        Block(title, tuple(example_line(r + b, columns, name, beside, long=number % 4 == 0) for r in range(5 + b)))
+        for b, title in enumerate(setups if len(setups) > 1 else ("",))
+    )
+    caption = "Test accuracy (%) at the last round, mean ± sample STD over seeds; (w): weighted by test examples."
+    title = f"Table {number}: " + ("accuracy and its spread across clients" if number % 2 else "effect of momentum")
+    notes = ("CIFAR-10: not the official files (md5 differs)", "FedYogi: no run yet") if number % 3 == 0 else ()
+    return TableView(name, title, caption, METRICS[:columns], blocks, notes)
+
+
+def example_claim(i: int) -> ClaimView:
+    verdict, printed = list(CLAIMS)[i % 5], list(PRINTED)[i % 4]
+    text = (
+        "AdaFedAdam reaches a higher mean accuracy than every other method on all three data sets.",
+        "The spread of accuracies across clients is smaller than under FedAvg, at no cost in mean accuracy, "
+        "and this holds for every value of the fairness parameter between 0.1 and 5 that has been tried.",
+        "Momentum does not help FedAvg.",
+    )[i % 3]
+    evidence = "FedAvg: -1.32 points over 10 seeds, exact p = 0.00195; FedNova: -0.11, p = 0.43 (Holm 0.86)"
+    evidence = evidence.replace("-", MINUS)
+    return ClaimView(f"C{i + 1}", text, f"Section 5.{i}, Table {5 + i}", verdict, evidence, i % 3 == 1, printed)
+
+
+def example_figure(paper: str, i: int) -> FigureView:
+    svg = "" if i == 2 else SVG.format(90 + 20 * i, 190)
+    reduced = ("rounds 100 (paper 1000)",) if i == 1 else ()
+    caption = "Mean test accuracy over communication rounds on Femnist, a band of one standard deviation over seeds."
+    return FigureView(f"{paper}/figure{i + 1}", f"Figure {i + 1}: accuracy over rounds", caption, svg, reduced, "")
+
+
+def example_paper(paper: str, title: str, tables: list[int], rich: bool = True) -> PaperView:
+    assumptions = (
+        ("A1", "The batch size of Synthetic is not stated.", "10", "The code that the authors published uses 10."),
+        ("A2", "Whether clients are drawn with replacement.", "Without", "Section 3 speaks of subsets of clients."),
+    )
+    contradictions = (
+        ("Table 5 / Section 5.1", "The text says 1000 rounds, the caption 500."),
+        ("Equation 7", "With α = 0 the step is zero, yet α = 0 is recommended in the appendix."),
+    )
+    return PaperView(
+        id=paper,
+        title=title,
+        citation="L. Ju, T. Zhang, S. Toor and A. Hellander. Transactions on Machine Learning, 2023. https://example.org/x",
+        tables=tuple(example_table(paper, n + 1, columns) for n, columns in enumerate(tables)),
+        figures=tuple(example_figure(paper, i) for i in range(3 if rich else 0)),
+        claims=tuple(example_claim(i) for i in range(7 if rich else 2)),
+        assumptions=assumptions if rich else (),
+        contradictions=contradictions if rich else (),
+    )
+
+
+def example() -> PageView:
+    """A page of three papers with 18 tables, and two tables of own runs."""
+    fl = "Federated Learning"
+    papers = (
+        example_paper("adafedadam", f"Accelerating Fair {fl}: Adaptive Federated Adam", [3, 6, 8, 1, 0, 4, 2, 5]),
+        example_paper("fedcada", f"FedCAda: Adaptive Client-Side Optimization for Stable {fl}", [2, 8, 3, 1, 2, 6]),
+        example_paper("afl", f"Agnostic {fl}", [1, 2, 3, 2], rich=False),
+    )
+    environment = (
+        ("fedbench", "0.2.0 (43ad655)"), ("Python", "3.11.7"), ("PyTorch", "2.9.1+cpu"), ("device", "NVIDIA H200"),
+        ("platform", "Linux-6.8.0-1021-x86_64-with-glibc2.36"), ("seeds", "0 to 9"),
+    )  # fmt: skip
+    own = (example_table("own", 1, 8, beside=False), example_table("own", 2, 2, beside=False))
+    return PageView(
+        "What holds of three papers", papers, own, (example_figure("own", 0),), environment, ("left out: x",)
+    )
+
+
+EMPTY = PageView("Empty", (), (), (), (), ())
+
+
+# ---- reading it back
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would see, and holds tags against one another."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        assert len({name for name, _ in attrs}) == len(attrs), (tag, attrs)
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in _VOID
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, (tag, self.open, self.getpos())
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.words))
+
+    def values(self, name: str) -> list[str]:
+        return [attrs[name] or "" for _, attrs in self.tags if name in attrs]
+
+
+def lines(view: PageView) -> list[Line]:
+    tables = [*(t for p in view.papers for t in p.tables), *view.tables]
+    return [line for table in tables for block in table.blocks for line in block.lines]
+
+
+# ---- the tests
+
+
+def test_the_same_views_give_the_same_bytes():
+    assert page(example()) == page(example())
+
+
+def test_it_is_well_formed_and_ids_are_unique():
+    for view in (example(), EMPTY, replace(example(), papers=()), replace(example(), tables=(), figures=())):
+        text = page(view)
+        assert text.startswith("<!DOCTYPE html>\n")
+        ids = Reader(text).values("id")
+        assert len(ids) == len(set(ids))
+        assert all(ids)
+
+
+def test_links_within_the_page_lead_somewhere():
+    read = Reader(page(example()))
+    ids = set(read.values("id"))
+    inner = [h for h in read.values("href") if h.startswith("#")]
+    assert len(inner) > 60
+    assert {h[1:] for h in inner} <= ids
+    for name in ("aria-labelledby",):
+        assert set(read.values(name)) <= ids
+
+
+def test_nothing_is_fetched():
+    text = page(example())
+    read = Reader(text)
+    for name in ("src", "href", "srcset", "data", "action", "poster", "xlink:href"):
+        assert not [
+            v for v in read.values(name) if re.match(r"\s*([a-z+.-]+:|//)", v, re.I) and not v.startswith("data:")
+        ]
+    assert not re.findall(
+        r"url\(|@import|https?://", "".join(re.findall(r"<style>.*?</style>|<script>.*?</script>", text, re.S))
+    )
+    assert not read.values("style")  # the policy would drop it
+    assert not [n for _, attrs in read.tags for n in attrs if n.startswith("on")]
+    (policy,) = (a["content"] for t, a in read.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+
+
+def test_every_run_is_linked_and_every_command_is_there():
+    view = example()
+    text = page(view)
+    read = Reader(text)
+    hrefs, words = set(read.values("href")), read.text
+    for line in lines(view):
+        assert set(line.runs) <= hrefs
+        assert line.command in words
+
+
+def test_a_reduced_number_is_marked_and_what_is_reduced_stands_below_it():
+    view = example()
+    rows = re.findall(r'<tr class="row".*?</tr>\n<tr class="more">.*?</tr>', page(view), re.S)
+    assert len(rows) == len(lines(view))
+    for line, row in zip(lines(view), rows, strict=True):
+        seen = Reader(row.replace("data-differs", "").replace("data-reduced", "")).text
+        assert ("reduced" in seen.split("runs")[0]) == (line.status == "reduced")
+        assert ("data-reduced" in row) == bool(line.reduced)
+        if line.reduced:
+            assert f"{line.label} reduced" in seen
+            assert "reduced: " + "; ".join(line.reduced) in seen
+
+
+def test_a_row_that_is_called_full_but_lists_reductions_is_marked():
+    line = replace(example_line(0, 1, "x"), reduced=("rounds 1 (paper 2)",))
+    seen = Reader(page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (line,)),), ()),)))).text
+    assert f"{line.label} reduced" in seen
+    assert "reduced: rounds 1 (paper 2)" in seen
+
+
+def test_a_row_that_failed_and_is_reduced_says_both():
+    line = replace(example_line(6, 1, "x"), reduced=("rounds 1 (paper 2)",))
+    seen = Reader(page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (line,)),), ()),)))).text
+    assert f"{line.label} failed reduced" in seen
+
+
+def odd_line(*notes: str) -> Line:
+    cells = tuple(Cell("1.00", "2.00", "-1.00", "impossible", 1.0, note) for note in notes)
+    return replace(example_line(0, 0, "x"), cells=cells, status="full", reduced=())
+
+
+def test_an_impossible_number_carries_its_reason_where_it_is_seen_and_once():
+    heads = METRICS[:2]
+
+    def seen(*notes):
+        block = Block("", (odd_line(*notes),))
+        table = TableView("x", "X", "", heads[: len(notes)], (block,), ())
+        read = Reader(page(replace(EMPTY, tables=(table,))))
+        return read.text.split("runs 0")[0], read.values("title")
+
+    text, titles = seen("n = 2, 1.0 to 1.2. the rows contradict", "n = 2, 3.0 to 3.2. the rows contradict")
+    assert "impossible (mean (w), STD (w)): the rows contradict" in text
+    assert "impossible: n = 2, 3.0 to 3.2. the rows contradict" in titles
+    text, _ = seen("n = 2. one", "n = 2. two")
+    assert "impossible (mean (w)): n = 2. one" in text
+    assert "impossible (STD (w)): n = 2. two" in text
+    assert "impossible (mean (w)): n = 2. one" in seen("n = 2. one")[0]
+    assert "impossible (mean (w)) " in seen("")[0]
+
+
+def test_a_verdict_is_never_a_colour_alone():
+    text = page(example())
+    cells = re.findall(r'<td class="num diff (\w+)"[^>]*>(.*?)</td>', text, re.S)
+    tones = {"good": "inside", "bad": "outside", "odd": "impossible", "warn": "one seed", "mute": "missing"}
+    assert {tone for tone, _ in cells} == {*tones, "zero"}
+    for tone, inside in cells:
+        if tone != "zero":
+            assert "<use" in inside
+            assert tones[tone] in Reader(inside).text
+
+
+def test_the_summary_counts():
+    view = example()
+    text = page(view)
+    body = re.search(r'<table class="summary">.*?<tbody>(.*?)</tbody>', text, re.S)[1]
+    for paper, row in zip(view.papers, re.findall(r'<tr class="counts">.*?</tr>', body, re.S), strict=True):
+        numbers = [Reader(c).text.strip() for c in re.findall(r'<td class="num.*?</td>', row, re.S)]
+        found = [line for t in paper.tables for b in t.blocks for line in b.lines]
+        verdicts = [cell.verdict for line in found for cell in line.cells]
+        claims = [str(sum(c.verdict == v for c in paper.claims)) for v in CLAIMS]
+        cells = [str(verdicts.count(v)) for v in ("inside", "outside", "impossible", "single", "missing")]
+        assert numbers == [*claims, *cells, f"{sum(bool(x.reduced) for x in found)} of {len(found)}"]
+
+
+def test_own_tables_have_no_column_of_a_paper():
+    text = page(replace(EMPTY, tables=(example_table("own", 1, 3, beside=False),)))
+    assert 'class="num paper' not in text
+    assert "diff." not in Reader(text).text
+    assert "Summary" not in Reader(text).text
+
+
+def test_empty_parts_leave_no_heading():
+    read = Reader(page(EMPTY))
+    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2"]  # the title and the legend
+    assert "nothing to show yet" in read.text
+    bare = PaperView("p", "A paper", "", (), (), (), (), ())
+    read = Reader(page(replace(EMPTY, papers=(bare,))))
+    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2", "h2", "h2"]
+    assert "claim" not in read.text.split("How to read this page")[0].replace("Claims", "")
+
+
+def test_a_figure_is_an_image_of_its_own():
+    view = replace(EMPTY, figures=(example_figure("x", 0), example_figure("x", 2)))
+    read = Reader(page(view))
+    (image,) = (attrs for tag, attrs in read.tags if tag == "img")
+    head, data = image["src"].split(",")
+    assert head == "data:image/svg+xml;base64"
+    assert base64.b64decode(data).decode() == view.figures[0].svg
+    assert image["alt"] == view.figures[0].title
+    assert "nothing to draw yet" in read.text
+
+
+def test_names_that_look_alike_get_ids_of_their_own():
+    tables = tuple(replace(example_table("own", 1, 1), name=n) for n in ("a/b", "a-b", "A B", "", "…"))
+    ids = Reader(page(replace(EMPTY, tables=tables))).values("id")
+    assert [i for i in ids if i.startswith("table") and not i.endswith("-head")] == [
+        "table-a-b", "table-a-b-2", "table-a-b-3", "table", "table-2",
+    ]  # fmt: skip
+
+
+HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
+
+
+def texts(value, trail=()):
+    """Every text in a view that is not one of a few words, with the way to it."""
+    if isinstance(value, str):
+        yield trail, value
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from texts(part, (*trail, i))
+    elif is_dataclass(value):
+        for f in fields(value):
+            if f.name not in _WORDS or (f.name == "verdict" and not hasattr(value, "verdict")):
+                yield from texts(getattr(value, f.name), (*trail, f.name))
+
+
+def put(value, trail, text):
+    if not trail:
+        return text
+    first, *rest = trail
+    if isinstance(value, tuple):
+        return (*value[:first], put(value[first], rest, text), *value[first + 1 :])
+    return replace(value, **{first: put(getattr(value, first), rest, text)})
+
+
+def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
+    line = Line("a", "b", 1, "reduced", ("c",), (Cell("d", "e", "f", "impossible", 1.0, "g"),), ("h",), "i", "j")
+    table = TableView("k", "l", "m", ("n",), (Block("o", (line,)),), ("p",))
+    figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u")
+    claim = ClaimView("v", "w", "x", "fails", "y", True, "contradicts")
+    paper = PaperView("z", "A", "B", (table,), (figure,), (claim,), (("C", "D", "E", "F"),), (("G", "H"),))
+    view = PageView("I", (paper,), (table,), (figure,), (("J", "K"),), ("L",))
+    plain = Reader(page(view))
+    places = list(texts(view))
+    assert len(places) > 50
+    for i, (trail, _) in enumerate(places):
+        view = put(view, trail, HOSTILE.format(i))
+    text = page(view)
+    read = Reader(text)
+    assert [t for t, _ in read.tags] == [t for t, _ in plain.tags]
+    assert [sorted(a) for _, a in read.tags] == [sorted(a) for _, a in plain.tags]
+    seen = [*read.values("alt"), *read.values("title"), *map(unquote, read.values("href")), read.text]
+    seen += [base64.b64decode(s.split(",")[1]).decode() for s in read.values("src")]
+    for i, (trail, _) in enumerate(places):
+        assert any(HOSTILE.format(i) in s for s in seen) or trail[-2] == "runs", trail
+    assert read.text.count("{{ 7*7 }}") > 40
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "javascript:alert(1)",
+        "java\nscript:x",
+        "//host/x",
+        "\\\\host\\x",
+        "/\t/host",
+        "https://host/x",
+        "data:text/html,x",
+    ],
+)
+def test_a_run_leads_to_a_file_and_nowhere_else(path):
+    made = href(path)
+    assert not re.match(r"[a-z]+:|//|/[\t\\]", made, re.I)
+    assert not set(made) & set(':\\\n\t"<> ')
+    assert unquote(made).removeprefix("./") == path
+
+
+def test_paths_and_their_names():
+    assert href("../a/b=1,c=2/seed_0/") == "../a/b=1,c=2/seed_0/"
+    assert href("../a%20b/ü") == "../a%20b/%C3%BC"
+    assert [run_name(p) for p in ("../x/seed_12/", "../x/seed_3/meta.json", "../some/run/", "x", "/")] == [
+        "12", "3", "run", "x", "/",
+    ]  # fmt: skip
+
+
+def test_words_for_the_claims():
+    from collections import Counter
+
+    assert ruled(Counter(holds=12, fails=1, undecided=1)) == "12 hold, 1 fails and 1 is undecided"
+    assert ruled(Counter({"not run": 2})) == "2 are not run"
+
+
+def test_what_the_views_do_not_name_is_refused():
+    line, claim = example_line(0, 1, "x"), example_claim(0)
+    cell = replace(line.cells[0], verdict="perhaps")
+
+    def of(one):
+        return replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (one,)),), ()),))
+
+    for view in (of(replace(line, status="perhaps")), of(replace(line, cells=(cell,)))):
+        with pytest.raises(ValueError, match="'perhaps' is no (row|cell) verdict or status; there are: "):
+            page(view)
+    for name in ("verdict", "printed"):
+        paper = PaperView("p", "P", "", (), (), (replace(claim, **{name: "perhaps"}),), (), ())
+        with pytest.raises(ValueError, match="'perhaps' is no (claim|printed) verdict"):
+            page(replace(EMPTY, papers=(paper,)))
+    with pytest.raises(ValueError, match="not one cell for each of the 1 columns"):
+        page(of(replace(line, cells=())))
+
+
+def test_the_colours_of_both_themes_can_be_read():
+    """WCAG AA for every pair of text and ground that the style sheet makes."""
+    css = re.search(r"<style>(.*?)</style>", page(EMPTY), re.S)[1]
+    pairs = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", css))
+    colours = {name: value.split(", ") for name, value in pairs.items()}
+    grounds = ("ground", "sheet", "hover")
+    wanted = [*product(("ink", "soft", "link", "good", "bad", "warn", "odd", "faint"), grounds)]
+    wanted += [(tone, f"{tone}-wash") for tone in ("good", "bad", "warn", "odd")]
+    wanted += [("soft", "mute-wash"), ("ground", "ink")]
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for theme, (front, back) in product((0, 1), wanted):
+        light, dark = sorted((luminance(colours[front][theme]), luminance(colours[back][theme])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back, theme)
