@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements/constraints.txt
 JOBS ?= auto
 
-.PHONY: help setup demo smoke test test-all golden lint type format bench tables clean
+.PHONY: help setup demo smoke test test-all golden lint type format bench reproduce-tables tables clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,6 +54,12 @@ format: .venv/dev ## put the code into shape
 
 bench: .venv/base ## speed, as a ratio to a tight PyTorch loop in the same run
 	$(BIN)/python scripts/bench.py
+
+PROFILE ?= cpu
+RUNS ?= 1
+reproduce-tables: .venv/base ## what the papers' tables need and is not done: PROFILE=full|cpu|smoke, RUNS at a time
+	$(if $(filter-out 1,$(RUNS)),$(PIP) --editable ".[parallel]")
+	$(BIN)/fedbench reproduce --profile $(PROFILE) --jobs $(RUNS)
 
 tables: .venv/base ## Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2

@@ -270,22 +270,25 @@ def test_a_row_that_failed_and_is_reduced_says_both():
 
 
 def odd_line(*notes: str) -> Line:
-    cells = tuple(Cell("1.00", "2.00", "-1.00", "impossible", 1.0, note) for note in notes)
+    fine = Cell("1.00", "1.00", "0.00", "inside", 1.0, "")
+    cells = (*(replace(fine, verdict="impossible", note=note) for note in notes), fine, fine)[:3]
     return replace(example_line(0, 0, "x"), cells=cells, status="full", reduced=())
 
 
 def test_an_impossible_number_carries_its_reason_where_it_is_seen_and_once():
-    heads = METRICS[:2]
+    heads = METRICS[:3]
 
     def seen(*notes):
         block = Block("", (odd_line(*notes),))
-        table = TableView("x", "X", "", heads[: len(notes)], (block,), ())
+        table = TableView("x", "X", "", heads, (block,), ())
         read = Reader(page(replace(EMPTY, tables=(table,))))
         return read.text.split("runs 0")[0], read.values("title")
 
     text, titles = seen("n = 2, 1.0 to 1.2. the rows contradict", "n = 2, 3.0 to 3.2. the rows contradict")
     assert "impossible (mean (w), STD (w)): the rows contradict" in text
     assert "impossible: n = 2, 3.0 to 3.2. the rows contradict" in titles
+    whole, _ = seen("1. the rows contradict", "2. the rows contradict", "3. the rows contradict")
+    assert "impossible: the rows contradict" in whole
     text, _ = seen("n = 2. one", "n = 2. two")
     assert "impossible (mean (w)): n = 2. one" in text
     assert "impossible (STD (w)): n = 2. two" in text

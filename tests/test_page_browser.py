@@ -14,10 +14,7 @@ from fedbench.report.page import page as html
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM"),
-]
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM")
 WIDTHS = (1280, 400)
 _ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",

@@ -69,7 +69,7 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise RequestError("pictures need matplotlib; run: pip install fedbench[plots]") from error
+        raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
     folder.mkdir(parents=True, exist_ok=True)
     labels = folder / "labels.png"
     _label_picture(Figure(figsize=(7, 5), layout="constrained"), label_counts(data), title).savefig(labels, dpi=120)

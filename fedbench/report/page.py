@@ -191,8 +191,16 @@ def differs(line: Line) -> bool:
     return any(cell.verdict in ("outside", "impossible") for cell in line.cells)
 
 
+def has_notes(line: Line) -> bool:
+    """Whether there is more to say of a number that was measured."""
+    return any(cell.note and cell.own for cell in line.cells)
+
+
 def reasons(columns: Sequence[Column], line: Line) -> list[tuple[str, str]]:
-    """Return why numbers of a row are impossible, with their columns; once for all where the notes end alike."""
+    """Return why numbers of a row are impossible, with their columns; once for all where the notes end alike.
+
+    Where that is all of the row, its columns are not named.
+    """
     found = [(c.label, cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"]
     sentences = [note.split(". ") for _, note in found]
     shared: list[str] = []
@@ -201,7 +209,8 @@ def reasons(columns: Sequence[Column], line: Line) -> list[tuple[str, str]]:
         sentences = [s[:-1] for s in sentences]
     if not any(shared):
         return found
-    return [(", ".join(label for label, _ in found), ". ".join(shared))]
+    labels = ", ".join(label for label, _ in found) if len(found) < len(columns) else ""
+    return [(labels, ". ".join(shared))]
 
 
 def mark(kind: str, word: str) -> Mark:
@@ -263,7 +272,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(href=href, run_name=run_name, image=image, parts=parts)
-    made.tests.update(reduced=is_reduced, differing=differs)
+    made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, ruled=ruled, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
 

@@ -84,7 +84,7 @@ def _picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list
         try:
             import matplotlib
         except ModuleNotFoundError as error:
-            raise RequestError("pictures need matplotlib; run: pip install fedbench[plots]") from error
+            raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
         files = {}
         with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
             figure = draw(*args, **kwargs)

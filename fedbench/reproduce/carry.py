@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbench import sweep
 from fedbench.build_data import federated, read_examples
-from fedbench.config import config_dir
+from fedbench.config import Request, config_dir
 from fedbench.errors import RequestError
 from fedbench.job import Job as Carrier
 from fedbench.job import compose_request, compose_tree
@@ -27,22 +27,26 @@ def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
     """Find out where each run belongs, and return each once: settings typed in two ways may be the same run.
 
     Args:
-        jobs: the plan; their paths are set.
+        jobs: the plan; their paths and configurations are set.
         common: overrides for all of them, such as results_dir.
     """
-    paths: dict[tuple[str, ...], Path] = {}
+    found: dict[tuple[str, ...], Request] = {}
     for job in jobs:
-        if job.setting not in paths:
-            paths[job.setting] = compose_request([*job.setting, *common]).path.parent
-        job.path = paths[job.setting] / f"seed_{job.seed}"
+        if job.setting not in found:
+            found[job.setting] = compose_request([*job.setting, *common])
+        request = found[job.setting]
+        job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
     once: dict[Path | None, Job] = {}
     for job in jobs:
         once.setdefault(job.path, job).parts += [p for p in job.parts if p not in once[job.path].parts]
     return list(once.values())
 
 
-def missing_data(jobs: Sequence[Job], common: Sequence[str]) -> dict[str, str]:
+def missing_data(jobs: Sequence[Job]) -> dict[str, str]:
     """Read what the runs are to be trained on, fetching what is missing, and return what cannot be had.
+
+    Args:
+        jobs: located.
 
     Returns:
         experiment -> why.
@@ -52,11 +56,10 @@ def missing_data(jobs: Sequence[Job], common: Sequence[str]) -> dict[str, str]:
     for job in jobs:
         if job.experiment in faults:
             continue
-        config = compose_tree([*job.setting, *common])
-        source = json.dumps(config["data"]["source"], sort_keys=True)
+        source = json.dumps([job.config["data"]["source"], job.config["data"]["clients"]], sort_keys=True)
         if source not in seen:
             try:
-                read_examples(config, job.experiment)
+                read_examples(job.config, job.experiment)
                 seen[source] = None
             except RequestError as error:
                 seen[source] = str(error)
@@ -146,7 +149,7 @@ def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[st
         assert hydra is not None
         config = hydra.compose_config(
             config_name="config",
-            overrides=[*launcher, f"hydra.sweep.dir={folder.resolve()}"],
+            overrides=["hydra.mode=MULTIRUN", *launcher, f"hydra.sweep.dir={folder.resolve()}"],
             run_mode=RunMode.MULTIRUN,
             with_log_configuration=False,
         )

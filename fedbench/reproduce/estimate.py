@@ -77,11 +77,10 @@ class Estimator:
 
     Args:
         rates: gives the rates when they are needed, so that a plan whose runs are all there measures nothing.
-        config: gives the resolved configuration of a job.
     """
 
-    def __init__(self, rates: Callable[[], Rates], config: Callable[[Job], Tree]) -> None:
-        self.rates, self.config = rates, config
+    def __init__(self, rates: Callable[[], Rates]) -> None:
+        self.rates = rates
         self._seen: dict[tuple[str, ...], float] = {}
 
     def seconds(self, job: Job, others: Sequence[Job]) -> float:
@@ -97,7 +96,7 @@ class Estimator:
         return self._seen[job.setting]
 
     def _computed(self, job: Job) -> float:
-        setup, config = job.paper.setups[job.row.setup], self.config(job)
+        setup, config = job.paper.setups[job.row.setup], job.config
         model = str(job.cut.get("model", config["model"]["_target_"].rsplit(".", 1)[-1].lower()))
         flops = _CUT_MODELS.get(model, setup.flops)
         if hidden := job.cut.get("model.hidden"):

@@ -10,6 +10,7 @@ from typing import Any
 from fedbench.errors import RequestError, nearest
 from fedbench.papers.registry import Paper, Reduction, Row, papers
 from fedbench.report.paper import config_value
+from fedbench.trees import Tree
 
 PROFILES = ("full", "cpu", "smoke")
 
@@ -26,6 +27,7 @@ class Job:
         cut: config keys that the profile sets.
         parts: the tables and figures that need it.
         path: the run's directory, once it is known.
+        config: the resolved configuration, once it is known.
     """
 
     paper: Paper
@@ -35,6 +37,7 @@ class Job:
     cut: dict[str, Any]
     parts: list[str] = field(default_factory=list)
     path: Path | None = None
+    config: Tree = field(default_factory=dict)
 
     @property
     def experiment(self) -> str:

@@ -66,7 +66,7 @@ def reproduce(args: Sequence[str]) -> int:
     print(_shown(asked.names, jobs, asked.profile, results, common, side_by_side), flush=True)
     if asked.plan:
         return 0
-    faults = missing_data([j for j in jobs if not j.done], common)
+    faults = missing_data([j for j in jobs if not j.done])
     write_labels(asked.names, results, common)
     entries = carry_out(jobs, faults, common, results, asked.profile, launcher)
     print(write_report(results))
@@ -93,7 +93,7 @@ def _shown(
 ) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     device = str(compose_tree(list(common))["device"])
-    estimator = Estimator(lambda: calibrate(device), lambda j: compose_tree(list(j.setting)))
+    estimator = Estimator(lambda: calibrate(device))
     done = [j for j in jobs if j.done]
     seconds = {id(j): 0.0 if j.done else estimator.seconds(j, done) for j in jobs}
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
