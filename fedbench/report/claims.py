@@ -74,9 +74,9 @@ def decide(comparisons: Sequence[Comparison], any_will_do: bool = False) -> Verd
             "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_among(len(run))}", reduced
         )
     if len(run) < len(comparisons):
-        return Verdict(
-            "not run", f"{len(run)} of {len(comparisons)} comparisons have been run, none against it", reduced
-        )
+        shown = sum((c.greater or 0.0) <= ALPHA for c in run)
+        text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
+        return Verdict("not run", text, reduced)
     weakest = max(run, key=lambda c: c.greater or 0.0)
     if weakest.greater is not None and weakest.greater <= ALPHA:
         return Verdict("holds", f"{_all(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -208,7 +209,10 @@ def _dominance(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
                 for field in check["fields"]
             ]
             points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {' and '.join(check['fields'])}", parts))
-        out.append(best_of(f"some point of the front below {shown.name(i)}", [p for p in points if p.n]))
+        found = best_of(f"some point of the front below {shown.name(i)}", [p for p in points if p.n])
+        if any(not p.n for p in points):  # a point that was not run could still be below it
+            found = replace(found, less=1.0 if found.n else None)
+        out.append(found)
     return out
 
 

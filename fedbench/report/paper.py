@@ -91,7 +91,7 @@ class PaperReport:
             cells=cells,
             runs=tuple(_href(r.path, self.page) for r in found.runs.values()),
             command=command(setup.experiment, method.algo, wanted, found, setup.seeds),
-            note=_note(found, planned),
+            note=_note(found, planned, why if any(_weighted(p.metrics[c]) for c in table.columns) else None),
         )
 
 
@@ -105,10 +105,15 @@ def _status(found: Found, planned: Sequence[Entry]) -> str:
     return _NOT_RUN
 
 
-def _note(found: Found, planned: Sequence[Entry]) -> str:
+def _weighted(metric: Metric) -> bool:
+    return metric.field.endswith("_weighted")
+
+
+def _note(found: Found, planned: Sequence[Entry], why: str | None) -> str:
+    impossible = [f"impossible as statistics of unweighted clients ({why}); compared with weighted ones"] if why else []
     parts = [f"seed {seed} {what}" for seed, what in found.others]
     errors = dict.fromkeys(e.error for e in planned if e.error)
-    return "; ".join([*parts, *(str(e) for e in errors)])
+    return "; ".join([*impossible, *parts, *(str(e) for e in errors)])
 
 
 def _href(run: Path, page: Path) -> str:
@@ -119,6 +124,8 @@ def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, wh
     values = list(found.values(metric, which).values())
     digits = _DIGITS.get(metric.id, 2)
     paper = "" if printed is None else _with_spread(printed.mean, printed.std, digits)
+    if _weighted(metric):
+        why = None  # it says nothing of weighted statistics; the row says it
     if not values:
         note = f"no accuracies of unweighted clients have these numbers: {why}" if why and printed else ""
         return Cell("", paper, "", "impossible" if note else "missing", None, note)

@@ -9,12 +9,24 @@ from typing import Any
 
 _LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"}
 
+_TEXTS = (
+    "method",
+    "settings",
+    "status",
+    "claim",
+    "verdict",
+    "printed numbers",
+    "text",
+    "where",
+    "evidence",
+)  # left-aligned
+
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table that is also aligned as plain text; the first column is left-aligned."""
     table = [list(headings), *(list(r) for r in rows)]
-    widths = [max(len(r[i]) for r in table) for i in range(len(headings))]
-    left = {i for i, h in enumerate(headings) if h in ("method", "settings", "status")}
+    widths = [max(3, *(len(r[i]) for r in table)) for i in range(len(headings))]
+    left = {i for i, h in enumerate(headings) if h in _TEXTS}
 
     def line(cells: Sequence[str]) -> str:
         padded = (c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
@@ -30,7 +42,7 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return " & ".join(_escape(c) for c in cells) + r" \\"
 
-    columns = "".join("l" if h in ("method", "settings", "status") else "r" for h in headings)
+    columns = "".join("l" if h in _TEXTS else "r" for h in headings)
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{columns}}}",
