@@ -9,7 +9,8 @@ from typing import Any
 
 _LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"}
 
-_TEXTS = (
+# headings of left-aligned columns
+_TEXTS = ("method", "settings", "status", "claim", "verdict", "printed numbers", "text", "where", "evidence")
     "method",
     "settings",
     "status",
