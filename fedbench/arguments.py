@@ -24,20 +24,22 @@ _FLAGS = (
 def tidy(args: Sequence[str]) -> list[str]:
     """Return the arguments as Hydra understands them.
 
-    A path with characters that its grammar reserves is quoted; ``experiment=null`` is left out.
+    A path with characters that its grammar reserves is quoted, ``experiment=null`` is left out, and flags go to the
+    front, since Hydra's parser takes overrides from one place only.
 
     Raises:
         RequestError: for an unknown flag, and a group without a choice.
     """
     kept: list[str] = []
+    flags: list[str] = []
     awaited = ""  # the flag whose value comes next
     for arg in args:
         if awaited:
-            kept, awaited = [*kept, arg], ""
+            flags, awaited = [*flags, arg], ""
             continue
         if arg.startswith("-"):
             awaited = _flag(arg)
-            kept.append(arg)
+            flags.append(arg)
             continue
         key, equals, value = arg.partition("=")
         bare = key.lstrip("+")
@@ -46,14 +48,19 @@ def tidy(args: Sequence[str]) -> list[str]:
                 raise RequestError(f"{bare} must be one of {', '.join(options(bare))}; got {value or 'nothing'}")
             continue
         if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            arg = f"{key}='{escaped}'"
+            arg = f"{key}={quoted(value)}"
         elif equals and value.endswith(","):
             raise RequestError(f"{arg!r} ends with a comma; without it it is {key}={value.rstrip(',')}")
         kept.append(arg)
     if awaited:
         raise RequestError(f"{awaited} needs a value")
-    return kept
+    return [*flags, *kept]
+
+
+def quoted(path: str) -> str:
+    """Return a path so that Hydra's grammar takes it as it is."""
+    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def own_directory(args: Sequence[str]) -> Path | None:

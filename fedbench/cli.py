@@ -41,6 +41,7 @@ data.clients, data.split, algo.<its own>, device, engine.mode, data_dir, results
 Exit status: 0 done, 1 a run failed or diverged, 2 the request was wrong, 130 interrupted (the same command goes on).
 """
 _LISTED = ("algo", "data", "model", "experiment", "table")
+_OWN_HELP = ("report", "reproduce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +75,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _dispatch(args: list[str], loud: bool) -> int:
-    if not args or "--help" in args or "-h" in args:
+    if not args or ({"--help", "-h"} & set(args) and args[0] not in _OWN_HELP):
         choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in GROUPS)
         print(_HELP.format(version=fedbench.__version__, groups=", ".join(_LISTED), choices=choices), end="")
         return 0

@@ -209,7 +209,8 @@ def explain(error: Exception) -> Exception:
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = str(error.missing_cfg_file).partition("/")
+        file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
+        group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
         known = sorted({*error.options, *options(group)})
         return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{nearest(name, known)}")
     if isinstance(error, MissingMandatoryValue):

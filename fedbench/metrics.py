@@ -86,10 +86,20 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] whose columns are centred. It is 1 for equal
     matrices, whatever their scale; NaN if one of them has no variance.
     """
-    x, y = (m - m.mean(0) for m in (np.asarray(x, float), np.asarray(y, float)))
+    x, y = _centred(x), _centred(y)
     if min(x.shape[1], y.shape[1]) <= len(x):
         cross, own = np.sum((y.T @ x) ** 2), np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
     else:  # the same numbers from the smaller Gram matrices
         gram_x, gram_y = x @ x.T, y @ y.T
         cross, own = np.sum(gram_x * gram_y), np.linalg.norm(gram_x) * np.linalg.norm(gram_y)
     return float(cross / own) if own > 0 else float("nan")
+
+
+def _centred(m: np.ndarray) -> np.ndarray:
+    """Return a matrix with centred columns and norm 1; NaN if they are constant, to rounding."""
+    m = np.asarray(m, float)
+    largest = np.abs(m).max(initial=0.0)
+    centred = m / largest if largest > 0 else m  # squares of tiny numbers would be 0
+    centred = centred - centred.mean(0)
+    size = np.linalg.norm(centred)
+    return centred / size if size > 1e-12 * np.sqrt(m.size) else np.full_like(m, np.nan)

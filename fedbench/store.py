@@ -241,10 +241,17 @@ class Run:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def clients(self) -> pd.DataFrame:
-        """Return the per-client table of the kept rounds."""
+        """Return the per-client table of the kept rounds.
+
+        Raises:
+            DamagedRun: if there is none that can be read.
+        """
         import pandas as pd
 
-        return pd.read_parquet(self.path / "clients.parquet")
+        try:
+            return pd.read_parquet(self.path / "clients.parquet")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: clients.parquet: {error}; force=true trains it again") from error
 
 
 class ResultStore:

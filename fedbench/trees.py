@@ -16,3 +16,14 @@ def leaves(tree: Tree, prefix: str = "") -> Tree:
         else:
             flat[prefix + key] = value
     return flat
+
+
+def config_value(value: Any) -> str:
+    """Return a value as it is typed in an override."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ",".join(config_value(v) for v in value) + "]"
+    return str(value)

@@ -2,6 +2,8 @@
 
 import ast
 import re
+from functools import cache
+from graphlib import TopologicalSorter
 
 import pytest
 from tools import ALGORITHMS, ROOT
@@ -10,6 +12,7 @@ PACKAGE = ROOT / "fedbench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
 def imports(path):
     """Modules of the package that a file imports anywhere, relative to the package."""
     found = set()
@@ -23,14 +26,27 @@ def imports(path):
     return found
 
 
+def name(path):
+    return path.relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+def users(module):
+    return {name(p) for p in FILES if module in imports(p)}
+
+
 def layer(*parts):
     return [
         p
         for p in FILES
-        if p.relative_to(PACKAGE).with_suffix("").as_posix() in parts
+        if name(p) in parts
         or p.relative_to(PACKAGE.parent).with_suffix("").as_posix() in parts
         or p.parent.name in parts
     ]
+
+
+def modules(package):
+    """A package and what is in it, but for its words, which only the command line knows."""
+    return {package, *(f"{package}.{p.stem}" for p in layer(package) if p.stem not in ("__init__", "word"))}
 
 
 @pytest.mark.parametrize(
@@ -68,8 +84,23 @@ def layer(*parts):
                 "data.sources._folders",
             },
         ),
-        (layer("report"), {"errors", "metrics", "papers", "report.render", "report.tables", "store", "trees"}),
-        (layer("papers"), set()),
+        (layer("stats"), set()),
+        (layer("papers"), {"papers.registry"}),
+        (layer("papers/registry"), set()),
+        (layer("report/render", "report/views"), set()),
+        (layer("report/plots"), {"errors"}),
+        (layer("report/page"), {"report.views"}),
+        (layer("report"), {"errors", "metrics", "stats", "store", "trees", *modules("papers"), *modules("report")}),
+        (layer("reproduce/plan"), {"errors", "papers.registry", "trees"}),  # the command line shows it without torch
+        (
+            layer("reproduce"),
+            {
+                *("arguments", "build_data", "config", "errors", "job", "store", "sweep", "trees"),
+                *modules("papers"),
+                *modules("report"),
+                *modules("reproduce"),
+            },
+        ),
     ],
     ids=lambda v: v[0].stem if isinstance(v, list) else "",
 )
@@ -82,20 +113,29 @@ def test_lower_layers_see_only_what_is_below(files, allowed):
 def test_the_loop_does_not_know_the_store_and_nobody_the_command_line():
     for path in layer("simulate", "cohort", "probes", "batches", "engine", "oracles"):
         assert not imports(path) & {"store", "runner", "config", "trackers", "progress", "evaluate"}, path
-    users = {m: {p.stem for p in FILES if m in imports(p)} for m in ("build", "cli", "job", "runner")}
-    assert users == {
-        "build": {"cli", "execute"},
-        "cli": {"__main__"},
-        "job": {"cli", "data_words"},
-        "runner": {"build", "execute"},
-    }
+    assert users("build") == {"cli", "execute"}
+    assert users("cli") == {"__main__"}
+    assert users("job") == {"cli", "data_words", "reproduce/carry", "reproduce/word"}
+    assert users("runner") == {"build", "execute"}
+
+
+def test_papers_are_reported_and_reproduced_from_above():
+    """What reproduces stands above what reports, and neither is known to what trains; nothing goes in circles."""
+    assert users("reproduce.word") == users("report.word") == {"cli"}
+    assert users("report.whole") == {"report/word", "reproduce/word"}
+    assert {u.split("/")[0] for m in modules("reproduce") for u in users(m)} == {"cli", "reproduce"}
+    assert {u.split("/")[0] for m in modules("report") for u in users(m)} == {"cli", "report", "reproduce"}
+    assert {u.split("/")[0] for m in modules("papers") for u in users(m)} == {"papers", "report", "reproduce"}
+    inside = [*layer("papers"), *layer("report"), *layer("reproduce")]
+    TopologicalSorter({name(p).replace("/", "."): imports(p) for p in inside}).prepare()  # or CycleError
 
 
 def test_hydra_is_known_to_the_entrance_only():
     def knows_hydra(path):
         return re.search(r"^\s*(import|from) (hydra|omegaconf)", path.read_text(), re.M)
 
-    assert {p.stem for p in FILES if knows_hydra(p)} == {"cli", "job", "sweep"}
+    entrance = {"cli", "job", "sweep", "reproduce/carry", "reproduce/word"}
+    assert {name(p) for p in FILES if knows_hydra(p)} == entrance
 
 
 def test_no_method_is_known_by_name_outside_its_file():

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
 from fedbench.data.fetch import checksum
+from fedbench.papers.registry import papers
 from fedbench.store import read_run
 
 FAST = ["data.clients=8", "rounds=4"]
@@ -370,7 +371,7 @@ BAD = [
     (["algo=foo"], "algo=foo is unknown; algo is one of adafed, adafedadam, afl"),
     (["algo=fedadan"], "did you mean fedadam?"),
     (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
-    (["experiment=adafedadam/table5"], "did you mean adafedadam/table5_synthetic?"),
+    (["experiment=adafedadam/table5_syn"], "did you mean adafedadam/table5_synthetic?"),
     (["alpha=-1"], "unknown key alpha"),
     (["local.learning_rate=1"], "unknown key local.learning_rate"),
     (["local.momentun=0.9"], "did you mean local.momentum?"),
@@ -470,8 +471,13 @@ BAD = [
     (["rounds="], "rounds must be a whole number"),
     (["rounds=[1"], "'rounds=[1' cannot be read as KEY=VALUE"),
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
-    (["lost"], "'lost' is neither a word (list, data, report) nor an override (KEY=VALUE); did you mean list?"),
+    (
+        ["lost"],
+        "'lost' is neither a word (list, data, report, reproduce) nor an override (KEY=VALUE); did you mean list?",
+    ),
     (["reprot"], "did you mean report?"),
+    (["reproducer"], "did you mean reproduce?"),
+    (["data=mnist_iid", "data/partition=idd"], "data/partition=idd is unknown; data/partition is one of bernoulli"),
     (["rounds"], "did you mean rounds=...?"),
     (
         ["list", "algos"],
@@ -618,7 +624,10 @@ def test_help_version_and_lists(fed):
     listed = [line.split()[0] for line in fed("list", "algo")[1]]
     assert listed == ["algorithm", *sorted([*ALGORITHMS, "fedcorr_adafed"])]
     assert "LEAF's synthetic data" in "\n".join(fed("list", "data")[1])
-    assert any("Table 5" in line for line in fed("list", "table")[1])
+    tables = dict(line.split(maxsplit=1) for line in fed("list", "table")[1])
+    assert tables["adafedadam/table5"] == papers()["adafedadam"].tables["table5"].caption
+    assert "adafedadam/figure2" in tables
+    assert not any("/_" in line for line in fed("list", "experiment")[1])
     assert [line for line in fed("list")[1] if line.endswith(":")] == [
         "algo:",
         "data:",
@@ -645,9 +654,10 @@ def test_report_writes_tables(fed, tmp_path):
     status, out, _ = fed("report")
     assert status == 0
     folder = tmp_path / "results" / "report"
-    assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
-        "runs.parquet", "tables/synthetic_leaf.md", "tables/synthetic_leaf.csv", "tables/synthetic_leaf.tex",
-    }  # fmt: skip
+    pictures = {f"figures/synthetic_leaf_{k}.{e}" for k in ("curves", "clients") for e in ("png", "svg")}
+    tables = {f"tables/synthetic_leaf.{e}" for e in ("md", "csv", "tex")}
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert files == {"index.html", "runs.parquet", *tables, *pictures}
     assert len(pd.read_parquet(folder / "runs.parquet")) == 8
     csv = pd.read_csv(folder / "tables" / "synthetic_leaf.csv")
     assert csv["settings"].tolist() == ["algo.server_lr=0.5", "algo.server_lr=1"] * 2 or set(csv["settings"]) == {

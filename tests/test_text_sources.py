@@ -424,6 +424,12 @@ def test_wikitext_streams(wiki):
     assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == ((6, 3), [2, 2], [1, 1])
 
 
+def test_wikitext_of_the_first_words_only(wiki):
+    e = wikitext2.load(wiki, 0, clients=1, columns=1, length=3, held_out=None, first=7)
+    # <eos> = A title = <eos> <eos>, and <unk>, which is not among them
+    assert (e.x.tolist(), e.y.tolist(), e.classes) == ([[0, 1, 2], [3, 1, 0]], [[1, 2, 3], [1, 0, 0]], 5)
+
+
 def test_wikitext_can_test_on_another_file_or_none(wiki):
     valid = wikitext2.load(wiki, 0, clients=2, columns=2, length=3, held_out="valid")
     assert valid.x[4:].tolist() == [[0, 4, 5], [5, 4, 5]]  # <eos> b c b | c b c <eos>

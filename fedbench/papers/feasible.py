@@ -1,8 +1,12 @@
 """Whether printed statistics can belong to any set of accuracies at all.
 
-Given the average of N clients and the averages of their tails, the least deviation puts every tail and everybody else
-at one point each; the largest pushes everybody to the ends of the range that the tails leave. Both bounds are convex or
-concave in the printed numbers, so that they hold for averages over seeds as well.
+The least deviation, given the average of N clients and those of their tails, puts every tail and everybody else at one
+point each. For the largest, let r be the average outside the tails, and the worst tail of n clients average r - a. Its
+values are at most r, so that its squared distances from r add up to at most (n a)², all of it at one client, and to at
+most r n a, which is n a times the largest distance. The best tail, at r + d, is bounded the same way with 100 - r, and
+the N - 2n others, which lie within the range of the tails' averages, by (N - 2n) a d (Bhatia & Davis, 2000). The root
+of each of the three is concave in the averages and the least deviation is convex in them, so that both bounds hold for
+numbers averaged over seeds as well.
 """
 
 from __future__ import annotations
@@ -37,27 +41,21 @@ def impossible(
     squares = size * sum((t - average) ** 2 for t in tails) + others * (rest - average) ** 2
     least = math.sqrt(squares / clients)
     if deviation < least - _ROUNDING:
-        return f"these averages need a deviation of at least {least:.1f}"
-    parts = [(size, worst, 0.0, max(rest, worst)), (others, rest, worst, highest)]
+        return f"these averages need a deviation of at least {math.floor(10 * least) / 10:.1f}"
+    rest = min(max(rest, 0.0), 100.0)
+    below, above = max(rest - worst, 0.0) + _ROUNDING, max(highest - rest, 0.0) + _ROUNDING
+    most = _tail(size, below, rest) + math.sqrt(others * below * above)
     if best is not None:
-        parts.append((size, best, min(rest, best), 100.0))
-    most = math.sqrt(sum(_spread(n, mean, low, high, average) for n, mean, low, high in parts) / clients)
+        most += _tail(size, above, 100.0 - rest)
+    most /= math.sqrt(clients)
     if deviation > most + _ROUNDING:
-        return f"these averages allow a deviation of at most {most:.1f}"
+        return f"these averages allow a deviation of at most {math.ceil(10 * most) / 10:.1f}"
     return None
 
 
-def _spread(n: int, mean: float, low: float, high: float, centre: float) -> float:
-    """Return the largest sum of (x - centre)² over n values in [low, high] that have this mean."""
-    if high <= low:
-        return n * (mean - centre) ** 2
-    at_the_top = n * (mean - low) / (high - low)
-    whole = min(n, int(at_the_top + 1e-9))
-    total = whole * (high - centre) ** 2
-    if whole < n:
-        between = low + (at_the_top - whole) * (high - low)
-        total += (between - centre) ** 2 + (n - whole - 1) * (low - centre) ** 2
-    return total
+def _tail(n: int, distance: float, room: float) -> float:
+    """Return the root of the largest sum of squares of n numbers in [0, room] that average ``distance``."""
+    return min(n * distance, math.sqrt(room * n * distance))
 
 
 def why_impossible(paper: Paper, row: Row) -> str | None:

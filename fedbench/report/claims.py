@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from fedbench.papers.registry import Claim, Paper, Row
-from fedbench.report.comparison import Comparison, compared
+from fedbench.report.comparison import Comparison, best_of, compared
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.measures import curve_comparisons, special_comparisons
 from fedbench.stats import holm, least_p
@@ -48,25 +48,21 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
     if kind in _PRINTED:
         return _on_printed_numbers(paper, check)
     if kind in _TABLES:
-        return decide(_TABLES[kind](_Cells(paper, evidence), check), any_will_do=kind == "not_best")
+        return decide(_TABLES[kind](_Cells(paper, evidence), check))
     if kind == "curves":
         return decide(curve_comparisons(paper, check, evidence))
     return decide(special_comparisons(paper, check, evidence))
 
 
-def decide(comparisons: Sequence[Comparison], any_will_do: bool = False) -> Verdict:
-    """Return the verdict that comparisons come to.
+def decide(comparisons: Sequence[Comparison]) -> Verdict:
+    """Return the verdict that comparisons, all of which are to be shown, come to; those without numbers have not run.
 
-    Args:
-        comparisons: what is to be shown; those without numbers have not been run.
-        any_will_do: whether one of them is enough.
+    One that lacks some of its parts counts as run only if it is significant without them.
     """
-    run = [c for c in comparisons if c.greater is not None and c.less is not None]
+    run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
-        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run")
-    if any_will_do:
-        return _one_of(run, len(comparisons), reduced)
+        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_unevenly(comparisons)}")
     against = holm([c.less for c in run])  # type: ignore[misc]
     worst = min(range(len(run)), key=lambda i: against[i])
     if against[worst] <= ALPHA:
@@ -76,23 +72,16 @@ def decide(comparisons: Sequence[Comparison], any_will_do: bool = False) -> Verd
     if len(run) < len(comparisons):
         shown = sum((c.greater or 0.0) <= ALPHA for c in run)
         text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
-        return Verdict("not run", text, reduced)
+        return Verdict("not run", text + _unevenly(comparisons), reduced)
     weakest = max(run, key=lambda c: c.greater or 0.0)
     if weakest.greater is not None and weakest.greater <= ALPHA:
         return Verdict("holds", f"{_all(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced)
     return Verdict("undecided", _undecided(weakest), reduced)
 
 
-def _one_of(run: Sequence[Comparison], total: int, reduced: bool) -> Verdict:
-    for_it = holm([c.greater for c in run])  # type: ignore[misc]
-    best = min(range(len(run)), key=lambda i: for_it[i])
-    if for_it[best] <= ALPHA:
-        return Verdict("holds", f"{run[best].text()}; p = {for_it[best]:.4f}{_among(len(run))}", reduced)
-    if len(run) < total:
-        return Verdict("not run", f"{len(run)} of {total} comparisons have been run", reduced)
-    if max(c.less or 0.0 for c in run) <= ALPHA:
-        return Verdict("fails", "each comparison is significant the other way", reduced)
-    return Verdict("undecided", _undecided(run[best]), reduced)
+def _unevenly(comparisons: Sequence[Comparison]) -> str:
+    n = sum(c.uneven for c in comparisons)
+    return f"; not compared, since the two sides are cut down in different ways: {n}" if n else ""
 
 
 def _undecided(c: Comparison) -> str:
@@ -141,7 +130,7 @@ class _Cells:
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return compared(label + where, a, b, sign, bool(one.reduced or two.reduced))
+        return compared(label + where, a, b, sign, (one, two))
 
     def _of(self, row: Row) -> Found:
         if id(row) not in self._found:
@@ -159,12 +148,21 @@ def _best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
     for setup in check["setups"]:
         rows = cells.rows(check["table"], setup)
         mine = [r for r in rows if r.algo == check["algo"]][-1]
-        others = [r for r in rows if r is not mine]
         for metric in check["metrics"]:
-            if check["kind"] == "best":
-                out += [cells.compare(check["table"], mine, r, metric) for r in others]
-            else:
-                out += [cells.compare(check["table"], r, mine, metric) for r in others]
+            out += [cells.compare(check["table"], mine, r, metric) for r in rows if r is not mine]
+    return out
+
+
+def _not_best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    """In each setup and metric some row is ahead of the method's."""
+    out = []
+    for setup in check["setups"]:
+        rows = cells.rows(check["table"], setup)
+        mine = [r for r in rows if r.algo == check["algo"]][-1]
+        label = f"{cells.paper.methods[check['algo']].label} beaten"
+        for metric in check["metrics"]:
+            parts = [cells.compare(check["table"], r, mine, metric) for r in rows if r is not mine]
+            out.append(best_of(label, parts))
     return out
 
 
@@ -227,7 +225,7 @@ def _compare_tables(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]
 
 _TABLES: dict[str, Callable[[_Cells, Mapping[str, Any]], list[Comparison]]] = {
     "best": _best,
-    "not_best": _best,
+    "not_best": _not_best,
     "compare": _compare,
     "rank": _rank,
     "monotone": _monotone,
@@ -241,6 +239,11 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _apart(one: Row, two: Row, metric: str) -> str:
+    a, b = one.values[metric], two.values[metric]
+    return f"{a.mean:g} and {b.mean:g}" if a.mean != b.mean else f"{a.mean:g} with ± {a.std} and ± {b.std}"
+
+
 def _on_printed_numbers(paper: Paper, check: Mapping[str, Any]) -> Verdict:
     """Return whether two tables print the same numbers: a claim that no run can decide."""
     cells = _Cells(paper, Evidence([]))
@@ -252,8 +255,7 @@ def _on_printed_numbers(paper: Paper, check: Mapping[str, Any]) -> Verdict:
             for metric in check["metrics"]:
                 total += 1
                 if one.values[metric] != two.values[metric]:
-                    label = paper.metrics[metric].label
-                    differing.append(f"{label} {one.values[metric].mean:g} and {two.values[metric].mean:g} on {setup}")
+                    differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
     if differing:
         return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}")
     return Verdict("holds", f"all {total} printed numbers agree")

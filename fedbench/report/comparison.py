@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedbench.stats import Paired, paired
+from fedbench.report.evidence import Found
+from fedbench.stats import paired
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Comparison:
         less: p-value against it being behind.
         n: pairs of seeds.
         reduced: whether a side was obtained under anything but the paper's setting.
+        complete: False if parts of it are missing that could still be for it, so that it cannot be refuted.
+        uneven: whether its sides are cut down in different ways, so that they cannot be compared.
     """
 
     label: str
@@ -27,36 +31,39 @@ class Comparison:
     less: float | None = None
     n: int = 0
     reduced: bool = False
-
-    @classmethod
-    def of(cls, label: str, p: Paired, reduced: bool) -> Comparison:
-        """Return the comparison that paired differences make; positive ones are for it."""
-        return cls(label, p.mean, p.greater, p.less, p.n, reduced)
+    complete: bool = True
+    uneven: bool = False
 
     def text(self) -> str:
         """Return it in words."""
         if self.mean is None:
             return self.label
         side = "ahead by" if self.mean > 0 else "behind by" if self.mean < 0 else "equal,"
-        return f"{self.label}: {side} {abs(self.mean):.4g} on average over {self.n} seeds"
+        return f"{self.label}: {side} {abs(self.mean):.4g} on average over {self.n} seed{'s' if self.n > 1 else ''}"
 
 
-def compared(label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, reduced: bool) -> Comparison:
+def compared(
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[Found]
+) -> Comparison:
     """Return the comparison of two settings by the seeds that both have; for it where sign * (a - b) > 0."""
-    return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, reduced)
+    return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
 
 
-def above(label: str, differences: Mapping[int, float], reduced: bool) -> Comparison:
-    """Return the comparison of differences, one per seed, with 0."""
-    if not differences:
+def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+    """Return the comparison of differences, one per seed, with 0; ``found`` is what they come from."""
+    known = [d for d in differences.values() if math.isfinite(d)]
+    if not known:
         return Comparison(label)
-    return Comparison.of(label, paired(list(differences.values())), reduced)
+    if any(f.cuts != found[0].cuts for f in found):
+        return Comparison(label, uneven=True)
+    p = paired(known)
+    return Comparison(label, p.mean, p.greater, p.less, p.n, any(bool(f.reduced) for f in found))
 
 
 def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
     """Return a comparison that stands only if all its parts do (intersection-union), and is refuted by any of them."""
     if not parts or any(p.greater is None or p.less is None for p in parts):
-        return Comparison(label)
+        return Comparison(label, uneven=any(p.uneven for p in parts))
     weakest = max(parts, key=lambda p: p.greater or 0.0)
     less = min(1.0, len(parts) * min(p.less or 0.0 for p in parts))
     return Comparison(label, weakest.mean, weakest.greater, less, weakest.n, any(p.reduced for p in parts))
@@ -64,9 +71,12 @@ def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
 
 def best_of(label: str, parts: Sequence[Comparison]) -> Comparison:
     """Return a comparison that stands if any of its parts does (Bonferroni), and is refuted only if all are."""
-    if not parts or any(p.greater is None or p.less is None for p in parts):
-        return Comparison(label)
-    best = min(parts, key=lambda p: p.greater or 0.0)
+    run = [p for p in parts if p.greater is not None and p.less is not None]
+    if not run:
+        return Comparison(label, uneven=any(p.uneven for p in parts))
+    best = min(run, key=lambda p: p.greater or 0.0)
     greater = min(1.0, len(parts) * (best.greater or 0.0))
-    less = max(p.less or 0.0 for p in parts)
-    return Comparison(label, best.mean, greater, less, best.n, any(p.reduced for p in parts))
+    complete = len(run) == len(parts)
+    less = max(p.less or 0.0 for p in run) if complete else 1.0
+    reduced = any(p.reduced for p in run)
+    return Comparison(f"{label} ({best.label})", best.mean, greater, less, best.n, reduced, complete)

@@ -16,7 +16,9 @@ from fedbench.store import Run
 from fedbench.trees import leaves
 
 # what a reduced run may change and still stand for a row; any other change makes it a run of something else
-_REDUCIBLE = ("rounds", "participation", "data.", "model.", "local.epochs", "local.steps", "engine.")
+_AMOUNTS = ("rounds", "local.epochs", "local.steps")  # and these only downwards
+_REDUCIBLE = (*_AMOUNTS, "participation", "data.", "model.", "engine.")
+_OTHER_DATA = ("data.partition.", "data.noise.", "data.source._target_")
 # measures derived from those of rounds.jsonl
 _DERIVED = {
     "error_mean": lambda r: 1 - r["accuracy_mean"],
@@ -49,11 +51,13 @@ class Found:
         runs: those that are done.
         others: those of the same setting that failed, diverged or are not finished: (seed, what).
         reduced: what is not as in the paper, seeds included.
+        cuts: the config keys that are not as in the paper, and their values here.
     """
 
     runs: dict[int, Run]
     others: tuple[tuple[int, str], ...] = ()
     reduced: tuple[str, ...] = ()
+    cuts: tuple[tuple[str, str], ...] = ()
 
     def curve(self, field: str) -> dict[int, pd.Series]:
         """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
@@ -81,7 +85,7 @@ def _value(run: Run, metric: Metric, which: str) -> float | None:
     if metric.field.startswith("client:"):
         clients = run.clients()
         mine = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
-        return float(mine["accuracy"].iloc[0]) if len(mine) else None
+        return float(mine["accuracy"].iloc[0]) if len(mine) and mine["accuracy"].notna().all() else None
     if which == "last":
         value = run.last_round().get(metric.field)
         return None if value is None else float(value)
@@ -122,18 +126,35 @@ class Evidence:
 
 def _stands_for(run: Run, wanted: Mapping[str, Any]) -> bool:
     config = leaves(run.config)
-    if any(not _equal(config.get(k), v) for k, v in wanted.items()):
+    if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
         return False
-    return all(k in wanted or k.startswith(_REDUCIBLE) for k in run.meta["departures"])
+    return all(_reducible(k, there, here) for k, (there, here) in _departures(run, wanted).items())
 
 
 def _equal(a: Any, b: Any) -> bool:
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
+def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return where a run is not as its row asks: key -> [there, here]."""
+    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted}
+    if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
+        out["rounds"] = [wanted["rounds"], run.config["rounds"]]
+    return out
+
+
+def _reducible(key: str, there: Any, here: Any) -> bool:
+    if key in _AMOUNTS:
+        return here is not None and (there is None or _most(here) <= _most(there))
+    return key.startswith(_REDUCIBLE) and not key.startswith(_OTHER_DATA)
+
+
+def _most(value: Any) -> float:
+    return float(max(value) if isinstance(value, list) else value)
+
+
 def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
-    done = [r for r in group if _counts(r)]
-    cut = any(k not in wanted for k in group[0].meta["departures"])
+    done, cut = [r for r in group if _counts(r)], bool(_departures(group[0], wanted))
     return (bool(done), not cut, int(group[0].config["rounds"]), len(done), max(r.meta["started"] for r in group))
 
 
@@ -145,11 +166,13 @@ def _found(group: list[Run], wanted: Mapping[str, Any], seeds: int) -> Found:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if _counts(r)}
     others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
-    cuts = reductions({k: v for k, v in group[0].meta["departures"].items() if k not in wanted}, group[0].meta["model"])
+    departures = _departures(group[0], wanted)
+    words = reductions(departures, group[0].meta["model"])
     if done and len(done) < seeds:
-        cuts.append(f"seeds {len(done)} (paper {seeds})")
+        words.append(f"seeds {len(done)} (paper {seeds})")
     sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
-    return Found(done, others, tuple(cuts + [f"data: {s}" for s in sources]))
+    cuts = tuple(sorted((k, _show(here)) for k, (_, here) in departures.items()))
+    return Found(done, others, (*words, *(f"data: {s}" for s in sources)), cuts)
 
 
 def _what(run: Run) -> str:
@@ -175,4 +198,6 @@ def reductions(departures: Mapping[str, Any], model: str) -> list[str]:
 
 
 def _show(value: Any) -> str:
+    if value is None:
+        return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -82,10 +82,9 @@ def _reduced(lines: Sequence[Line]) -> list[str]:
 
 
 def _impossible(view: TableView) -> list[str]:
-    found = [
-        f"{block.title}, {line.label} {line.settings}".rstrip() + f": {line.cells[0].note.split('. ')[-1]}"
+    return [
+        f"{block.title}, {line.label} {line.settings}".rstrip() + f": {notes[0].split('. ')[-1]}"
         for block in view.blocks
         for line in block.lines
-        if line.cells and any(c.verdict == "impossible" for c in line.cells)
+        if (notes := [c.note for c in line.cells if c.verdict == "impossible"])
     ]
-    return found

@@ -23,6 +23,7 @@ _AXES = {
     "train_perplexity": "training perplexity",
     "accuracy_mean": "mean accuracy (%)",
     "accuracy_mean_weighted": "mean accuracy, weighted (%)",
+    "accuracy_worst30": "worst 30 % (%)",
     "accuracy_worst30_weighted": "worst 30 %, weighted (%)",
     "accuracy_variance": "variance (percent squared)",
     "improved_clients": "improved clients (%)",
@@ -57,20 +58,24 @@ class FigureMaker:
 
     def all(self) -> list[FigureView]:
         """Return the figures of the paper, those that are sketches left out."""
-        return [self.one(f) for f in self.paper.figures.values() if f.kind != "schematic"]
+        return [view for f in self.paper.figures.values() if f.kind != "schematic" for view in self.one(f)]
 
-    def one(self, figure: Figure) -> FigureView:
-        """Draw a figure if there is anything to draw, and return it."""
+    def one(self, figure: Figure) -> list[FigureView]:
+        """Draw a figure if there is anything to draw, and return it; one with several pictures as several."""
         found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
         files = self._kinds[figure.kind](figure, found)
-        svgs = [f.read_text(encoding="utf-8") for f in files if f.suffix == ".svg"]
         cuts = [f"{self._title(figure, i)}: {', '.join(f.reduced)}" for i, f in found.items() if f.reduced]
         missing = len(figure.rows) - len(found)
         note = f"{missing} of {len(figure.rows)} runs are not there yet" if missing else ""
-        name = f"{self.paper.id}/{figure.id}"
         number = figure.id.removeprefix("figure").replace("_", "").upper()
-        svg, reduced = (svgs[0] if svgs else ""), tuple(dict.fromkeys(cuts))
-        return FigureView(name, f"{self.paper.name}, Figure {number}", figure.caption, svg, reduced, note)
+        title, reduced = f"{self.paper.name}, Figure {number}", tuple(dict.fromkeys(cuts))
+        svgs = [f for f in files if f.suffix == ".svg"]
+        if not svgs:
+            return [FigureView(f"{self.paper.id}/{figure.id}", title, figure.caption, "", reduced, note)]
+        return [
+            FigureView(f.stem.replace("_", "/", 1), title, figure.caption, f.read_text(encoding="utf-8"), reduced, note)
+            for f in svgs
+        ]
 
     def _base(self, figure: Figure, part: str = "") -> Path:
         return self.folder / f"{self.paper.id}_{figure.id}{part}"
@@ -105,7 +110,7 @@ class FigureMaker:
         log = figure.spec["fields"] == ["update_norm"]
         files = plots.curves(self._base(figure), self._heading(figure), panels, log_y=log, reduced=reduced)
         if figure.spec.get("distribution"):
-            self._distribution(figure, found, "_distribution")
+            files = [*files, *self._distribution(figure, found, "_distribution")]
         return files
 
     def _series(self, figure: Figure, found: dict[int, Found], setup: str, field: str) -> list[Series]:
@@ -126,7 +131,7 @@ class FigureMaker:
             for i, f in found.items():
                 row = figure.rows[i]
                 if row.setup == setup:
-                    clients = [_last(run.clients())["accuracy"].dropna() for run in f.runs.values()]
+                    clients = [last_clients(run.clients())["accuracy"].dropna() for run in f.runs.values()]
                     joined = 100 * np.concatenate([c.to_numpy(float) for c in clients])
                     values.append((self._label(row), joined, self._index(figure, row)))
             if values:
@@ -168,16 +173,17 @@ class FigureMaker:
             name = f"{self.paper.methods[sweep['algo']].label} over {sweep['parameter']}"
             connected.append((name, x, y, texts))
         reduced = any(f.reduced for f in found.values())
-        if swept:
-            panels = [
-                Panel(self.paper.setups[setup].title, series, "round", axis(field))
-                for setup in figure.setups
-                for field in (one, two)
-                if (series := self._series(figure, {i: found[i] for i in swept}, setup, field))
-            ]
-            plots.curves(self._base(figure, "_curves"), self._heading(figure), panels, reduced=reduced)
         heading = self._heading(figure)
-        return plots.front(self._base(figure), heading, points, connected, axis(one), axis(two), reduced=reduced)
+        files = plots.front(self._base(figure), heading, points, connected, axis(one), axis(two), reduced=reduced)
+        panels = [
+            Panel(self.paper.setups[setup].title, series, "round", axis(field))
+            for setup in figure.setups
+            for field in (one, two)
+            if (series := self._series(figure, {i: found[i] for i in swept}, setup, field))
+        ]
+        if panels:
+            files += plots.curves(self._base(figure, "_curves"), heading, panels, reduced=reduced)
+        return files
 
     def _labels(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
         panels = []
@@ -234,7 +240,8 @@ def scale(field: str) -> float:
     return 100.0 if field.startswith("accuracy") or field == "improved_clients" else 1.0
 
 
-def _last(clients: pd.DataFrame) -> pd.DataFrame:
+def last_clients(clients: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the last round of a per-client table."""
     last: pd.DataFrame = clients[clients["round"] == clients["round"].max()]
     return last
 

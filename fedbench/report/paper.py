@@ -16,9 +16,11 @@ from fedbench.report.evidence import Evidence, Found
 from fedbench.report.ledger import Entry, Ledger
 from fedbench.report.views import Block, Cell, ClaimView, FigureView, Line, PaperView, TableView
 from fedbench.stats import interval
+from fedbench.trees import config_value, leaves
 
 _DIGITS = {"kl": 4}  # of columns whose numbers are small; 2 otherwise
 _NOT_RUN = "not run"
+_WATCHING = {"eval_every", "keep_clients", "improved_clients"}  # kept with a run, and no departure
 
 
 class PaperReport:
@@ -29,10 +31,10 @@ class PaperReport:
         evidence: the runs.
         ledger: what was planned and what failed.
         root: the directory below which the runs are.
-        page: the directory of the page, from which links to runs lead.
+        page: the directory of the page, from which links to runs lead; None: the page is to stand without its runs.
     """
 
-    def __init__(self, paper: Paper, evidence: Evidence, ledger: Ledger, root: Path, page: Path) -> None:
+    def __init__(self, paper: Paper, evidence: Evidence, ledger: Ledger, root: Path, page: Path | None) -> None:
         self.paper, self.evidence, self.ledger, self.root, self.page = paper, evidence, ledger, root, page
 
     def view(self, figures: Sequence[FigureView]) -> PaperView:
@@ -79,7 +81,8 @@ class PaperReport:
         p, setup = self.paper, self.paper.setups[row.setup]
         method, wanted = p.methods[row.algo], p.overrides(row)
         found = self.evidence.find(p, row)
-        planned = self.ledger.of(setup.experiment, method.algo, wanted)
+        cut = {k: v for k, v in wanted.items() if k != "rounds"}  # what a profile leaves of them
+        planned = [e for w in (wanted, cut) for e in self.ledger.of(setup.experiment, method.algo, w)]
         why = why_impossible(p, row)
         cells = tuple(_cell(p.metrics[c], found, row.values.get(c), table.round, why) for c in table.columns)
         return Line(
@@ -89,7 +92,7 @@ class PaperReport:
             status=_status(found, planned),
             reduced=found.reduced if found.runs else (),
             cells=cells,
-            runs=tuple(_href(r.path, self.page) for r in found.runs.values()),
+            runs=() if self.page is None else tuple(_href(r.path, self.page) for r in found.runs.values()),
             command=command(setup.experiment, method.algo, wanted, found, setup.seeds),
             note=_note(found, planned, why if any(_weighted(p.metrics[c]) for c in table.columns) else None),
         )
@@ -122,7 +125,7 @@ def _href(run: Path, page: Path) -> str:
 
 def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, why: str | None) -> Cell:
     values = list(found.values(metric, which).values())
-    digits = _DIGITS.get(metric.id, 2)
+    digits = _digits(metric, printed)
     paper = "" if printed is None else _with_spread(printed.mean, printed.std, digits)
     if _weighted(metric):
         why = None  # it says nothing of weighted statistics; the row says it
@@ -138,6 +141,11 @@ def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, wh
         verdict = "impossible"
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {why}"
     return Cell(own, paper, f"{centre - printed.mean:+.{digits}f}", verdict, centre, note)
+
+
+def _digits(metric: Metric, printed: Reported | None) -> int:
+    behind_the_point = 0 if printed is None else len(repr(printed.mean).partition(".")[2])
+    return max(_DIGITS.get(metric.id, 2), behind_the_point)
 
 
 def compare_with_print(values: Sequence[float], printed: Reported, digits: int = 2) -> tuple[str, str]:
@@ -177,24 +185,13 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Found,
     if found.runs:
         run = next(iter(found.runs.values()))
         numbers = list(found.runs)
-        departures = {k: v for k, v in run.meta["departures"].items() if k not in wanted}
-        if "model._target_" in departures:
+        keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
+        if "model._target_" in keys:  # of another model only what was typed is not by default
             parts["model"] = run.meta["model"]
-            departures = {k: v for k, v in departures.items() if not k.startswith("model.")}
-        parts |= {k: here for k, (_, here) in departures.items()}
-        watched = {o.split("=")[0] for o in run.meta["overrides"]} & {"eval_every", "keep_clients", "improved_clients"}
-        parts |= {k: run.config[k] for k in sorted(watched)}
+            keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
+        keys |= (typed & _WATCHING) | (wanted.keys() & {"rounds"})
+        flat = leaves(run.config)
+        parts |= {k: flat[k] for k in sorted(keys) if k in flat}
     words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
     words.append("seed=" + ",".join(map(str, numbers)))
     return "fedbench -m " + " ".join(shlex.quote(w) for w in words)
-
-
-def config_value(value: Any) -> str:
-    """Return a value as it is typed in an override."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return "[" + ",".join(config_value(v) for v in value) + "]"
-    return str(value)

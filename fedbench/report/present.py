@@ -27,6 +27,7 @@ def _blocks(table: Table) -> list[Part]:
 def _block(table: Table, metrics: Sequence[str]) -> Part:
     labels = {metric: label for metric, label, _ in COLUMNS}
     settings = any(line.settings for line in table.lines)
+    status = table.known is not None or any(line.reduced for line in table.lines)
     heads = ["method", *(["settings"] if settings else []), "seeds"]
     for m in metrics:
         heads += [labels[m], *(["paper", "diff."] if table.known and m in table.known.metrics else [])]
@@ -35,8 +36,8 @@ def _block(table: Table, metrics: Sequence[str]) -> Part:
         row = [line.algo, *([line.settings] if settings else []), str(len(line.seeds))]
         for m in metrics:
             row += _texts(line, m, beside=table.known is not None and m in table.known.metrics)
-        rows.append(row + ([line.status] if table.known else []))
-    return heads + (["status"] if table.known else []), rows
+        rows.append(row + ([line.status] if status else []))
+    return heads + (["status"] if status else []), rows
 
 
 def _texts(line: Line, metric: str, beside: bool) -> list[str]:

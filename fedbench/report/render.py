@@ -7,20 +7,13 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-_LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"}
+_LATEX = {
+    **{c: f"\\{c}" for c in "%_&#${}"},
+    **{"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"},
+}
 
 # headings of left-aligned columns
 _TEXTS = ("method", "settings", "status", "claim", "verdict", "printed numbers", "text", "where", "evidence")
-    "method",
-    "settings",
-    "status",
-    "claim",
-    "verdict",
-    "printed numbers",
-    "text",
-    "where",
-    "evidence",
-)  # left-aligned
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

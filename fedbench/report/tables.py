@@ -121,7 +121,7 @@ def _table(name: str, runs: list[Run]) -> Table:
         groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
     order = known.algorithms if known else []
     keys = sorted(groups, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k))
-    lines = [_line(groups[k], _settings(groups, k), known) for k in keys]
+    lines = [_line(groups[k], settings_of(groups, k), known) for k in keys]
     notes = [
         f"{r.meta['algo']} seed {r.meta['seed']}: {r.meta['status'] if r.meta['status'] != 'done' else 'not finished'}"
         for r in sorted(runs, key=lambda r: (r.meta["algo"], r.meta["seed"]))
@@ -151,7 +151,7 @@ def _line(runs: list[Run], settings: str, known: Known | None) -> Line:
     return Line(algo, settings, tuple(r.meta["seed"] for r in done), cells, tuple(reduced))
 
 
-def _settings(groups: dict[tuple[str, str], list[Run]], key: tuple[str, str]) -> str:
+def settings_of(groups: dict[tuple[str, str], list[Run]], key: tuple[str, str]) -> str:
     """Return the values in which this setting differs from others of the same algorithm."""
     flat = {k: leaves(runs[0].config) for k, runs in groups.items() if k[0] == key[0]}
     mine = flat[key]

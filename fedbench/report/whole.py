@@ -14,37 +14,42 @@ from fedbench.report.evidence import Evidence
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
 from fedbench.report.ledger import Ledger, read_ledger
+from fedbench.report.own import own_figures
 from fedbench.report.page import page
 from fedbench.report.paper import PaperReport
 from fedbench.report.present import own_view, summary, to_csv, to_latex, to_markdown
 from fedbench.report.tables import tabulate
-from fedbench.report.views import PageView, PaperView
+from fedbench.report.views import FigureView, PageView, PaperView, TableView
 from fedbench.store import ResultStore, Row, Run, replace_file
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 
 
-def write_report(folder: Path, into: Path | None = None) -> str:
+def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
     """Write the report of the runs below a directory, and return what is in its tables and where it is.
 
     Args:
         folder: of the runs.
-        into: where the report goes; None: ``folder/report``.
+        into: where the report goes, without links to its runs, so that it can be moved; None: ``folder/report``.
+        only: the id of one paper, whose runs alone are reported.
 
     Raises:
         RequestError: if there is no run below the folder and no plan in it, or the report cannot be written.
     """
     store, ledger = ResultStore(folder), read_ledger(folder)
-    runs = [r for r in store if "report" not in r.path.relative_to(folder).parts]
+    runs = [r for r in store if only is None or str(r.meta["experiment"]).startswith(f"{only}/")]
     left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
     if not runs and not ledger.entries:
         raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
     target = into or folder / "report"
     try:
-        shown = _papers(runs, ledger, folder, target)
+        shown = _papers(runs, ledger if only is None else Ledger(), folder, target, links=into is None)
         own = _write_own(runs, target / "tables")
+        figures = _own_figures(runs, target / "figures")
         _write_papers(shown, target)
-        view = PageView("fedbench report", tuple(shown), tuple(own), (), _environment(runs), tuple(store.damaged))
+        view = PageView(
+            "fedbench report", tuple(shown), tuple(own), tuple(figures), _environment(runs), tuple(store.damaged)
+        )
         replace_file(target / "index.html", page(view))
         part = target / "runs.parquet.part"
         pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
@@ -55,14 +60,15 @@ def write_report(folder: Path, into: Path | None = None) -> str:
     return "\n".join(t for t in (text, *(_in_short(v) for v in shown), left_out, f"written: {target}") if t)
 
 
-def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path) -> list[PaperView]:
+def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, links: bool) -> list[PaperView]:
     evidence, shown = Evidence(runs), []
     planned = {e.experiment.split("/")[0] for e in ledger.entries}
     begun = planned | {str(r.meta["experiment"]).split("/")[0] for r in runs}
     for paper in papers().values():
         if paper.id in begun:
             figures = FigureMaker(paper, evidence, folder, target / "figures").all()
-            shown.append(PaperReport(paper, evidence, ledger, folder, target).view(figures))
+            page = target if links else None
+            shown.append(PaperReport(paper, evidence, ledger, folder, page).view(figures))
     return shown
 
 
@@ -74,7 +80,7 @@ def _experiments(known: tuple[Paper, ...]) -> set[str]:
     return {s.experiment for p in known for s in p.setups.values()}
 
 
-def _write_own(runs: Sequence[Run], folder: Path) -> list:  # type: ignore[type-arg]
+def _write_own(runs: Sequence[Run], folder: Path) -> list[TableView]:
     """Write a table per experiment or data set, and return those that belong to no paper for the page."""
     folder.mkdir(parents=True, exist_ok=True)
     views = []
@@ -85,6 +91,14 @@ def _write_own(runs: Sequence[Run], folder: Path) -> list:  # type: ignore[type-
         if table.name not in _experiments(tuple(papers().values())):
             views.append(own_view(table))
     return views
+
+
+def _own_figures(runs: Sequence[Run], folder: Path) -> list[FigureView]:
+    named: dict[str, list[Run]] = {}
+    for run in runs:
+        if not _of_a_paper(run):
+            named.setdefault(run.meta["experiment"] or run.meta["data"], []).append(run)
+    return [view for name, members in sorted(named.items()) for view in own_figures(name, members, folder)]
 
 
 def _write_papers(shown: Sequence[PaperView], target: Path) -> None:

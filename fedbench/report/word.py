@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.errors import RequestError
+from fedbench.errors import RequestError, choice
+from fedbench.papers.registry import papers
 from fedbench.report.compare import compare
 from fedbench.report.whole import write_report
 from fedbench.store import ResultStore
@@ -20,7 +21,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     p = _Parser(prog="fedbench report", description="Tables, figures and a page of the runs below a directory.")
     p.add_argument("folder", nargs="?", default="results", metavar="DIR", help="with runs below it (results)")
-    p.add_argument("--into", metavar="OUT", help="where the report goes, in place of DIR/report")
+    p.add_argument("--into", metavar="OUT", help="where the report goes, without links to runs")
+    p.add_argument("--paper", metavar="ID", help="report the runs of one paper alone")
     p.add_argument("--compare", metavar="KEY", help="test the differences between algorithms (algo) or values of a key")
     p.add_argument("--metric", default="accuracy_mean", help="of rounds.jsonl, at the last round (accuracy_mean)")
     p.add_argument("--baseline", metavar="VALUE", help="compare with this one alone")
@@ -34,12 +36,16 @@ def report(args: Sequence[str]) -> str:
     Raises:
         RequestError: for arguments that cannot be carried out.
     """
+    if {"-h", "--help"} & set(args):
+        return _parser().format_help().rstrip()
     asked = _parser().parse_args(list(args))
     folder = Path(asked.folder).expanduser()
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; give one with runs below it")
     if asked.compare is None:
-        return write_report(folder, Path(asked.into).expanduser() if asked.into else None)
-    if asked.into:
-        raise RequestError("--into is for the whole report; a comparison is printed")
+        if asked.paper is not None:
+            choice("--paper", asked.paper, tuple(papers()))
+        return write_report(folder, Path(asked.into).expanduser() if asked.into else None, asked.paper)
+    if asked.into or asked.paper:
+        raise RequestError("--into and --paper are for the whole report; a comparison is printed")
     return compare(list(ResultStore(folder)), asked.compare, asked.metric, asked.baseline, asked.alpha)

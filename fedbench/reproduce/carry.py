@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedbench import sweep
+from fedbench.arguments import quoted
 from fedbench.build_data import federated, read_examples
 from fedbench.config import Request, config_dir
 from fedbench.errors import RequestError
@@ -20,7 +22,7 @@ from fedbench.papers.registry import papers
 from fedbench.report.figures import LABELS
 from fedbench.report.ledger import Entry, write_ledger
 from fedbench.reproduce.plan import Job, chosen
-from fedbench.store import replace_file
+from fedbench.store import DamagedRun, read_run, replace_file
 
 
 def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
@@ -115,8 +117,8 @@ def carry_out(
         try:
             notes = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
         finally:
-            after = [_entry(j, *_before(j, faults)) for j in jobs]
-            write_ledger(results, profile, after)
+            entries = [_entry(j, *_before(j, faults)) for j in jobs]
+            write_ledger(results, profile, entries)
         for note in notes:
             entries[todo[note.job]] = _entry(jobs[todo[note.job]], note.status, note.error)
         write_ledger(results, profile, entries)
@@ -126,30 +128,42 @@ def carry_out(
 def _before(job: Job, faults: dict[str, str]) -> tuple[str, str | None]:
     if job.done:
         assert job.path is not None
-        return str(json.loads((job.path / "meta.json").read_text(encoding="utf-8"))["status"]), None
+        try:
+            return str(read_run(job.path).meta["status"]), None
+        except DamagedRun as error:
+            return "failed", str(error)
     return ("refused", faults[job.experiment]) if job.experiment in faults else ("planned", None)
 
 
 def _entry(job: Job, status: str, error: str | None) -> Entry:
-    return Entry(job.experiment, job.algo, job.wanted, job.seed, status, error)
+    line = None if error is None else " ".join(error.split())  # those of libraries have several
+    return Entry(job.experiment, job.algo, job.wanted, job.seed, status, line)
 
 
 def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[sweep.Note]:
     """Hand override lists to a launcher as Hydra's own sweepers do, and return what became of the jobs."""
+    folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
+    sweep.forget(folder)
+    try:
+        _through_hydra(batch, folder, launcher)
+        return sweep.notes(folder)
+    finally:
+        sweep.forget(folder)
+
+
+def _through_hydra(batch: Sequence[Sequence[str]], folder: Path, launcher: Sequence[str]) -> None:
     from hydra import initialize_config_dir
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.plugins import Plugins
     from hydra.types import HydraContext, RunMode
 
-    folder = results / "sweeps" / "reproduce"
-    sweep.forget(folder)
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         config = hydra.compose_config(
             config_name="config",
-            overrides=["hydra.mode=MULTIRUN", *launcher, f"hydra.sweep.dir={folder.resolve()}"],
+            overrides=["hydra.mode=MULTIRUN", *launcher, f"hydra.sweep.dir={quoted(str(folder))}"],
             run_mode=RunMode.MULTIRUN,
             with_log_configuration=False,
         )
@@ -157,6 +171,3 @@ def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[st
         task: Callable[[Any], None] = Carrier(loud=False).run
         plugin = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
         plugin.launch([list(b) for b in batch], initial_job_idx=0)
-    found = sweep.notes(folder)
-    sweep.forget(folder)
-    return found

@@ -10,11 +10,12 @@ from functools import cache
 import torch
 from torch import nn
 
+from fedbench.errors import RequestError
 from fedbench.reproduce.plan import Job
-from fedbench.store import read_run
+from fedbench.store import DamagedRun, read_run
 from fedbench.trees import Tree
 
-# training FLOPs per example of models that a profile puts in place of the paper's, by name
+# training FLOPs per example of models that a profile puts in place of the paper's, by config name
 _CUT_MODELS = {"linear": 1.8e5, "simplecnn": 2.7e7}
 _LSTM_HIDDEN = 256
 _STEP = 3e-5  # seconds that a step costs however small it is, side by side with others (the linear model, measured)
@@ -41,8 +42,11 @@ def calibrate(device: str) -> Rates:
 
     Args:
         device: auto, or one of torch.
+
+    Raises:
+        RequestError: if torch cannot use the device.
     """
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    where = _usable(device)
     x = torch.randn(32, 784, device=where)
     dense = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512))
     image = torch.randn(32, 16, 32, 32, device=where).contiguous(memory_format=torch.channels_last)
@@ -54,6 +58,15 @@ def calibrate(device: str) -> Rates:
         convolution=_rate(convolution.to(where), image, 3 * 2 * 32 * 32 * 32 * 9 * (16 * 32 + 32 * 64)),
         recurrent=_rate(recurrent.to(where), text, 3 * 2 * 10 * 80 * 4 * 128 * (64 + 128)),
     )
+
+
+def _usable(device: str) -> torch.device:
+    try:
+        where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        torch.ones(1, device=where).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise RequestError(f"device={device} cannot be used here; use auto, cpu, cuda or cuda:<i>") from error
+    return where
 
 
 def _rate(model: nn.Module, x: torch.Tensor, operations: float) -> float:
@@ -91,14 +104,13 @@ class Estimator:
             others: runs of the plan that are done.
         """
         if job.setting not in self._seen:
-            measured = [_took(o) for o in others if o.setting == job.setting]
+            measured = [t for o in others if o.setting == job.setting and (t := _took(o)) is not None]
             self._seen[job.setting] = sum(measured) / len(measured) if measured else self._computed(job)
         return self._seen[job.setting]
 
     def _computed(self, job: Job) -> float:
         setup, config = job.paper.setups[job.row.setup], job.config
-        model = str(job.cut.get("model", config["model"]["_target_"].rsplit(".", 1)[-1].lower()))
-        flops = _CUT_MODELS.get(model, setup.flops)
+        flops = _CUT_MODELS.get(job.cut.get("model", ""), setup.flops)
         if hidden := job.cut.get("model.hidden"):
             flops *= (hidden / _LSTM_HIDDEN) ** 2
         clients = config["data"].get("clients") or setup.clients or 1
@@ -109,7 +121,7 @@ class Estimator:
         epochs = local["epochs"] if isinstance(local["epochs"], int) else sum(local["epochs"]) / 2
         steps = local["steps"] or epochs * -(-size // batch)
         factor = job.paper.methods[job.row.algo].gradients
-        rate = self.rates().of(model if model in _CUT_MODELS else _kind(config))
+        rate = self.rates().of(_kind(config))
         training = cohort * steps * factor * max(batch * flops / rate, _STEP)
         looks = 1 / config["eval_every"]
         evaluation = looks * clients * size * flops / 3 / rate
@@ -121,7 +133,10 @@ def _kind(config: Tree) -> str:
     return "lstm" if "lstm" in target else "mlp" if target.endswith(("mlp", "linear")) else "cnn"
 
 
-def _took(job: Job) -> float:
+def _took(job: Job) -> float | None:
     assert job.path is not None
-    last = read_run(job.path).last_round()
+    try:
+        last = read_run(job.path).last_round()
+    except DamagedRun:
+        return None
     return float(last["seconds_train"] + last["seconds_eval"])

@@ -9,8 +9,7 @@ from typing import Any
 
 from fedbench.errors import RequestError, nearest
 from fedbench.papers.registry import Paper, Reduction, Row, papers
-from fedbench.report.paper import config_value
-from fedbench.trees import Tree
+from fedbench.trees import Tree, config_value
 
 PROFILES = ("full", "cpu", "smoke")
 
@@ -24,7 +23,7 @@ class Job:
         row: of the table or figure that asked first.
         seed: of the run.
         wanted: config keys that the row sets.
-        cut: config keys that the profile sets.
+        cut: config keys that the profile sets, in place of the row's where both do.
         parts: the tables and figures that need it.
         path: the run's directory, once it is known.
         config: the resolved configuration, once it is known.
@@ -57,7 +56,7 @@ class Job:
     @property
     def setting(self) -> tuple[str, ...]:
         """What it is, without its seed, as overrides."""
-        keys = {**self.cut, **self.wanted}
+        keys = {**self.wanted, **self.cut}
         return (
             f"experiment={self.experiment}",
             f"algo={self.algo}",
@@ -118,9 +117,8 @@ def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator
     setup = paper.setups[row.setup]
     cut = setup.profiles.get(profile, Reduction())
     wanted = paper.overrides(row)
+    # a row's own settings stay, but a method of several stages has rounds of its own, which are cut as well
     keys = {k: v for k, v in cut.set.items() if k not in wanted or k == "rounds"}
-    if "rounds" in keys:
-        wanted.pop("rounds", None)  # a method of several stages has rounds of its own, which are cut as well
     for seed in range(seeds or cut.seeds or setup.seeds):
         yield Job(paper, row, seed, wanted, keys)
 

@@ -7,12 +7,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.arguments import tidy
 from fedbench.errors import RequestError
 from fedbench.job import compose_tree
 from fedbench.report.whole import write_report
 from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
 from fedbench.reproduce.estimate import Estimator, calibrate
 from fedbench.reproduce.plan import PROFILES, Job, chosen, plan
+from fedbench.trees import config_value
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
@@ -39,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def reproduce(args: Sequence[str]) -> int:
-    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run failed.
+    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run is not done although it has data.
 
     Args:
         args: names, options, and overrides that hold for all runs: of places, device, engine and tracker.
@@ -47,19 +49,22 @@ def reproduce(args: Sequence[str]) -> int:
     Raises:
         RequestError: for what cannot be carried out; nothing is changed on disk.
     """
+    if {"-h", "--help"} & set(args):
+        print(_parser().format_help(), end="")
+        return 0
     words = [a for a in args if "=" not in a or a.startswith("--")]
-    common = [a for a in args if a not in words]
+    common = tidy([a for a in args if a not in words])
     for override in common:
         if not override.startswith(_COMMON):
             raise RequestError(
                 f"{override}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
                 f"say the rest; `fedbench -m experiment=... {override}` runs a variant"
             )
-    asked = _parser().parse_args(words)
+    asked = _parser().parse_intermixed_args(words)
     for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
         if value is not None and value < 1:
             raise RequestError(f"{name} must be a whole number >= 1, got {value}")
-    launcher = _launcher(asked)
+    launcher = _launcher(asked, common)
     jobs = locate(plan(asked.names, asked.profile, asked.seeds), common)
     results = Path(compose_tree(common)["results_dir"]).expanduser()
     side_by_side = asked.jobs if asked.launcher is None else 1
@@ -73,12 +78,13 @@ def reproduce(args: Sequence[str]) -> int:
     wrong = [e for e in entries if e.status != "done"]
     if wrong:
         print(f"\n{len(wrong)} of {len(entries)} runs are not done; the report says which and why")
-    return 1 if any(e.status in ("failed", "diverged") for e in wrong) else 0
+    return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
 
 
-def _launcher(asked: argparse.Namespace) -> list[str]:
+def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     if asked.launcher is not None:
-        return [f"hydra/launcher={asked.launcher}"]
+        compose_tree([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
+        return [choice]
     if asked.jobs == 1:
         return []
     try:
@@ -100,7 +106,7 @@ def _shown(
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         mine = [j for j in jobs if name in j.parts]
-        cut = sorted({f"{k}={v}" for j in mine for k, v in j.cut.items()})
+        cut = sorted({f"{k}={config_value(v)}" for j in mine for k, v in j.cut.items()})
         note = f"  reduced: {', '.join(cut)}" if cut else ""
         left = sum(seconds[id(j)] for j in mine)
         lines.append(

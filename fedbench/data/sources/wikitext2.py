@@ -39,6 +39,7 @@ def load(
     columns: int = 20,
     length: int = 35,
     held_out: str | None = "test",
+    first: int | None = None,
 ) -> Examples:
     """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each of them.
 
@@ -59,6 +60,7 @@ def load(
         length: of a segment; 35 in FAFED's code.
         held_out: what clients are tested on: test or valid, cut into one piece and one column per client; None sets
             nothing apart.
+        first: so many words of every file, for a quick look; None: all.
 
     Raises:
         RequestError: if files are missing, or are too short for so many clients and columns.
@@ -66,10 +68,12 @@ def load(
     clients = whole("data.clients", clients, at_least=1)
     columns, length = (whole(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length)))
     choice("data.source.held_out", held_out, ("test", "valid", None))
+    if first is not None:
+        first = whole("data.source.first", first, at_least=1, remedy="null for all")
     files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )
-    return _examples(files, clients, columns, length, held_out)
+    return _examples(files, clients, columns, length, held_out, first)
 
 
 def official() -> list[Remote]:
@@ -77,8 +81,10 @@ def official() -> list[Remote]:
     return [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
-def _examples(files: list[Path], clients: int, columns: int, length: int, held_out: str | None) -> Examples:
-    train = words(files[0])
+def _examples(
+    files: list[Path], clients: int, columns: int, length: int, held_out: str | None, first: int | None
+) -> Examples:
+    train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
     notes = [
@@ -87,7 +93,7 @@ def _examples(files: list[Path], clients: int, columns: int, length: int, held_o
     ]
     if held_out is not None:
         path = files[1 if held_out == "valid" else 2]
-        test = words(path)
+        test = words(path)[:first]
         strange = sum(w not in known for w in test)
         parts.append(streams(np.array([known.get(w, known[UNKNOWN]) for w in test]), clients, 1, length, path.name))
         notes.append(f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted")
