@@ -19,7 +19,7 @@ from fedbench.job import compose_request
 from fedbench.papers.registry import Reported, papers
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.ledger import Entry, Ledger
-from fedbench.report.paper import PaperReport, command, compare_with_print
+from fedbench.report.paper import PaperReport, command, compare_with_print, one_more
 from fedbench.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
@@ -346,3 +346,9 @@ def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
     assert sum(row.seeds for row in lines) == 3
     assert all(row.runs == () for row in lines)
     assert replace(alone.view(()), tables=()).figures == ()
+
+
+def test_where_one_more_run_would_lie():
+    """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
+    assert "within -2.97 to 6.97 (95 %" in one_more([1.0, 2.0, 3.0])
+    assert "within 5.00 to 5.00" in one_more([5.0, 5.0])

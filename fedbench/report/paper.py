@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,9 @@ class PaperReport:
         cut = {k: v for k, v in wanted.items() if k != "rounds"}  # what a profile leaves of them
         planned = [e for w in (wanted, cut) for e in self.ledger.of(setup.experiment, method.algo, w)]
         why = why_impossible(p, row)
-        cells = tuple(_cell(p.metrics[c], found, row.values.get(c), table.round, why) for c in table.columns)
+        cells = tuple(
+            _cell(p.metrics[c], found, row.values.get(c), table.round, why, setup.seeds) for c in table.columns
+        )
         return Line(
             label=method.label,
             settings=" ".join(f"{k}={v}" for k, v in row.hyperparameters.items() if v is not None),
@@ -123,7 +126,7 @@ def _href(run: Path, page: Path) -> str:
     return Path(os.path.relpath(run, page)).as_posix() + "/"
 
 
-def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, why: str | None) -> Cell:
+def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, why: str | None, runs: int) -> Cell:
     values = list(found.values(metric, which).values())
     digits = _digits(metric, printed)
     paper = "" if printed is None else _with_spread(printed.mean, printed.std, digits)
@@ -137,6 +140,8 @@ def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, wh
     if printed is None:
         return Cell(own, "", "", "none", centre, f"n = {len(values)}")
     verdict, note = compare_with_print(values, printed, digits)
+    if runs == 1 and printed.std is None and len(values) > 1:
+        note += one_more(values, digits)
     if why:
         verdict = "impossible"
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {why}"
@@ -172,6 +177,22 @@ def compare_with_print(values: Sequence[float], printed: Reported, digits: int =
         f"{printed.mean:.{digits}f} lies {'inside' if inside else 'outside'}"
     )
     return ("inside" if inside else "outside"), text
+
+
+def one_more(values: Sequence[float], digits: int = 2) -> str:
+    """Return a sentence on where one more run would lie, which is what a number from one run is fairly set beside.
+
+    Args:
+        values: two or more, one per seed.
+        digits: of the numbers.
+    """
+    bounds = interval(values)
+    assert bounds is not None
+    centre, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2 * math.sqrt(len(values) + 1)
+    return (
+        f". The paper names one run; one more of these would lie within {centre - half:.{digits}f} to "
+        f"{centre + half:.{digits}f} (95 % prediction interval)"
+    )
 
 
 def _with_spread(value: float, spread: float | None, digits: int) -> str:
