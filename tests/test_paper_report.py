@@ -134,7 +134,9 @@ def test_cells_beside_the_papers_numbers(tmp_path):
     average, worst, best, variance = found.cells
     assert (average.own, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
     assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
-    assert average.note == (f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside")
+    one = ". The paper names one run; one more of these would lie within 84.03 to 93.97 (95 % prediction interval)"
+    interval = f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
+    assert average.note == interval + one
     assert (worst.own, worst.paper, worst.difference, worst.verdict) == ("70.00 ± 1.00", "78.17", "-8.17", "outside")
     assert (best.own, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
     assert (variance.own, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)

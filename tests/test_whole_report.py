@@ -1,4 +1,4 @@
-"""The report of a results directory, from runs made up here: marks, bytes, links, and what it says when it cannot be."""
+"""The report of a results directory, from runs made up here: marks, bytes, links, and what cannot be reported."""
 
 import contextlib
 import hashlib
@@ -459,7 +459,7 @@ def test_into_another_place_without_links(small, tmp_path):
 
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     monkeypatch.setattr(FigureMaker, "all", lambda self: [])
-    status, out, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
+    status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
     assert status == 0
     assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}
     assert "AdaFedAdam" not in (tmp_path / "one" / "index.html").read_text()
