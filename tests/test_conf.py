@@ -44,6 +44,16 @@ def test_every_file_says_what_it_is(path):
     assert about or path.parent.name == "partition" or path.name == "none.yaml"
 
 
+def test_what_experiments_share_is_no_experiment():
+    """Files beginning with an underscore are included by others, and listed nowhere."""
+    shared = {p.relative_to(CONF).with_suffix("").as_posix() for p in CONF.rglob("_*.yaml")}
+    assert {"experiment/adafed/_presets", "experiment/adafedadam/_presets"} <= shared
+    assert not shared & {f"{g}/{name}" for g, name in CHOICES}
+    for name in shared:
+        users = [p for p in (CONF / name).parent.glob("*.yaml") if f"/{name}@_here_" in p.read_text()]
+        assert len(users) > 1, name
+
+
 def test_the_model_can_be_chosen_for_any_data_set():
     assert composed("data=cifar10_iid")[1]["model"] == "simplecnn"
     assert composed("data=cifar10_iid", "model=mlp")[1]["model"] == "mlp"

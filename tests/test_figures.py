@@ -230,8 +230,9 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     ((_, (_, points, connected, one, two), _),) = caught["front"]
     assert (one, two) == ("mean error", "relative STD of the error")
     assert {label for label, *_ in points} == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
-    ((label, x, y, texts),) = connected
-    assert label == "AdaFedAdam over alpha"
+    ((label, x, y, texts, index),) = connected
+    assert (label, index) == ("AdaFedAdam over alpha", list(p.methods).index("adafedadam"))
+    assert index not in {i for *_, i in points}
     assert texts == ["0", "1", "2", "3", "4", "5", "6", "8"]
     experiment = p.setups["synthetic"].experiment
     row = figure.rows[2]
@@ -285,13 +286,17 @@ def test_runs_without_moments_are_no_picture(tmp_path, caught):
 
 @pytest.mark.parametrize("paper", list(papers()))
 def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, tmp_path):
-    """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper."""
+    """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper.
+
+    A sweep beside other methods is a picture of its own.
+    """
     m = maker(tmp_path, paper)
     order = list(papers()[paper].methods)
     for figure in papers()[paper].figures.values():
         labels = {wanted_key(r): m._label(r) for r in figure.rows}
         for a, b in combinations(figure.rows, 2):
-            if a.setup == b.setup and labels[wanted_key(a)] != labels[wanted_key(b)]:
+            together = figure.kind != "front" or bool(a.hyperparameters) == bool(b.hyperparameters)
+            if together and a.setup == b.setup and labels[wanted_key(a)] != labels[wanted_key(b)]:
                 assert m._index(figure, a) != m._index(figure, b), (figure.id, a, b)
         for r in figure.rows:
             if len({m._label(o) for o in figure.rows if o.algo == r.algo}) == 1:
@@ -322,7 +327,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     runs = list(ResultStore(tmp_path))
     views = own_figures("synthetic_leaf", runs, tmp_path / "pictures")
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
-    ((_, (_, panels), options),) = caught["curves"]
+    ((_, (_, panels), _),) = caught["curves"]
     labels = [s.label for s in panels[0].series]
     assert labels[0] == "fedavg"
     assert sorted(labels[1:]) == ["qfedavg algo.q=0.1", "qfedavg algo.q=1"]

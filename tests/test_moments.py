@@ -12,6 +12,7 @@ from test_cli import fed as fed
 from test_conf import composed
 from tools import federation, make, snapshots, task_for
 
+from fedbench import runner
 from fedbench.batches import LocalWork
 from fedbench.build_data import federated
 from fedbench.config import data_seed, make_request
@@ -183,6 +184,22 @@ def test_moments_and_norms_survive_an_interruption(fed, tmp_path, monkeypatch, a
     norms = [read_run(p).rounds()["update_norm"] for p in (path, whole)]
     assert norms[0].isna().tolist() == [True, False, False, False, False]
     assert norms[0][1:].tolist() == norms[1][1:].tolist()
+
+
+def test_a_run_stopped_behind_its_last_round_still_has_moments(fed, tmp_path, monkeypatch):
+    whole = run_dir(tmp_path, fed(*FAST, "algo=fedcada", "results_dir=whole")[1])
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        patch.setattr(runner, "moment_similarity", stopped)
+        assert fed(*FAST, "algo=fedcada")[0] == 130
+    path = run_dir(tmp_path, fed(*FAST, "algo=fedcada")[1])
+    for name in ("moments.json", "model.safetensors"):
+        assert (path / name).read_bytes() == (whole / name).read_bytes()
+    assert read_run(path).rounds()["round"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_training_again_does_not_leave_old_moments(fed, tmp_path, monkeypatch):

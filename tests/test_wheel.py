@@ -28,7 +28,8 @@ def installed(tmp_path_factory):
 def test_the_wheel_holds_the_package_and_the_config_tree(installed):
     wheel, _ = installed
     names = set(zipfile.ZipFile(wheel).namelist())
-    for path in [*ROOT.glob("conf/**/*.yaml"), *ROOT.glob("fedbench/**/*.py"), *ROOT.glob("fedbench/**/*.yaml")]:
+    kinds = ("conf/**/*.yaml", "fedbench/**/*.py", "fedbench/**/*.yaml", "fedbench/**/assets/*")
+    for path in (p for kind in kinds for p in ROOT.glob(kind)):
         name = path.relative_to(ROOT).as_posix()
         assert (f"fedbench/{name}" if name.startswith("conf/") else name) in names
     assert not [n for n in names if n.startswith(("tests/", "scripts/", "results/"))]
@@ -54,3 +55,8 @@ def test_it_runs_from_another_directory(installed, tmp_path):
     done = run("experiment=smoke", "rounds=1")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / done.stdout.splitlines()[-1] / "DONE").exists()
+    told = run("report")
+    assert told.stdout.endswith("written: results/report\n"), told.stderr
+    assert "<!DOCTYPE html>" in (tmp_path / "results" / "report" / "index.html").read_text()
+    shown = run("reproduce", "adafedadam/table4", "--plan", "--profile", "smoke")
+    assert shown.stdout.splitlines()[2].split()[:3] == ["adafedadam/table4", "3", "0"], shown.stderr

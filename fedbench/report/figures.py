@@ -171,7 +171,7 @@ class FigureMaker:
             x, y = (_columns([found[i] for i in swept], field).T for field in (one, two))
             texts = [f"{figure.rows[i].hyperparameters[sweep['parameter']]:g}" for i in swept]
             name = f"{self.paper.methods[sweep['algo']].label} over {sweep['parameter']}"
-            connected.append((name, x, y, texts))
+            connected.append((name, x, y, texts, list(self.paper.methods).index(sweep["algo"])))
         reduced = any(f.reduced for f in found.values())
         heading = self._heading(figure)
         files = plots.front(self._base(figure), heading, points, connected, axis(one), axis(two), reduced=reduced)
