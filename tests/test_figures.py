@@ -82,7 +82,7 @@ def caught(monkeypatch):
 # ---- every kind, drawn
 
 
-@pytest.mark.parametrize(("paper", "figure"), KINDS, ids="/".join)
+@pytest.mark.parametrize(("paper", "figure"), KINDS, ids=str)
 def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
     kind, names = KINDS[paper, figure]
     assert papers()[paper].figures[figure].kind == kind
@@ -104,7 +104,7 @@ def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
 
 
 @pytest.mark.parametrize(
-    ("paper", "figure"), [("fedfa", "figure7"), ("fedcada", "figure2"), ("adafed", "figure3")], ids="/".join
+    ("paper", "figure"), [("fedfa", "figure7"), ("fedcada", "figure2"), ("adafed", "figure3")], ids=str
 )
 def test_a_picture_of_a_reduced_run_says_so(tmp_path, paper, figure):
     first, *others = papers()[paper].figures[figure].rows

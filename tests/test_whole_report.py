@@ -464,6 +464,10 @@ def test_one_paper_alone(mixed, tmp_path, monkeypatch):
     assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}
     assert "AdaFedAdam" not in (tmp_path / "one" / "index.html").read_text()
     assert pd.read_parquet(tmp_path / "one" / "runs.parquet")["experiment"].unique().tolist() == [FIGURE_ONLY]
+    assert call("report", str(mixed.root), "--paper", "adafedadam", "--into", str(tmp_path / "other"))[0] == 0
+    page = Page((tmp_path / "other" / "index.html").read_text())
+    assert len([r for r in page.rows if r[1]]) == len(PAPERS_ROWS)
+    assert not [x for x in page.links if x and not x.startswith("#")]  # to runs that may not be there
 
 
 def test_a_comparison_is_printed_and_writes_nothing(small):
