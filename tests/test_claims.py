@@ -88,6 +88,15 @@ def test_ten_seeds_all_ahead_hold():
     assert not v.reduced
 
 
+def test_level_is_enough_where_ties_count():
+    """Equal with every seed is neither for nor against; without the key it would stay undecided for ever."""
+    ties = {**BEST, "ties": True}
+    assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), BEST).verdict == "undecided"
+    assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), ties).verdict == "holds"
+    assert verdict(of(new=UP, x=UP, y=UP, z=UP), ties).evidence == "level in every comparison"
+    assert verdict(of(new=LOW, x=LOW, y=UP, z=LOW), ties).verdict == "fails"
+
+
 @pytest.mark.parametrize(
     ("seeds", "word"), [(1, "undecided"), (3, "undecided"), (4, "undecided"), (5, "holds"), (10, "holds")]
 )
@@ -95,7 +104,10 @@ def test_few_seeds_cannot_decide_and_say_so(seeds, word):
     v = verdict(of(new=UP[:seeds], x=LOW[:seeds], y=LOW[:seeds], z=LOW[:seeds]), BEST)
     assert v.verdict == word
     assert f"p = {2.0**-seeds:.4f}" in v.evidence
-    told = f"{seeds} seeds cannot give less than {2.0**-seeds:g}: 5 can decide, 10 do so well" in v.evidence
+    told = (
+        f"{seeds} seed{'s' * (seeds > 1)} cannot give less than {2.0**-seeds:g}: 5 can decide, 10 do so well"
+        in v.evidence
+    )
     assert told == (word == "undecided")
 
 

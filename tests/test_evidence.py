@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -99,7 +100,9 @@ def test_seeds_are_counted_against_the_papers(tmp_path):
     ("changes", "words"),
     [
         ({"rounds": 10}, "rounds 10 (paper 100)"),
-        ({"participation": 1.0}, "participation 1 (paper 0.1)"),
+        ({"participation": 0.05}, "participation 0.05 (paper 0.1)"),
+        ({"participation": 5}, "participation 5 (paper 0.1)"),
+        ({"data.source.images": 500}, "data.source.images 500 (paper none)"),
         ({"local.epochs": 1}, "local.epochs 1 (paper 2)"),
         ({"local.steps": 5}, "local.steps 5 (paper none)"),
         ({"data.clients": None}, "data.clients none (paper 50)"),
@@ -114,6 +117,32 @@ def test_a_cut_is_named_with_the_papers_value(tmp_path, changes, words):
     assert len(found.runs) == 3
     assert found.reduced == (words,)
     assert [k for k, _ in found.cuts] == list(changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"participation": 1.0},
+        {"data.clients": 51},
+        {"data.split": 0.5},
+        {"data.seed": 3},
+        {"data.local_test": "central"},
+        {"data.source.alpha": 0},
+    ],
+    ids=lambda v: next(iter(v)),
+)
+def test_other_data_and_more_of_it_are_another_setting(tmp_path, changes):
+    write_run(tmp_path, "fedavg", 0, changes)
+    assert not find(tmp_path).runs
+
+
+def test_what_is_printed_and_not_carried_out_is_never_full(tmp_path, monkeypatch):
+    for seed in range(3):
+        write_run(tmp_path, "fedavg", seed)
+    before = find(tmp_path)
+    departing = replace(PAPER.setups["one"], departs=("no decay of the rate",))
+    monkeypatch.setitem(PAPER.setups, "one", departing)
+    assert (before.reduced, find(tmp_path).reduced) == ((), ("no decay of the rate",))
 
 
 def test_another_model_is_named_once(tmp_path):

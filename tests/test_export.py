@@ -145,7 +145,7 @@ def test_csv_by_hand():
     assert first == {
         "setup": "One", "method": "A_1", "settings": "", "seeds": "3", "avg %": "1.00 ± 0.10",
         "avg % paper": "2.00 ± 0.20", "avg % difference": "-1.00", "avg % verdict": "outside", "STD": "3.00",
-        "STD paper": "", "STD difference": "", "STD verdict": "none", "status": "full", "reduced": "",
+        "STD paper": "", "STD difference": "", "STD verdict": "none", "status": "full", "reduced": "", "note": "",
         "command": "fedbench -m algo=A_1 seed=0,1",
     }  # fmt: skip
     assert (second["status"], second["reduced"]) == ("reduced", "rounds 2 (paper 9); seeds 1 (paper 3)")

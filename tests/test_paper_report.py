@@ -275,7 +275,7 @@ ROWS = [
     ("adafedadam", "table2", "cifar10_hetero", 0, ("local.epochs=[1,3]", "eval_every=1", "keep_clients=[0,5]")),
     ("adafed", "table10", "cifar10_s1", 0, ("algo.gamma=0.0", "algo.normalize_loss=none")),
     ("adafed", "table10", "cifar10_s1", 5, ("algo.gamma=10", "algo.normalize_loss=mean", "rounds=1e2")),
-    ("adafed", "table1", "cifar10_s1", 0, ("improved_clients=false", "engine.precision=float64", "data.seed=3")),
+    ("adafed", "table1", "cifar10_s1", 0, ("improved_clients=false", "engine.precision=float64", "data.clients=50")),
     ("adafed", "table19", "clothing1m", 1, ("rounds=1100", "algo.iterations=2")),
     ("adafed", "table19", "clothing1m", 1, ("algo.iterations=2",)),
     ("adafed", "table19", "clothing1m", 3, ("rounds=5", "algo.iterations=2", "algo.server.gamma=5", "model=linear")),

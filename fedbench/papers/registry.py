@@ -102,6 +102,7 @@ class Setup:
         flops: of a training step, per example: three times those of the model's answer.
         gaps: what the paper leaves open here.
         profiles: reductions by profile.
+        departs: what the paper prints and fedbench does not carry out, in words: such a setting is never full.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Setup:
     flops: float
     gaps: tuple[str, ...] = ()
     profiles: dict[str, Reduction] = field(default_factory=dict)
+    departs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,9 @@ def _by_id(entries: Any) -> dict[str, Any]:
 
 def _setup(s: Values) -> Setup:
     profiles = {k: Reduction(**v) for k, v in s.get("profiles", {}).items()}
-    return Setup(**{**s, "gaps": tuple(s.get("gaps", ())), "profiles": profiles})
+    return Setup(
+        **{**s, "gaps": tuple(s.get("gaps", ())), "departs": tuple(s.get("departs", ())), "profiles": profiles}
+    )
 
 
 def _row(r: Values) -> Row:

@@ -59,6 +59,8 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 
     One that lacks some of its parts counts as run only if it is significant without them.
     """
+    if not comparisons:
+        return Verdict("holds", "level in every comparison")
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
@@ -87,7 +89,9 @@ def _unevenly(comparisons: Sequence[Comparison]) -> str:
 def _undecided(c: Comparison) -> str:
     text = f"{c.text()}, p = {c.greater:.4f}"
     if c.n and least_p(c.n) > ALPHA:
-        text += f"; {c.n} seeds cannot give less than {least_p(c.n):g}: 5 can decide, 10 do so well"
+        text += (
+            f"; {c.n} seed{'s' if c.n > 1 else ''} cannot give less than {least_p(c.n):g}: 5 can decide, 10 do so well"
+        )
     return text
 
 
@@ -149,7 +153,8 @@ def _best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
         rows = cells.rows(check["table"], setup)
         mine = [r for r in rows if r.algo == check["algo"]][-1]
         for metric in check["metrics"]:
-            out += [cells.compare(check["table"], mine, r, metric) for r in rows if r is not mine]
+            found = [cells.compare(check["table"], mine, r, metric) for r in rows if r is not mine]
+            out += [c for c in found if not (check.get("ties") and c.equal)]  # level is enough there, and exact
     return out
 
 

@@ -34,6 +34,11 @@ class Comparison:
     complete: bool = True
     uneven: bool = False
 
+    @property
+    def equal(self) -> bool:
+        """Whether the two sides are level with every seed."""
+        return self.mean == 0 and self.greater == 1 and self.less == 1
+
     def text(self) -> str:
         """Return it in words."""
         if self.mean is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,19 +11,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.papers.registry import Metric, Paper, Row
+from fedbench.papers.registry import Metric, Paper, Row, Setup
 from fedbench.store import Run
 from fedbench.trees import leaves
 
 # what a reduced run may change and still stand for a row; any other change makes it a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # and these only downwards
-_REDUCIBLE = (*_AMOUNTS, "participation", "data.", "model.", "engine.")
-_OTHER_DATA = ("data.partition.", "data.noise.", "data.source._target_")
+_REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
+_LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
 # measures derived from those of rounds.jsonl
-_DERIVED = {
-    "error_mean": lambda r: 1 - r["accuracy_mean"],
-    "error_rsd": lambda r: r["accuracy_std"] / (1 - r["accuracy_mean"]),
-    "train_perplexity": lambda r: np.exp(r["train_loss"]),
+_DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., pd.Series]]] = {
+    "error_mean": (("accuracy_mean",), lambda mean: 1 - mean),
+    "error_rsd": (("accuracy_std", "accuracy_mean"), lambda std, mean: std / (1 - mean)),
+    "error_mean_weighted": (("accuracy_mean_weighted",), lambda mean: 1 - mean),
+    "error_rsd_weighted": (("accuracy_std_weighted", "accuracy_mean_weighted"), lambda std, mean: std / (1 - mean)),
+    "train_perplexity": (("train_loss",), np.exp),
 }
 LOWER_IS_BETTER = (
     "error",
@@ -75,10 +77,11 @@ class Found:
 
 
 def _field(rounds: pd.DataFrame, field: str) -> pd.Series:
-    values = (
-        _DERIVED[field](rounds) if field in _DERIVED else rounds[field] if field in rounds else pd.Series(dtype=float)
-    )
-    return values.astype(float).replace([math.inf, -math.inf], math.nan).dropna()
+    needed, formula = _DERIVED.get(field, ((field,), lambda values: values))
+    if not set(needed) <= set(rounds):
+        return pd.Series(dtype=float)
+    values: pd.Series = formula(*(rounds[k].astype(float) for k in needed))
+    return values.replace([math.inf, -math.inf], math.nan).dropna()
 
 
 def _value(run: Run, metric: Metric, which: str) -> float | None:
@@ -121,7 +124,7 @@ class Evidence:
                 groups.setdefault(run.meta["hash"], []).append(run)
         if not groups:
             return Found({})
-        return _found(max(groups.values(), key=lambda g: _merit(g, wanted)), wanted, setup.seeds)
+        return _found(max(groups.values(), key=lambda g: _merit(g, wanted)), wanted, setup)
 
 
 def _stands_for(run: Run, wanted: Mapping[str, Any]) -> bool:
@@ -146,7 +149,14 @@ def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _reducible(key: str, there: Any, here: Any) -> bool:
     if key in _AMOUNTS:
         return here is not None and (there is None or _most(here) <= _most(there))
-    return key.startswith(_REDUCIBLE) and not key.startswith(_OTHER_DATA)
+    if key in ("participation", "data.clients") and None not in (there, here):
+        return _share(here) <= _share(there)
+    return key.startswith(_REDUCIBLE) or key in _LESS_DATA
+
+
+def _share(value: Any) -> float:
+    """Return a participation in the order of how many take part: shares, 1.0 for all, above counts."""
+    return float(value) if isinstance(value, int) and value > 1 else 1e9 * float(value)
 
 
 def _most(value: Any) -> float:
@@ -162,14 +172,14 @@ def _counts(run: Run) -> bool:
     return run.done and run.meta["status"] == "done"
 
 
-def _found(group: list[Run], wanted: Mapping[str, Any], seeds: int) -> Found:
+def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup) -> Found:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if _counts(r)}
     others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
     departures = _departures(group[0], wanted)
-    words = reductions(departures, group[0].meta["model"])
-    if done and len(done) < seeds:
-        words.append(f"seeds {len(done)} (paper {seeds})")
+    words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
+    if done and len(done) < setup.seeds:
+        words.append(f"seeds {len(done)} (paper {setup.seeds})")
     sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
     cuts = tuple(sorted((k, _show(here)) for k, (_, here) in departures.items()))
     return Found(done, others, (*words, *(f"data: {s}" for s in sources)), cuts)

@@ -40,7 +40,15 @@ def table_csv(view: TableView) -> str:
             for label, cell in zip(view.columns, line.cells, strict=True):
                 row |= {label: cell.own, f"{label} paper": cell.paper, f"{label} difference": cell.difference}
                 row[f"{label} verdict"] = cell.verdict
-            rows.append(row | {"status": line.status, "reduced": "; ".join(line.reduced), "command": line.command})
+            rows.append(
+                row
+                | {
+                    "status": line.status,
+                    "reduced": "; ".join(line.reduced),
+                    "note": line.note,
+                    "command": line.command,
+                }
+            )
     return csv_text(rows)
 
 

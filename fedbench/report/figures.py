@@ -28,7 +28,9 @@ _AXES = {
     "accuracy_variance": "variance (percent squared)",
     "improved_clients": "improved clients (%)",
     "error_mean": "mean error",
+    "error_mean_weighted": "mean error, weighted",
     "error_rsd": "relative STD of the error",
+    "error_rsd_weighted": "relative STD of the error, weighted",
     "update_norm": "norm of the update",
 }
 

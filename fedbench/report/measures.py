@@ -81,9 +81,9 @@ class _Shown:
         """Return the runs of a row."""
         return self._found[i]
 
-    def both(self, i: int, j: int) -> tuple[Found, Found]:
-        """Return the runs of two rows."""
-        return self._found[i], self._found[j]
+    def both(self, *rows: int) -> tuple[Found, ...]:
+        """Return the runs of some rows."""
+        return tuple(self._found[i] for i in rows)
 
     def name(self, i: int) -> str:
         """Return a row's name."""
@@ -160,7 +160,9 @@ def _rounds_to_common(curves: dict[int, dict[int, pd.Series]], lower: bool) -> d
     """Return the rounds to the best value that even the slowest of the methods reaches with a seed."""
     out: dict[int, PerSeed] = {i: {} for i in curves}
     present = [c for c in curves.values() if c]
-    for seed in set.intersection(*(set(c) for c in present)) if present else ():
+    if len(present) < len(curves):  # the target would change with who is there
+        return out
+    for seed in set.intersection(*(set(c) for c in present)):
         best = [c[seed].min() if lower else c[seed].max() for c in present]
         target = max(best) if lower else min(best)
         for i, c in curves.items():
@@ -188,13 +190,23 @@ def special_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Eviden
 
 def _runs(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
     """Final values of runs with other hyperparameters."""
-    out = []
+    out = [_steeper(shown, check["setup"], s) for s in check.get("steeper", ())]
     for pair in check["pairs"]:
         low, high = (shown.rows(check["setup"], pair[k])[0] for k in ("lower", "higher"))
         label = f"{pair['field']} of {shown.name(high)} above that of {shown.name(low)}"
         a, b = (_final(shown.found(i), pair["field"]) for i in (high, low))
         out.append(compared(label, a, b, 1.0, shown.both(low, high)))
     return out
+
+
+def _steeper(shown: _Shown, setup: str, spec: Mapping[str, Any]) -> Comparison:
+    """A field falls more from the first to the second value of a parameter than from the second to the third."""
+    rows = [shown.rows(setup, {"algo": spec["algo"], spec["parameter"]: v})[0] for v in spec["values"]]
+    a, b, c = (_final(shown.found(i), spec["field"]) for i in rows)
+    first, second = ({s: x[s] - y[s] for s in x.keys() & y.keys()} for x, y in ((a, b), (b, c)))
+    one, two, three = (f"{v:g}" for v in spec["values"])
+    label = f"fall of {spec['field']} from {spec['parameter']} {one} to {two} beyond that from {two} to {three}"
+    return compared(label, first, second, 1.0, shown.both(*rows))
 
 
 def _final(found: Found, field: str) -> PerSeed:
@@ -245,7 +257,7 @@ def _limit(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
     return out
 
 
-def _limited(found: tuple[Found, Found], measure: str, field: str) -> PerSeed:
+def _limited(found: Sequence[Found], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
         mine, other = (_final(f, field) for f in found)
         return {s: mine[s] / other[s] for s in mine.keys() & other.keys()}

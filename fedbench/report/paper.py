@@ -72,6 +72,9 @@ class PaperReport:
         metrics = [p.metrics[c] for c in table.columns]
         number = table.id.removeprefix("table").replace("_", "").upper()
         notes = [f"{m.label}: {m.definition}" for m in metrics]
+        open_here = sorted({g for s in table.setups for g in p.setups[s].gaps})
+        if open_here:
+            notes.append(f"what the paper leaves open here: {', '.join(open_here)}, listed with the paper")
         if table.round == "best":
             notes.append("best round of each run, as the paper is read; that of the last round is in rounds.jsonl")
         title = f"{p.name}, Table {number}"
@@ -118,7 +121,7 @@ def _weighted(metric: Metric) -> bool:
 def _note(found: Found, planned: Sequence[Entry], why: str | None) -> str:
     impossible = [f"impossible as statistics of unweighted clients ({why}); compared with weighted ones"] if why else []
     parts = [f"seed {seed} {what}" for seed, what in found.others]
-    errors = dict.fromkeys(e.error for e in planned if e.error)
+    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
     return "; ".join([*impossible, *parts, *(str(e) for e in errors)])
 
 

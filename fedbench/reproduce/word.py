@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("names", nargs="*", metavar="NAME", help="paper, paper/table or paper/figure; none: everything")
     p.add_argument(
-        "--profile", choices=PROFILES, default="full", help="full: the paper's settings; cpu, smoke: reduced"
+        "--profile", choices=PROFILES, default="cpu", help="full: the papers' settings; cpu (default), smoke: reduced"
     )
     p.add_argument("--plan", action="store_true", help="show the plan and do nothing")
     p.add_argument("--seeds", type=int, help="so many in place of the profile's")
