@@ -42,7 +42,7 @@ def markdown_tables(text):
 
 
 def latex_tables(text):
-    """(what stands last before a tabular, its rows as lists of cells, headings first); all else is comments."""
+    """(what is last before a tabular, its rows as lists of cells, headings first); the rest is comments and small print."""
     tables, before, spec, rows = [], "", None, []
     for line in text.splitlines():
         if begun := re.fullmatch(r"\\begin{tabular}{([lr]+)}", line):
@@ -53,8 +53,9 @@ def latex_tables(text):
             tables.append((before, rows))
             spec = None
         elif spec is None:
-            assert not line or line.startswith("%"), line
-            before = line or before
+            small = re.fullmatch(r"\\par\{\\footnotesize (.*)\}", line)
+            assert not line or line.startswith("%") or (small and "% " in before), line
+            before = before if small else line or before
         elif line not in (r"\toprule", r"\midrule", r"\bottomrule"):
             assert line.endswith(r" \\"), line
             assert line.isascii(), line
@@ -125,6 +126,9 @@ def test_latex_by_hand():
     assert two == "% A_1: seed 0 failed; OSError: full"
     assert first[1] == ["A_1", "", "3", "1.00 ± 0.10", "2.00 ± 0.20", "-1.00", "OUT", "3.00", "--", "--", "", "full"]
     assert first[2][-1] == "reduced"
+    assert (
+        r"\end{tabular}" + "\n" + r"\par{\footnotesize reduced (B q=1): rounds 2 (paper 9), seeds 1 (paper 3)}" in text
+    )
     assert second[0] == ["method", "seeds", "avg %", "paper", "diff.", "", "STD", "paper", "diff.", "", "status"]
     assert r"A\_1 & " in text
     assert r"avg \% &" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedbench.report.render import csv_text, latex, markdown
+from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import ClaimView, Line, TableView
 from fedbench.store import Row
 
@@ -23,11 +23,13 @@ def table_markdown(view: TableView) -> str:
 
 
 def table_latex(view: TableView) -> str:
-    """Return a table as LaTeX (booktabs), a tabular per setup, the notes as comments."""
+    """Return a table as LaTeX (booktabs): per setup a tabular, below it what was reduced; other notes as comments."""
     parts = [f"% {view.title}: {view.caption}\n"]
     for block in view.blocks:
         heads, rows = _rows(view, block.lines)
-        parts += [f"% {block.title}\n", *(f"% {text}\n" for text in _reduced(block.lines)), latex(heads, rows), "\n"]
+        cuts = _reduced(block.lines)
+        parts += [f"% {block.title}\n", *(f"% {text}\n" for text in cuts), latex(heads, rows)]
+        parts += [*(f"\\par{{\\footnotesize {escape(text)}}}\n" for text in cuts), "\n"]
     return "".join(parts) + "".join(f"% {n}\n" for n in view.notes)
 
 

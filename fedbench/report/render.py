@@ -34,7 +34,7 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a LaTeX tabular for the package booktabs."""
 
     def line(cells: Sequence[str]) -> str:
-        return " & ".join(_escape(c) for c in cells) + r" \\"
+        return " & ".join(escape(c) for c in cells) + r" \\"
 
     columns = "".join("l" if h in _TEXTS else "r" for h in headings)
     return "\n".join(
@@ -51,7 +51,8 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Return text in which the signs that LaTeX reserves stand for themselves."""
     return "".join(_LATEX.get(c, c) for c in text)
 
 

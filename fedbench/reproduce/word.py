@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.arguments import tidy
 from fedbench.errors import RequestError
 from fedbench.job import compose_tree
+from fedbench.report.ledger import Ledger, read_ledger
 from fedbench.report.whole import write_report
 from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
 from fedbench.reproduce.estimate import Estimator, calibrate
@@ -107,7 +109,10 @@ def _shown(
         name = f"{paper.id}/{part}"
         mine = [j for j in jobs if name in j.parts]
         cut = sorted({f"{k}={config_value(v)}" for j in mine for k, v in j.cut.items()})
-        note = f"  reduced: {', '.join(cut)}" if cut else ""
+        notes = [*_unfinished(mine, read_ledger(results)), *([f"reduced: {', '.join(cut)}"] if cut else [])]
+        if not mine:
+            notes = ["no runs: drawn from the data alone"]
+        note = "".join(f"  {n}" for n in notes)
         left = sum(seconds[id(j)] for j in mine)
         lines.append(
             f"{name:<28}{len(mine):>6}{sum(j.done for j in mine):>6}{_duration(left) if left else '–':>14}{note}"
@@ -117,6 +122,16 @@ def _shown(
     if side_by_side == 1 and total > 600 and (os.cpu_count() or 1) > 1:
         lines.append("small models run faster side by side: --jobs 2 or more (extra: parallel)")
     return "\n".join(lines)
+
+
+def _unfinished(jobs: Sequence[Job], ledger: Ledger) -> list[str]:
+    """Return how many runs earlier attempts could not finish, by what became of them."""
+    counts: Counter[str] = Counter()
+    for job in jobs:
+        for e in ledger.of(job.experiment, job.algo, job.wanted):
+            if e.seed == job.seed and e.status not in ("planned", "done") and (e.status == "diverged" or not job.done):
+                counts["no data" if e.status == "refused" else e.status] += 1
+    return [f"{word}: {n}" for word, n in sorted(counts.items())]
 
 
 def _duration(seconds: float) -> str:
