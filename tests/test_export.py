@@ -42,7 +42,7 @@ def markdown_tables(text):
 
 
 def latex_tables(text):
-    """(what is last before a tabular, its rows as lists of cells, headings first); the rest is comments and small print."""
+    """(what is last before a tabular, its rows as lists of cells, headings first); else comments, small print."""
     tables, before, spec, rows = [], "", None, []
     for line in text.splitlines():
         if begun := re.fullmatch(r"\\begin{tabular}{([lr]+)}", line):

@@ -228,7 +228,7 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     runs_of(tmp_path, "adafedadam", "figure3")
     drawn(tmp_path, "adafedadam", "figure3")
     ((_, (_, points, connected, one, two), _),) = caught["front"]
-    assert (one, two) == ("mean error", "relative STD of the error")
+    assert (one, two) == ("mean error, weighted", "relative STD of the error, weighted")
     assert {label for label, *_ in points} == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
     ((label, x, y, texts, index),) = connected
     assert (label, index) == ("AdaFedAdam over alpha", list(p.methods).index("adafedadam"))
