@@ -237,7 +237,9 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     experiment = p.setups["synthetic"].experiment
     row = figure.rows[2]
     for s in range(3):
-        m, d = (measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}") for k in ("mean", "std"))
+        m, d = (
+            measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted") for k in ("mean", "std")
+        )
         assert (x[2][s], y[2][s]) == pytest.approx((1 - m, d / (1 - m)))
     ((name, (_, panels), _),) = caught["curves"]
     assert name == "adafedadam_figure3_curves"

@@ -273,7 +273,7 @@ def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
     _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2" in out
-    assert "reduced: data.clients=null, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
+    assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
     assert list(tmp_path.iterdir()) == []
 
 
