@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 from collections.abc import Iterable
 from itertools import takewhile
+from typing import NoReturn
 
 _LARGEST = 1e30  # of any number: its neighbours still fit into float32
 _LARGEST_WHOLE = 2**53  # up to here floats and ints agree
@@ -113,3 +115,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return difflib.SequenceMatcher(None, other, word).ratio(), alike
 
     return f"; did you mean {max(found, key=likeness)}?"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a word's arguments whose errors are those of the program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a RequestError."""
+        raise RequestError(f"{self.prog}: {message}; {self.prog} --help tells more")

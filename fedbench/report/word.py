@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.errors import RequestError, choice
+from fedbench.errors import Parser, RequestError, choice
 from fedbench.papers.registry import papers
 from fedbench.report.compare import compare
 from fedbench.report.whole import write_report
 from fedbench.store import ResultStore
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise RequestError(f"fedbench report: {message}; fedbench report --help tells more")
-
-
-def _parser() -> argparse.ArgumentParser:
-    p = _Parser(prog="fedbench report", description="Tables, figures and a page of the runs below a directory.")
+def _parser() -> Parser:
+    p = Parser(prog="fedbench report", description="Tables, figures and a page of the runs below a directory.")
     p.add_argument("folder", nargs="?", default="results", metavar="DIR", help="with runs below it (results)")
     p.add_argument("--into", metavar="OUT", help="where the report goes, without links to runs")
     p.add_argument("--paper", metavar="ID", help="report the runs of one paper alone")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.arguments import tidy
-from fedbench.errors import RequestError
+from fedbench.errors import Parser, RequestError
 from fedbench.job import compose_tree
 from fedbench.report.ledger import Ledger, read_ledger
 from fedbench.report.whole import write_report
@@ -21,13 +21,8 @@ from fedbench.trees import config_value
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise RequestError(f"fedbench reproduce: {message}; fedbench reproduce --help tells more")
-
-
-def _parser() -> argparse.ArgumentParser:
-    p = _Parser(
+def _parser() -> Parser:
+    p = Parser(
         prog="fedbench reproduce",
         description="Run what the chosen tables and figures need and is not done yet, then write the report.",
     )
