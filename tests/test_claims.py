@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedbench.papers.registry import Claim, Method, Metric, Paper, Reported, Row, Setup, Table, papers
 from fedbench.report.claims import decide, judge
-from fedbench.report.comparison import Comparison, above, best_of, compared, worst_of
+from fedbench.report.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.report.evidence import Evidence, Found
 
 METHODS = ("new", "x", "y", "z")
@@ -397,6 +397,91 @@ def test_words_of_a_comparison():
     assert compared("x", {0: 2.0, 1: 1.0}, {0: 1.0, 1: 2.0}, 1.0, [FULL]).text() == (
         "x: equal, 0 on average over 2 seeds"
     )
+
+
+# ---- runs that diverge
+
+
+def lost(*seeds):
+    return Found({}, tuple((s, "diverged") for s in seeds))
+
+
+def test_a_run_that_diverged_is_behind_by_the_widest_difference():
+    """Seeds 0 to 2 give 1, -3 and 2; the second diverged with seed 3: 3 more, and the mean is (1 - 3 + 2 + 3) / 4."""
+    a, b = {0: 2.0, 1: 0.0, 2: 3.0, 3: 9.0}, {0: 1.0, 1: 3.0, 2: 1.0}
+    c = contest("x", a, b, 1.0, FULL, lost(3))
+    assert (c.mean, c.n) == (0.75, 4)
+    assert c.label == "x (diverged, so counted as behind: the second with seed 3)"
+    other = contest("x", b, a, 1.0, lost(3), FULL)
+    assert (other.mean, other.label) == (-0.75, "x (diverged, so counted as behind: the first with seed 3)")
+    assert contest("x", a, b, -1.0, FULL, lost(3)).mean == (-1 + 3 - 2 + 3) / 4  # diverged is worse in either direction
+
+
+def test_of_two_that_diverged_none_is_ahead():
+    c = contest("x", {0: 2.0}, {0: 1.0}, 1.0, lost(1), lost(1))
+    assert (c.mean, c.n) == (0.5, 2)
+    both = contest("x", {}, {}, 1.0, lost(0), lost(0))
+    assert (both.mean, both.equal) == (0.0, True)
+    assert both.text() == (
+        "x (diverged, so counted as behind: the first with seed 0; the second with seed 0): "
+        "equal, 0 on average over 1 seed"
+    )
+
+
+def test_where_one_method_always_diverges_the_other_is_ahead():
+    c = contest("x", dict.fromkeys(range(5), 1.0), {}, 1.0, FULL, lost(*range(5)))
+    assert (c.mean, c.greater, c.less) == (math.inf, 2**-5, 1.0)
+    assert c.text().endswith("with seed 0, 1, 2, 3, 4): ahead over 5 seeds")
+
+
+def test_a_run_that_diverged_counts_only_against_one_that_is_there():
+    assert contest("x", {}, {}, 1.0, lost(0), FULL).greater is None
+    assert contest("x", {1: 2.0}, {1: 1.0}, 1.0, lost(0), FULL) == compared("x", {1: 2.0}, {1: 1.0}, 1.0, [FULL])
+
+
+def test_divergence_cannot_make_a_method_win():
+    """Ahead with four seeds and diverged with six: left out, it would be undecided in its favour."""
+    there = dict(enumerate(UP[:4]))
+    numbers = of(new=there, x=LOW, y=LOW, z=LOW)
+    v = verdict(numbers, BEST, a_new={"others": lost(*range(4, 10)).others})
+    assert (v.verdict, v.evidence.count("diverged, so counted as behind")) == ("undecided", 1)
+    v = verdict(of(new={}, x=LOW, y=LOW, z=LOW), BEST, a_new={"others": lost(*range(10)).others})
+    assert v.verdict == "fails"
+
+
+# ---- a lead that grows
+
+
+LEAD = {"kind": "lead", "table": "t1", "algo": "new", "metric": "avg", "larger": "a", "smaller": "b"}
+
+
+def test_a_lead_is_that_over_the_best_of_the_others():
+    """On a 6 against 2, on b 6 against 4: the best other is a third of the method's own there, two thirds here."""
+    a, b = (
+        of("a", new=[6.0] * 10, x=[2.0] * 10, y=[1.0] * 10, z=LOW),
+        of("b", new=[6.0] * 10, x=LOW, y=[4.0] * 10, z=LOW),
+    )
+    v = verdict({**a, **b}, LEAD)
+    assert v.verdict == "holds"
+    assert "best other average % over that of New, A against B: ahead by 0.3333 on average over 10 seeds" in v.evidence
+    assert verdict({**a, **b}, {**LEAD, "larger": "b", "smaller": "a"}).verdict == "fails"
+    assert verdict(a, LEAD).verdict == "not run"
+
+
+def test_a_lead_in_what_should_be_low_is_over_the_lowest():
+    """Own 2; the lowest other 8 on a (four times as much), 4 on b (twice as much)."""
+    a = of("a", new=[2.0] * 5, x=[8.0] * 5, y=[9.0] * 5, z=[99.0] * 5)
+    b = of("b", new=[2.0] * 5, x=[9.0] * 5, y=[4.0] * 5, z=[99.0] * 5)
+    v = verdict({**a, **b}, {**LEAD, "metric": "std"}, column="std")
+    assert v.verdict == "holds"
+    assert "ahead by 2 on average" in v.evidence
+
+
+def test_a_lead_takes_only_seeds_with_every_rival():
+    """With seed 9 the best of the others is missing on a."""
+    a = of("a", new=[6.0] * 10, x=dict.fromkeys(range(9), 2.0), y=[1.0] * 10, z=LOW)
+    b = of("b", new=[6.0] * 10, x=LOW, y=[4.0] * 10, z=LOW)
+    assert "over 9 seeds" in verdict({**a, **b}, LEAD).evidence
 
 
 # ---- the papers' own numbers

@@ -160,16 +160,18 @@ def test_claims_by_hand():
     claims = [
         ClaimView("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports"),
         ClaimView("c2", "C", "Table 2", "not run", "", False, "not tabulated"),
+        ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "test"),
+        ClaimView("c4", "E", "Table 4", "fails", "differ", False, "contradicts", "print"),
     ]
     text = claims_markdown(claims, "Paper")
     assert text.startswith("## Paper: claims\n\n")
     ((_, (heads, *rows)),) = markdown_tables(text)
     assert heads == ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
     assert rows[0] == ["c1", "holds (reduced)", "supports", "A / B, and more", "Sec. 1", 'p = 0.01 "of A"']
-    assert rows[1][:2] == ["c2", "not run"]
+    assert [r[1] for r in rows[1:]] == ["not run", "holds (by a test)", "fails (as printed)"]
     assert read_csv(claims_csv(claims))[0] == {
         "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
-        "reduced": "True", "printed": "supports",
+        "reduced": "True", "printed": "supports", "basis": "runs",
     }  # fmt: skip
 
 
@@ -206,22 +208,21 @@ def test_everything_on_record_can_be_read_back(paper, tmp_path):
 
 
 def test_a_plan_is_read_back_as_it_was_written(tmp_path):
-    assert read_ledger(tmp_path) == Ledger(None, ())
+    assert read_ledger(tmp_path) == Ledger(())
     entries = [Entry("b/x", "fedavg", {"local.lr": 0.1, "algo.q": 1.0}, 2, "failed", "why"), Entry("a/x", "q", {}, 0)]
-    write_ledger(tmp_path / "new", "cpu", entries)
-    assert read_ledger(tmp_path / "new") == Ledger("cpu", tuple(entries[::-1]))
+    write_ledger(tmp_path / "new", entries)
+    assert read_ledger(tmp_path / "new") == Ledger(tuple(entries[::-1]))
     assert read_ledger(tmp_path / "new").of("b/x", "fedavg", {"algo.q": 1.0, "local.lr": 0.1}) == [entries[0]]
     for other in (("b/x", "fedavg", {}), ("b/x", "q", entries[0].set), ("a/x", "fedavg", entries[0].set)):
         assert read_ledger(tmp_path / "new").of(*other) == []
 
 
 def test_other_plans_stay_on_record(tmp_path):
-    """The order of the calls does not matter but for the run that both name, and for the profile."""
+    """The order of the calls does not matter but for the run that both name."""
     one, two = Entry("a/x", "fedavg", {}, 0, "done"), Entry("a/x", "fedavg", {}, 1, "planned")
-    write_ledger(tmp_path, "cpu", [two, one])
-    write_ledger(tmp_path, "smoke", [Entry("a/x", "fedavg", {}, 1, "failed", "why"), Entry("a/w", "z", {}, 0)])
+    write_ledger(tmp_path, [two, one])
+    write_ledger(tmp_path, [Entry("a/x", "fedavg", {}, 1, "failed", "why"), Entry("a/w", "z", {}, 0)])
     found = read_ledger(tmp_path)
-    assert found.profile == "smoke"
     assert [(e.experiment, e.seed, e.status) for e in found.entries] == [
         ("a/w", 0, "planned"), ("a/x", 0, "done"), ("a/x", 1, "failed"),
     ]  # fmt: skip

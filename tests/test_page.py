@@ -13,7 +13,7 @@ from fedbench.report.page import CLAIMS, PRINTED, href, page, ruled, run_name
 from fedbench.report.views import Block, Cell, ClaimView, FigureView, Line, PageView, PaperView, TableView
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
-_WORDS = ("verdict", "status", "printed")  # not texts, but one of a few words
+_WORDS = ("verdict", "status", "printed", "basis")  # not texts, but one of a few words
 
 
 # ---- an example as rich as a real report: several papers, 20 tables, 0 to 8 columns, every verdict and status
@@ -93,7 +93,8 @@ def example_claim(i: int) -> ClaimView:
     )[i % 3]
     evidence = "FedAvg: -1.32 points over 10 seeds, exact p = 0.00195; FedNova: -0.11, p = 0.43 (Holm 0.86)"
     evidence = evidence.replace("-", MINUS)
-    return ClaimView(f"C{i + 1}", text, f"Section 5.{i}, Table {5 + i}", verdict, evidence, i % 3 == 1, printed)
+    where, basis = f"Section 5.{i}, Table {5 + i}", ("runs", "runs", "test", "print")[i % 4]
+    return ClaimView(f"C{i + 1}", text, where, verdict, evidence, i % 3 == 1, printed, basis)
 
 
 def example_figure(paper: str, i: int) -> FigureView:
@@ -317,7 +318,8 @@ def test_the_summary_counts():
         verdicts = [cell.verdict for line in found for cell in line.cells]
         claims = [str(sum(c.verdict == v for c in paper.claims)) for v in CLAIMS]
         cells = [str(verdicts.count(v)) for v in ("inside", "outside", "impossible", "single", "missing")]
-        assert numbers == [*claims, *cells, f"{sum(bool(x.reduced) for x in found)} of {len(found)}"]
+        without = str(sum(c.basis != "runs" for c in paper.claims))
+        assert numbers == [*claims, without, *cells, f"{sum(bool(x.reduced) for x in found)} of {len(found)}"]
 
 
 def test_own_tables_have_no_column_of_a_paper():

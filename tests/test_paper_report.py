@@ -108,7 +108,7 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
 
 def report(root, paper, entries=(), page=None):
     page = root / "report" if page is None else page
-    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger("cpu", tuple(entries)), root, page)
+    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)), root, page)
 
 
 def line(root, paper, table, setup, row=0, entries=()):

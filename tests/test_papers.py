@@ -25,7 +25,7 @@ ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
 at_hand = pytest.mark.skipif(
     not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
 )
-TABLE_CHECKS = ("best", "not_best", "compare", "rank", "monotone", "compare_setups", "compare_tables")
+TABLE_CHECKS = ("best", "not_best", "compare", "rank", "monotone", "lead", "compare_setups", "compare_tables")
 PRINTED_CHECKS = ("equal_rows", "equal_cells")
 FIGURE_CHECKS = ("curves", "runs", "dominance", "symmetric", "limit", "rounds_to_target", "two_clients", "curve_steps")
 
@@ -297,6 +297,10 @@ def _table_check(p, kind, check):
         places = [(check[k]["table"], check[k]["setup"], a) for k in ("better", "worse") for a in check["algos"]]
     elif kind == "compare_setups":
         places = [(check["table"], check[k], a) for k in ("better_setup", "worse_setup") for a in check["algos"]]
+    elif kind == "lead":
+        places = [
+            (check["table"], check[k], r.algo) for k in ("larger", "smaller") for r in p.tables[check["table"]].rows
+        ]
     elif kind == "equal_rows":
         places = [(t, s, a) for t in check["tables"] for s in check["setups"] for a in listed(check["algo"])]
     elif kind == "equal_cells":

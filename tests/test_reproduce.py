@@ -21,7 +21,7 @@ from fedbench.papers.registry import papers
 from fedbench.report.figures import FigureMaker
 from fedbench.report.ledger import read_ledger
 from fedbench.reproduce import carry, word
-from fedbench.reproduce.carry import locate, missing_data, write_labels
+from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
 from fedbench.reproduce.estimate import Estimator, Rates, calibrate
 from fedbench.reproduce.plan import chosen, plan, table_names
 from fedbench.store import read_run
@@ -151,6 +151,17 @@ def test_settings_that_are_typed_in_two_ways_are_one_run():
     (both,) = [j for j in found if j.parts == names]
     assert both.path.parts[:4] == ("here", "adafedadam", "table5_synthetic", "adafedadam")
     assert both.path.name == "seed_0"
+    assert both.also == [{"algo.alpha": 1.0}]
+
+
+def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
+    """Its outcome, a failure above all, has to show in either row."""
+    found = locate(plan(["adafedadam/table4", "adafedadam/figure3"], "full", seeds=1), [f"results_dir={tmp_path}"])
+    (both,) = [j for j in found if len(j.parts) == 2]
+    carry_out([both], {both.experiment: "why"}, [], tmp_path, [])
+    ledger = read_ledger(tmp_path)
+    for wanted in ({}, {"algo.alpha": 1.0}):
+        assert [(e.status, e.error) for e in ledger.of(both.experiment, "adafedadam", wanted)] == [("refused", "why")]
 
 
 def test_a_run_belongs_where_the_command_would_put_it():
@@ -327,7 +338,6 @@ def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
 def test_a_plan_is_carried_out(done):
     """Every run is there, with its files, and the record says so; no sweep is left."""
     assert entries(done.results) == [(s, "adafedadam", 0, "done") for s in SETUPS]
-    assert read_ledger(done.results).profile == "smoke"
     assert [e.error for e in read_ledger(done.results).entries] == [None] * 3
     assert {p.name for p in done.results.iterdir()} == {"adafedadam", "plan.json", "report"}
     for path in models(done.results).values():

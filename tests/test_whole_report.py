@@ -144,7 +144,7 @@ def fill(root):
         Entry(PLAIN, "fednova", {}, 0, "failed", "RuntimeError: 100 % of <it> & #1"),
         Entry("adafedadam/table5_sent140", "fedavg", {}, 0, "refused", "no sent140 | data_dir=/x"),
     ]
-    write_ledger(root, "cpu", entries)
+    write_ledger(root, entries)
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +431,7 @@ def test_links_lead_to_runs_that_are_there(mixed):
 
 def test_a_plan_without_runs_is_a_report(tmp_path):
     """Nothing could be had: the page says so, row by row."""
-    write_ledger(tmp_path, "cpu", [Entry("fafed/figure2_mnist_low", "fedavg", {}, 0, "refused", "no MNIST")])
+    write_ledger(tmp_path, [Entry("fafed/figure2_mnist_low", "fedavg", {}, 0, "refused", "no MNIST")])
     said = write_report(tmp_path)
     assert "FAFED" in said
     assert len(pd.read_parquet(tmp_path / "report" / "runs.parquet")) == 0

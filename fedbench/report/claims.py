@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from fedbench.papers.registry import Claim, Paper, Row
-from fedbench.report.comparison import Comparison, best_of, compared
+from fedbench.report.comparison import Comparison, best_of, compared, contest
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.measures import curve_comparisons, special_comparisons
 from fedbench.stats import holm, least_p
@@ -30,11 +30,13 @@ class Verdict:
         verdict: holds, fails, undecided, not run or not testable.
         evidence: why, in one line.
         reduced: whether a number that it rests on was obtained under anything but the paper's setting.
+        basis: what it rests on: runs, test (of the code) or print (the paper's own numbers).
     """
 
     verdict: str
     evidence: str
     reduced: bool = False
+    basis: str = "runs"
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
@@ -44,7 +46,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
         return Verdict("not testable", "no comparison is named that could be tested")
     kind = check["kind"]
     if kind == "test":
-        return Verdict("holds", f"a property of the method, shown by {check['test']}")
+        return Verdict("holds", f"a property of the method, shown by {check['test']}", basis="test")
     if kind in _PRINTED:
         return _on_printed_numbers(paper, check)
     if kind in _TABLES:
@@ -127,16 +129,17 @@ class _Cells:
     def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
         m = self.paper.metrics[metric]
-        one, two = (self._of(r) for r in (better, worse))
+        one, two = (self.of(r) for r in (better, worse))
         a = one.values(m, self.paper.tables[table].round)
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return compared(label + where, a, b, sign, (one, two))
+        return contest(label + where, a, b, sign, one, two)
 
-    def _of(self, row: Row) -> Found:
+    def of(self, row: Row) -> Found:
+        """Return the runs that stand for a row."""
         if id(row) not in self._found:
             self._found[id(row)] = self.evidence.find(self.paper, row)
         return self._found[id(row)]
@@ -206,6 +209,27 @@ def _monotone(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
     return out
 
 
+def _lead(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
+    """The best of the others, as a multiple of the method's own, is larger on one setup than on another."""
+    metric, table = cells.paper.metrics[check["metric"]], check["table"]
+    leads, found = [], []
+    for setup in (check["larger"], check["smaller"]):
+        sides = [cells.of(r) for r in cells.rows(table, setup)]
+        mine = [r.algo == check["algo"] for r in cells.rows(table, setup)]
+        values = [f.values(metric, cells.paper.tables[table].round) for f in sides]
+        seeds = set.intersection(*(set(v) for v in values))  # with every rival: the best one may be missing
+        own = next(v for v, is_mine in zip(values, mine, strict=True) if is_mine)
+        rivals = [v for v, is_mine in zip(values, mine, strict=True) if not is_mine]
+        best = max if metric.direction == "higher" else min
+        leads.append({s: best(v[s] for v in rivals) / own[s] for s in seeds if own[s]})
+        found += sides
+    titles = [cells.paper.setups[check[k]].title for k in ("larger", "smaller")]
+    name = cells.paper.methods[check["algo"]].label
+    label = f"best other {metric.label} over that of {name}, {titles[0]} against {titles[1]}"
+    sign = -1.0 if metric.direction == "higher" else 1.0
+    return [compared(label, leads[0], leads[1], sign, found)]
+
+
 def _compare_setups(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
     table, one, two = check["table"], check["better_setup"], check["worse_setup"]
     return [
@@ -234,6 +258,7 @@ _TABLES: dict[str, Callable[[_Cells, Mapping[str, Any]], list[Comparison]]] = {
     "compare": _compare,
     "rank": _rank,
     "monotone": _monotone,
+    "lead": _lead,
     "compare_setups": _compare_setups,
     "compare_tables": _compare_tables,
 }
@@ -262,5 +287,5 @@ def _on_printed_numbers(paper: Paper, check: Mapping[str, Any]) -> Verdict:
                 if one.values[metric] != two.values[metric]:
                     differing.append(f"{paper.metrics[metric].label} {_apart(one, two, metric)} on {setup}")
     if differing:
-        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}")
-    return Verdict("holds", f"all {total} printed numbers agree")
+        return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
+    return Verdict("holds", f"all {total} printed numbers agree", basis="print")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedbench.report.evidence import Found
 from fedbench.stats import paired
@@ -16,7 +16,8 @@ class Comparison:
 
     Attributes:
         label: what is compared.
-        mean: how far it is ahead on average; None if a side has not been run.
+        mean: how far it is ahead on average; infinite if no pair has two numbers (all others diverged); None if a side
+            has not been run.
         greater: p-value against it being ahead.
         less: p-value against it being behind.
         n: pairs of seeds.
@@ -43,8 +44,10 @@ class Comparison:
         """Return it in words."""
         if self.mean is None:
             return self.label
-        side = "ahead by" if self.mean > 0 else "behind by" if self.mean < 0 else "equal,"
-        return f"{self.label}: {side} {abs(self.mean):.4g} on average over {self.n} seed{'s' if self.n > 1 else ''}"
+        side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
+        by = " by" if self.mean else ","
+        amount = f"{by} {abs(self.mean):.4g} on average" if math.isfinite(self.mean) else ""
+        return f"{self.label}: {side}{amount} over {self.n} seed{'s' if self.n > 1 else ''}"
 
 
 def compared(
@@ -52,6 +55,40 @@ def compared(
 ) -> Comparison:
     """Return the comparison of two settings by the seeds that both have; for it where sign * (a - b) > 0."""
     return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
+
+
+def contest(
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: Found, two: Found
+) -> Comparison:
+    """Return the comparison of two methods, in which a run that diverged is not left out but behind.
+
+    To leave it out would favour the method that diverges where training is hard. It counts as behind the other's run
+    by as much as the widest difference between runs that did not diverge (the worst-rank score of Lachin, 1999, on the
+    scale of the differences), and as level where both diverged.
+
+    Args:
+        label: what is compared.
+        a: numbers of the first by seed.
+        b: those of the second.
+        sign: 1 if more is better, -1 if less is.
+        one: the runs of the first.
+        two: those of the second.
+    """
+    differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
+    lost, won = one.diverged & (b.keys() | two.diverged), two.diverged & (a.keys() | one.diverged)
+    if not lost | won:
+        return above(label, differences, (one, two))
+    widest = max((abs(d) for d in differences.values() if math.isfinite(d)), default=0.0)
+    sides = {s: float((s in won) - (s in lost)) for s in sorted(lost | won)}
+    words = [
+        f"the {side} with seed {', '.join(map(str, sorted(s)))}" for side, s in (("first", lost), ("second", won)) if s
+    ]
+    found = above(
+        f"{label} (diverged, so counted as behind: {'; '.join(words)})",
+        {**differences, **{s: (widest or 1.0) * d for s, d in sides.items()}},
+        (one, two),
+    )
+    return found if widest or not found.mean else replace(found, mean=math.copysign(math.inf, found.mean))
 
 
 def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:

@@ -61,6 +61,11 @@ class Found:
     reduced: tuple[str, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def diverged(self) -> set[int]:
+        """The seeds whose runs ended with numbers that are not finite."""
+        return {seed for seed, what in self.others if what == "diverged"}
+
     def curve(self, field: str) -> dict[int, pd.Series]:
         """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
         curves = {seed: _field(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}

@@ -57,10 +57,14 @@ def table_csv(view: TableView) -> str:
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
     """Return claims as Markdown, the verdict first."""
     heads = ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
-    rows = [
-        [c.id, c.verdict + (" (reduced)" if c.reduced else ""), c.printed, c.text, c.where, c.evidence] for c in views
-    ]
+    rows = [[c.id, _verdict(c), c.printed, c.text, c.where, c.evidence] for c in views]
     return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
+
+
+def _verdict(c: ClaimView) -> str:
+    return (
+        c.verdict + {"runs": "", "test": " (by a test)", "print": " (as printed)"}[c.basis] + " (reduced)" * c.reduced
+    )
 
 
 def claims_csv(views: Sequence[ClaimView]) -> str:

@@ -39,11 +39,9 @@ class Ledger:
     """A plan and its outcome.
 
     Attributes:
-        profile: full, cpu or smoke; None if no plan was made here.
         entries: the runs.
     """
 
-    profile: str | None = None
     entries: tuple[Entry, ...] = ()
 
     def of(self, experiment: str, algo: str, wanted: Mapping[str, Any]) -> list[Entry]:
@@ -57,16 +55,16 @@ def read_ledger(folder: Path) -> Ledger:
     if not path.exists():
         return Ledger()
     content = json.loads(path.read_text(encoding="utf-8"))
-    return Ledger(content["profile"], tuple(Entry(**e) for e in content["entries"]))
+    return Ledger(tuple(Entry(**e) for e in content["entries"]))
 
 
-def write_ledger(folder: Path, profile: str, entries: Sequence[Entry]) -> None:
+def write_ledger(folder: Path, entries: Sequence[Entry]) -> None:
     """Write the plan of a results directory; what other plans have left there and this one does not name is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     new = {_key(e): e for e in entries}
     kept = {_key(e): e for e in read_ledger(folder).entries if _key(e) not in new}
     ordered = sorted({**kept, **new}.values(), key=_key)
-    replace_file(folder / _FILE, json.dumps({"profile": profile, "entries": [asdict(e) for e in ordered]}, indent=1))
+    replace_file(folder / _FILE, json.dumps({"entries": [asdict(e) for e in ordered]}, indent=1))
 
 
 def _key(e: Entry) -> tuple[str, str, str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.papers.registry import Figure, Paper, Row
-from fedbench.report.comparison import Comparison, above, best_of, compared, worst_of
+from fedbench.report.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.report.evidence import Evidence, Found, lower_is_better
 
 PerSeed = dict[int, float]
@@ -107,13 +107,13 @@ def curve_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence
         for field in check["fields"]:
             numbers, lower = _measured(shown, [*better, *worse], check, field)
             out += [
-                compared(
+                contest(
                     f"{_words(check['measure'])} of {field} of {shown.name(a)} against {shown.name(b)} "
                     f"on {paper.setups[setup].title}",
                     numbers[a],
                     numbers[b],
                     -1.0 if lower else 1.0,
-                    shown.both(a, b),
+                    *shown.both(a, b),
                 )
                 for a in better
                 for b in worse

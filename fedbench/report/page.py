@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -58,17 +58,23 @@ PRINTED = {
     "mixed": Mark("warn", "wave", "are mixed"),
     "not tabulated": Mark("mute", "dash", "are not tabulated"),
 }
-_MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED}
+BASES = {
+    "runs": Mark("mute", "", ""),
+    "test": Mark("mute", "dash", "by a test"),
+    "print": Mark("mute", "dash", "as printed"),
+}
+_MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basis": BASES}
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How often each verdict stands, and how many rows are reduced."""
+    """How often each verdict stands, how many rows are reduced, how many claims were decided without runs."""
 
     claims: Counter[str]
     cells: Counter[str]
     rows: int
     reduced: int
+    without_runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,13 +153,15 @@ def page(view: PageView) -> str:
 def _paper(view: PaperView, ids: _Anchors) -> Paper:
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
+        mark("basis", claim.basis)
     own = ids("paper", view.id)
     claims = tuple((ids(own, "claim", c.id), c) for c in view.claims)
     tables = tuple(_table(t, ids) for t in view.tables)
     figures = tuple((ids("figure", f.name), f) for f in view.figures)
     inside = _sum([t.tally for t in tables])
     verdicts = Counter(c.verdict for c in view.claims)
-    return Paper(own, view, claims, tables, figures, Tally(verdicts, inside.cells, inside.rows, inside.reduced))
+    tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
+    return Paper(own, view, claims, tables, figures, tally)
 
 
 def _table(view: TableView, ids: _Anchors) -> Table:
@@ -178,6 +186,7 @@ def _sum(tallies: Sequence[Tally]) -> Tally:
         sum((t.cells for t in tallies), Counter()),
         sum(t.rows for t in tallies),
         sum(t.reduced for t in tallies),
+        sum(t.without_runs for t in tallies),
     )
 
 

@@ -58,7 +58,9 @@ class PaperReport:
         for claim in self.paper.claims:
             v = judge(self.paper, claim, self.evidence)
             out.append(
-                ClaimView(claim.id, claim.text, claim.reference, v.verdict, v.evidence, v.reduced, claim.printed)
+                ClaimView(
+                    claim.id, claim.text, claim.reference, v.verdict, v.evidence, v.reduced, claim.printed, v.basis
+                )
             )
         return tuple(out)
 

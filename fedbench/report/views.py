@@ -88,6 +88,7 @@ class ClaimView:
         evidence: what the verdict rests on.
         reduced: whether a run behind it is not as in the paper.
         printed: what the paper's own numbers say: supports, contradicts, mixed or not tabulated.
+        basis: what the verdict rests on: runs, test (of the code) or print (the paper's own numbers).
     """
 
     id: str
@@ -97,6 +98,7 @@ class ClaimView:
     evidence: str
     reduced: bool
     printed: str
+    basis: str = "runs"
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ def _in_short(view: PaperView) -> str:
     words = ", ".join(
         f"{claims[k]} {k}" for k in ("holds", "fails", "undecided", "not run", "not testable") if claims[k]
     )
+    if without := sum(c.basis != "runs" for c in view.claims):
+        words += f" ({without} of them without runs)"
     numbers = ", ".join(f"{cells[k]} {k}" for k in ("inside", "outside", "single", "impossible", "missing") if cells[k])
     return f"{view.title}: claims: {words}; cells: {numbers}"
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,10 @@ def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
         job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
     once: dict[Path | None, Job] = {}
     for job in jobs:
-        once.setdefault(job.path, job).parts += [p for p in job.parts if p not in once[job.path].parts]
+        first = once.setdefault(job.path, job)
+        first.parts += [p for p in job.parts if p not in first.parts]
+        if job.wanted not in (first.wanted, *first.also):
+            first.also.append(job.wanted)
     return list(once.values())
 
 
@@ -97,7 +101,6 @@ def carry_out(
     faults: dict[str, str],
     common: Sequence[str],
     results: Path,
-    profile: str,
     launcher: Sequence[str],
 ) -> list[Entry]:
     """Carry out the runs that are not on disk, and return what became of all.
@@ -107,22 +110,26 @@ def carry_out(
         faults: experiments without data, and why.
         common: overrides for all runs.
         results: where the plan is kept.
-        profile: its name, for the record.
         launcher: overrides that choose Hydra's launcher.
     """
     entries = [_entry(j, *_before(j, faults)) for j in jobs]
-    write_ledger(results, profile, entries)
+    _record(results, jobs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     if todo:
         try:
             notes = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
         finally:
             entries = [_entry(j, *_before(j, faults)) for j in jobs]
-            write_ledger(results, profile, entries)
+            _record(results, jobs, entries)
         for note in notes:
             entries[todo[note.job]] = _entry(jobs[todo[note.job]], note.status, note.error)
-        write_ledger(results, profile, entries)
+        _record(results, jobs, entries)
     return entries
+
+
+def _record(results: Path, jobs: Sequence[Job], entries: Sequence[Entry]) -> None:
+    """Keep what became of the runs, under every wording that asked for them."""
+    write_ledger(results, [replace(e, set=w) for j, e in zip(jobs, entries, strict=True) for w in (j.wanted, *j.also)])
 
 
 def _before(job: Job, faults: dict[str, str]) -> tuple[str, str | None]:

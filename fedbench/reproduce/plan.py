@@ -25,6 +25,7 @@ class Job:
         wanted: config keys that the row sets.
         cut: config keys that the profile sets, in place of the row's where both do.
         parts: the tables and figures that need it.
+        also: other ways in which rows ask for the same run.
         path: the run's directory, once it is known.
         config: the resolved configuration, once it is known.
     """
@@ -35,6 +36,7 @@ class Job:
     wanted: dict[str, Any]
     cut: dict[str, Any]
     parts: list[str] = field(default_factory=list)
+    also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
     config: Tree = field(default_factory=dict)
 

@@ -70,7 +70,7 @@ def reproduce(args: Sequence[str]) -> int:
         return 0
     faults = missing_data([j for j in jobs if not j.done])
     write_labels(asked.names, results, common)
-    entries = carry_out(jobs, faults, common, results, asked.profile, launcher)
+    entries = carry_out(jobs, faults, common, results, launcher)
     print(write_report(results))
     wrong = [e for e in entries if e.status != "done"]
     if wrong:
