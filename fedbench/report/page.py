@@ -236,6 +236,11 @@ def href(path: str) -> str:
     return f"./{safe}" if safe.startswith("//") else safe
 
 
+def spread(number: str) -> str:
+    """Return a mean with its spread such that a line may end between them, but not behind the sign."""
+    return number.replace("± ", "±\N{NO-BREAK SPACE}")
+
+
 def run_name(path: str) -> str:
     """Return the seed that a run's folder names, else the folder."""
     seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
@@ -280,7 +285,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(href=href, run_name=run_name, image=image, parts=parts)
+    made.filters.update(spread=spread, href=href, run_name=run_name, image=image, parts=parts)
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, ruled=ruled, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
