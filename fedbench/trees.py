@@ -27,3 +27,8 @@ def config_value(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(config_value(v) for v in value) + "]"
     return str(value)
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a value as a list."""
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -54,13 +54,13 @@ class Given(Evidence):
         super().__init__([])
         self.numbers, self.key, self.made = numbers, (metric, which), found
 
-    def find(self, paper, row):
+    def choices(self, paper, row):
         hyper = row.hyperparameters.get("gamma", row.hyperparameters.get("epochs"))
         values = self.numbers.get((row.setup, row.algo, hyper))
         if values is None:
-            return Numbers({})
+            return []
         by_seed = values if isinstance(values, dict) else dict(enumerate(values))
-        return Numbers({}, given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))
+        return [Numbers({}, given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))]
 
 
 def verdict(numbers, check, column="avg", which="last", **made):
@@ -93,7 +93,12 @@ def test_level_is_enough_where_ties_count():
     ties = {**BEST, "ties": True}
     assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), BEST).verdict == "undecided"
     assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), ties).verdict == "holds"
-    assert verdict(of(new=UP, x=UP, y=UP, z=UP), ties).evidence == "level in every comparison"
+    level = verdict(of(new=UP, x=UP, y=UP, z=UP), ties)
+    assert (level.verdict, level.evidence.rpartition(": ")[2]) == (
+        "holds",
+        "equal, 0 on average over 10 seeds, p = 0.0010",
+    )
+    assert verdict(of(new=UP, x=UP, y=UP, z=UP), ties, a_x={"reduced": ("rounds 2",)}).reduced
     assert verdict(of(new=LOW, x=LOW, y=UP, z=LOW), ties).verdict == "fails"
 
 
@@ -347,9 +352,9 @@ def test_each_table_has_its_own_round():
     check |= {"better": {"table": "t3", "setup": "b"}, "worse": {"table": "t1", "setup": "a"}}
 
     class Both(Given):
-        def find(self, paper, row):
+        def choices(self, paper, row):
             numbers = {("avg", "best"): dict(enumerate(UP)), ("avg", "last"): dict(enumerate(LOW))}
-            return Numbers({}, given=numbers)
+            return [Numbers({}, given=numbers)]
 
     claim = Claim("c", "", "", check, "supports")
     assert judge(PAPER, claim, Both({})).verdict == "holds"
@@ -417,15 +422,15 @@ def test_a_run_that_diverged_is_behind_by_the_widest_difference():
     assert contest("x", a, b, -1.0, FULL, lost(3)).mean == (-1 + 3 - 2 + 3) / 4  # diverged is worse in either direction
 
 
-def test_of_two_that_diverged_none_is_ahead():
+def test_two_that_diverged_say_nothing():
     c = contest("x", {0: 2.0}, {0: 1.0}, 1.0, lost(1), lost(1))
-    assert (c.mean, c.n) == (0.5, 2)
+    assert (c.mean, c.n) == (1.0, 1)
     both = contest("x", {}, {}, 1.0, lost(0), lost(0))
-    assert (both.mean, both.equal) == (0.0, True)
-    assert both.text() == (
-        "x (diverged, so counted as behind: the first with seed 0; the second with seed 0): "
-        "equal, 0 on average over 1 seed"
-    )
+    assert (both.greater, both.less, both.never_behind) == (1.0, 1.0, False)
+    assert both.text() == "x (diverged, so counted as behind: the first with seed 0; the second with seed 0)"
+    gone = {"others": lost(*range(10)).others}
+    v = verdict(of(new={}, x={}, y=LOW, z=LOW), {**BEST, "ties": True}, a_new=gone, a_x=gone)
+    assert v.verdict == "fails"  # against y and z; level with x is nothing
 
 
 def test_where_one_method_always_diverges_the_other_is_ahead():
@@ -437,6 +442,28 @@ def test_where_one_method_always_diverges_the_other_is_ahead():
 def test_a_run_that_diverged_counts_only_against_one_that_is_there():
     assert contest("x", {}, {}, 1.0, lost(0), FULL).greater is None
     assert contest("x", {1: 2.0}, {1: 1.0}, 1.0, lost(0), FULL) == compared("x", {1: 2.0}, {1: 1.0}, 1.0, [FULL])
+
+
+@pytest.mark.parametrize(("seeds", "word"), [(1, "undecided"), (4, "undecided"), (5, "holds")])
+def test_level_takes_seeds_too(seeds, word):
+    """Never behind with n seeds: 2^-n."""
+    v = verdict(of(new=UP[:seeds], x=UP[:seeds], y=LOW[:seeds], z=LOW[:seeds]), {**BEST, "ties": True})
+    assert v.verdict == word
+
+
+def test_level_with_some_seeds_and_ahead_with_the_others_is_enough():
+    """Of five differences 0, 0, 0, 1, 1: flipped signs alone would give 1 / 4."""
+    numbers = of(new=[1, 1, 1, 2, 2], x=[1, 1, 1, 1, 1], y=[0] * 5, z=[0] * 5)
+    assert verdict(numbers, {**BEST, "ties": True}).verdict == "holds"
+    assert verdict(numbers, BEST).verdict == "undecided"
+    behind = of(new=[1, 1, 1, 2, 2], x=[1, 1, 2, 1, 1], y=[0] * 5, z=[0] * 5)
+    assert verdict(behind, {**BEST, "ties": True}).verdict == "undecided"
+
+
+def test_of_a_single_method_a_run_that_diverged_leaves_the_matter_open():
+    c = above("x", dict.fromkeys(range(5), 1.0), [lost(7)])
+    assert (c.greater, c.less) == (1.0, 1.0)
+    assert decide([c]).evidence == "x (undecided: a run diverged with seed 7), p = 1.0000"
 
 
 def test_divergence_cannot_make_a_method_win():

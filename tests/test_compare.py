@@ -29,7 +29,7 @@ def write_run(root, algo, seed, metrics, settings=None, status="done", digest=No
     settings = {"rounds": 10, "local.lr": 0.1, f"algo.of_{algo}": 1, **(settings or {})}
     digest = digest or hashlib.sha256(json.dumps([algo, settings], sort_keys=True).encode()).hexdigest()[:10]
     meta = {"status": status, "seed": seed, "hash": digest, "algo": algo}
-    meta |= {"data": "toy", "model": "linear", "experiment": None, **names}
+    meta |= {"data": "toy", "model": "linear", "experiment": None, "departures": {}, **names}
     path = root / (meta["experiment"] or meta["data"]) / algo / digest / f"seed_{seed}"
     path.mkdir(parents=True)
     (path / "meta.json").write_text(json.dumps(meta))
@@ -200,7 +200,31 @@ def test_what_is_not_done_is_counted_and_left_out(tmp_path):
     write_run(tmp_path, "c", 0, {"accuracy_mean": 0.9}, status="failed")
     text = report(tmp_path)
     assert [(r["method"], r["seeds"]) for r in tables(text)[0]] == [("a", "2"), ("b", "2")]
-    assert "- left out: 1 a running, 2 b diverged, 1 c failed" in text
+    assert "- left out: 1 a running, 1 c failed" in text
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("accuracy_mean", 1), ("test_loss", -1)])
+def test_a_run_that_diverged_is_worse_by_the_widest_difference(tmp_path, metric, sign):
+    """Differences of a and b in percent or as they are: 1, 3; b diverged with seed 2 (3 more), both with seed 3."""
+    unit = 0.01 if sign > 0 else 1.0
+    write_runs(tmp_path, "a", [5 * unit, 7 * unit, 6 * unit], metric=metric)
+    write_runs(tmp_path, "b", [4 * unit, 4 * unit], metric=metric)
+    for algo, seed in (("b", 2), ("a", 3), ("b", 3)):
+        write_run(tmp_path, algo, seed, {metric: 0.0}, status="diverged")
+    means, differences = tables(report(tmp_path, metric=metric))
+    assert [float(r[metric].split()[0]) for r in means] == [6, 4]  # of those that did not
+    (row,) = differences
+    assert (row["seeds"], float(row["difference"])) == ("3", pytest.approx((1 + 3 + sign * 3) / 3, abs=0.01))
+    assert (
+        "- diverged, so in no mean and worse by the widest difference: a with seed 3; b with seed 2, 3\n"
+        in report(tmp_path, metric=metric) + "\n"
+    )
+
+
+def test_what_was_reduced_is_said(tmp_path):
+    write_runs(tmp_path, "a", [0.1, 0.2], departures={"rounds": [100, 10]})
+    write_runs(tmp_path, "b", [0.3, 0.4])
+    assert "- reduced: a: rounds 10 (paper 100)" in report(tmp_path)
 
 
 def test_a_run_that_is_there_twice_counts_once(tmp_path):

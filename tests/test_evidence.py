@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedbench.papers.registry import Method, Metric, Paper, Row, Setup
+from fedbench.papers.registry import Method, Metric, Paper, Row, Setup, Table
 from fedbench.report.evidence import Evidence, lower_is_better, reductions
 from fedbench.store import ResultStore
 
@@ -262,7 +262,66 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     found = find(tmp_path)
     assert list(found.runs) == [0]
     assert found.others == ((1, "diverged"), (2, "failed"), (3, "not finished"), (4, "not finished"))
-    assert found.reduced == ("seeds 1 (paper 3)",)
+    assert found.reduced == ("seeds 1 (paper 3)", "without seed 1, which diverged")
+
+
+def test_runs_left_over_from_divergence_are_not_full(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, "fedavg", seed)
+    write_run(tmp_path, "fedavg", 3, status="diverged")
+    assert find(tmp_path).reduced == ("without seed 3, which diverged",)
+
+
+def test_what_diverged_at_the_papers_setting_is_not_covered_up_by_a_short_run(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, "fedavg", seed, status="diverged")
+    write_run(tmp_path, "fedavg", 0, {"rounds": 2})
+    found = find(tmp_path)
+    assert (found.runs, found.diverged, found.cuts) == ({}, {0, 1, 2}, ())
+
+
+def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
+    """One full run of one method must not leave the reduced ones of the other without a partner."""
+    for seed in range(3):
+        for algo in ("fedavg", "adafed"):
+            write_run(tmp_path, algo, seed, {"rounds": 10})
+    write_run(tmp_path, "adafed", 0)
+    evidence = Evidence(ResultStore(tmp_path))
+    rows = [Row("one", "fedavg", {}), Row("one", "adafed", {})]
+    assert evidence.find(PAPER, rows[1]).cuts == ()
+    assert [f.cuts for f in evidence.alike(PAPER, rows)] == [(("rounds", "10"),)] * 2
+    write_run(tmp_path, "fedavg", 0)
+    assert [f.cuts for f in Evidence(ResultStore(tmp_path)).alike(PAPER, rows)] == [(), ()]
+    assert [f.cuts for f in evidence.alike(PAPER, rows[:1])] == [(("rounds", "10"),)]
+
+
+def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
+    """Where a paper prints best rounds, it counts in how many of them one looks."""
+    best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (), "best")})
+    for seed in range(3):
+        write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
+    assert find(tmp_path).reduced == ()
+    found = Evidence(ResultStore(tmp_path)).find(best, Row("one", "fedavg", {}))
+    assert found.reduced == ("best of the evaluated rounds, one in 5 (paper all)",)
+    assert found.cuts == (("eval_every", "5"),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "runs"),
+    [
+        ({"participation": 50}, 0),  # all of the 50 clients, where the paper has a tenth
+        ({"participation": 6}, 0),
+        ({"participation": 2}, 1),
+        ({"data.clients": 20, "participation": 3}, 0),
+        ({"data.clients": 20, "participation": 2}, 1),
+        ({"local.steps": 2 * 8}, 1),  # 2 epochs of 500 examples in batches of 64
+        ({"local.steps": 2 * 8 + 1}, 0),
+    ],
+    ids=str,
+)
+def test_more_work_is_no_reduction(tmp_path, changes, runs):
+    write_run(tmp_path, "fedavg", 0, changes)
+    assert len(find(tmp_path).runs) == runs
 
 
 def test_data_that_are_not_the_official_ones_are_marked(tmp_path):

@@ -114,10 +114,9 @@ class Given(Evidence):
         super().__init__([])
         self.given, self.made = runs, found
 
-    def find(self, paper, row):
-        return Found(
-            self.given.get((row.setup, row.algo, row.hyperparameters.get("p")), {}), **self.made.get(row.algo, {})
-        )
+    def choices(self, paper, row):
+        key = (row.setup, row.algo, row.hyperparameters.get("p"))
+        return [Found(self.given.get(key, {}), **self.made.get(row.algo, {}))]
 
 
 def paper(rows, setups=("a",)):
@@ -204,6 +203,51 @@ def test_rounds_to_a_common_loss_and_common_seeds():
     check = {**CURVES, "measure": "rounds", "fields": ["train_loss"], "worse": "x"}
     (c,) = compare(check, of(quick, slow))
     assert (c.mean, c.n) == (10, SEEDS - 4)
+
+
+def test_several_measures_are_comparisons_of_their_own():
+    check = {**CURVES, "measure": ["final", "area"], "worse": "x"}
+    labels = [c.label for c in compare(check, of(constant(0.8), constant(0.5)))]
+    assert labels == [f"{m} of accuracy_mean of New against X on A" for m in ("final value", "mean over rounds")]
+
+
+@pytest.mark.parametrize("measure", ["area", "final", "rounds"])
+def test_a_run_that_diverged_is_behind_in_every_measure(measure):
+    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
+    every = {s: of_curve([0, 0.5, 0.7]) for s in range(8)}
+    new = {s: of_curve([0, 0.8, 0.9]) for s in range(5)}
+    lost = {"others": tuple((s, "diverged") for s in (5, 6, 7))}
+    check = {**CURVES, "measure": measure, "worse": "x"}
+    (c,) = compare(check, of(new, every), new=lost)
+    assert (c.n, c.greater) == (8, 93 / 256)
+    (other,) = compare({**check, "better": "x", "worse": "new"}, of(new, every), new=lost)
+    assert (other.n, other.less) == (8, 93 / 256)
+    none = {"others": tuple((s, "diverged") for s in range(8))}
+    assert verdict(check, of({}, every), new=none).verdict == "fails"
+
+
+def test_the_target_is_what_all_reach_that_did_not_diverge():
+    """With the third method in no seed, the target is 0.7, which X reaches at 20 and New at 10."""
+    quick, slow = ({s: of_curve(v) for s in range(SEEDS)} for v in ([0, 0.8, 0.9], [0, 0.3, 0.7]))
+    lost = {"others": tuple((s, "diverged") for s in range(SEEDS))}
+    one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, {}), y=lost)
+    assert (one.mean, two.mean) == (10, math.inf)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        {"kind": "limit", "methods": "new", "measure": "tail", "field": "accuracy_mean", "at_least": 0.1},
+        {"kind": "curve_steps", "algo": "new", "measure": "area", "field": "accuracy_mean", "trend": "increasing",
+         "order": ["a", "b"]},
+    ],
+    ids=lambda c: c["kind"],
+)  # fmt: skip
+def test_what_speaks_of_one_method_is_open_where_it_diverged(check):
+    rows = [Row("a", "new"), Row("b", "new")]
+    runs = {("a", "new", None): constant(0.5), ("b", "new", None): constant(0.7)}
+    assert verdict(check, runs, rows, ("a", "b")).verdict == "holds"
+    assert verdict(check, runs, rows, ("a", "b"), new={"others": ((9, "diverged"),)}).verdict == "undecided"
 
 
 def test_the_share_of_clients_below_a_threshold():

@@ -128,7 +128,9 @@ def test_lossy_data_are_named(tmp_path):
     (meta,) = tmp_path.rglob("meta.json")
     facts = json.loads(meta.read_text())
     meta.write_text(json.dumps(facts | {"sources": ["CIFAR-10: not the official files (md5 differs)"]}))
-    assert "- CIFAR-10: not the official files" in summary(list(ResultStore(tmp_path)))
+    assert ", data: CIFAR-10: not the official files (md5 differs)" in summary(list(ResultStore(tmp_path)))
+    meta.write_text(json.dumps(facts | {"sources": ["mine: not the official files"], "experiment": None}))
+    assert "\n- mine: not the official files" in summary(list(ResultStore(tmp_path)))
 
 
 def test_renderers():

@@ -283,7 +283,7 @@ def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
     assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
     _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
     assert "results in a (new) =place\n" in out
-    assert "reduced: eval_every=1, local.steps=2, rounds=2" in out
+    assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
     assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
     assert list(tmp_path.iterdir()) == []
 

@@ -241,10 +241,14 @@ def test_what_is_said(mixed):
     assert "adafedadam/table7_synthetic_momentum" not in mixed.said  # papers in a line each, one's own as tables
     assert [x for x in mixed.said.splitlines() if x.startswith("| qfedavg")]
     (short,) = [x for x in mixed.said.splitlines() if x.startswith("AdaFedAdam: ")]
-    cells = sum(int(n) for n in short.split("cells: ")[1].split() if n.isdigit())
+    counted, rows = short.split("cells: ")[1].split("; ")
+    cells = sum(int(n) for n in counted.split() if n.isdigit())
     assert cells == sum(len(t.columns) * len(t.rows) for t in ADAM.tables.values())
     claims = sum(int(n) for n in short.split("cells: ")[0].split() if n.isdigit())
     assert claims == len(ADAM.claims)
+    lines = [r for t in ADAM.tables for r in rows_of(mixed.report / "tables" / f"adafedadam_{t}.csv")]
+    assert rows == f"{sum(bool(r['reduced']) for r in lines)} of {len(lines)} rows reduced"
+    assert sum(bool(r["reduced"]) for r in lines) > 0
 
 
 # ---- reduced, wherever it appears

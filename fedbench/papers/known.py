@@ -18,6 +18,7 @@ class Known:
         title: of the paper.
         table: of the table.
         seeds: over how many the paper averages.
+        departs: what no run of it has as in the paper.
         cells: (algorithm, metric of ``rounds.jsonl``) -> what the paper prints.
     """
 
@@ -25,6 +26,7 @@ class Known:
     title: str
     table: str
     seeds: int
+    departs: tuple[str, ...]
     cells: dict[tuple[str, str], Reported]
 
     @property
@@ -52,6 +54,8 @@ def find_known(experiment: str | None) -> Known | None:
 
 
 def _read(paper: Paper, table: Table) -> Iterator[Known]:
+    if table.round == "best":
+        return  # its numbers do not stand beside those of the last round
     for setup in table.setups:
         rows = [r for r in table.rows if r.setup == setup and r.values]
         several = {r.algo for r in rows if sum(r.algo == other.algo for other in rows) > 1}  # a sweep has no one number
@@ -64,4 +68,6 @@ def _read(paper: Paper, table: Table) -> Iterator[Known]:
         if cells:
             number = table.id.removeprefix("table")
             name = f"{paper.id}/{table.id}_{setup}"
-            yield Known(name, paper.name, f"Table {number}", paper.setups[setup].seeds, cells)
+            yield Known(
+                name, paper.name, f"Table {number}", paper.setups[setup].seeds, paper.setups[setup].departs, cells
+            )

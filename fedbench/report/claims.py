@@ -8,7 +8,7 @@ significant the other way after Holm's correction for their number. Anything els
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedbench.report.comparison import Comparison, best_of, compared, contest
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.measures import curve_comparisons, special_comparisons
 from fedbench.stats import holm, least_p
+from fedbench.trees import listed
 
 ALPHA = 0.05
 _PRINTED = ("equal_rows", "equal_cells")
@@ -61,8 +62,6 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 
     One that lacks some of its parts counts as run only if it is significant without them.
     """
-    if not comparisons:
-        return Verdict("holds", "level in every comparison")
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
@@ -115,7 +114,6 @@ class _Cells:
 
     def __init__(self, paper: Paper, evidence: Evidence) -> None:
         self.paper, self.evidence = paper, evidence
-        self._found: dict[int, Found] = {}
 
     def rows(self, table: str, setup: str) -> list[Row]:
         """Return the rows of a setup; of those with other hyperparameters of one method all."""
@@ -129,7 +127,7 @@ class _Cells:
     def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
         m = self.paper.metrics[metric]
-        one, two = (self.of(r) for r in (better, worse))
+        one, two = self.evidence.alike(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
@@ -137,12 +135,6 @@ class _Cells:
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
         return contest(label + where, a, b, sign, one, two)
-
-    def of(self, row: Row) -> Found:
-        """Return the runs that stand for a row."""
-        if id(row) not in self._found:
-            self._found[id(row)] = self.evidence.find(self.paper, row)
-        return self._found[id(row)]
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -157,8 +149,13 @@ def _best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
         mine = [r for r in rows if r.algo == check["algo"]][-1]
         for metric in check["metrics"]:
             found = [cells.compare(check["table"], mine, r, metric) for r in rows if r is not mine]
-            out += [c for c in found if not (check.get("ties") and c.equal)]  # level is enough there, and exact
+            out += [_level_is_enough(c) for c in found] if check.get("ties") else found
     return out
+
+
+def _level_is_enough(c: Comparison) -> Comparison:
+    """Return a comparison in which level counts as ahead: never behind with n seeds has p = 2^-n (sign test)."""
+    return replace(c, greater=min(c.greater, least_p(c.n))) if c.never_behind and c.greater is not None else c
 
 
 def _not_best(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
@@ -212,9 +209,13 @@ def _monotone(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
 def _lead(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
     """The best of the others, as a multiple of the method's own, is larger on one setup than on another."""
     metric, table = cells.paper.metrics[check["metric"]], check["table"]
-    leads, found = [], []
+    titles = [cells.paper.setups[check[k]].title for k in ("larger", "smaller")]
+    name = cells.paper.methods[check["algo"]].label
+    label = f"best other {metric.label} over that of {name}, {titles[0]} against {titles[1]}"
+    leads: list[dict[int, float]] = []
+    found: list[Found] = []
     for setup in (check["larger"], check["smaller"]):
-        sides = [cells.of(r) for r in cells.rows(table, setup)]
+        sides = cells.evidence.alike(cells.paper, cells.rows(table, setup))
         mine = [r.algo == check["algo"] for r in cells.rows(table, setup)]
         values = [f.values(metric, cells.paper.tables[table].round) for f in sides]
         seeds = set.intersection(*(set(v) for v in values))  # with every rival: the best one may be missing
@@ -222,10 +223,9 @@ def _lead(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
         rivals = [v for v, is_mine in zip(values, mine, strict=True) if not is_mine]
         best = max if metric.direction == "higher" else min
         leads.append({s: best(v[s] for v in rivals) / own[s] for s in seeds if own[s]})
-        found += sides
-    titles = [cells.paper.setups[check[k]].title for k in ("larger", "smaller")]
-    name = cells.paper.methods[check["algo"]].label
-    label = f"best other {metric.label} over that of {name}, {titles[0]} against {titles[1]}"
+        if any(f.cuts != sides[0].cuts for f in sides):
+            return [Comparison(label, uneven=True)]
+        found += [replace(f, cuts=()) for f in sides]  # those of the two setups need not be alike for a ratio
     sign = -1.0 if metric.direction == "higher" else 1.0
     return [compared(label, leads[0], leads[1], sign, found)]
 
@@ -262,11 +262,6 @@ _TABLES: dict[str, Callable[[_Cells, Mapping[str, Any]], list[Comparison]]] = {
     "compare_setups": _compare_setups,
     "compare_tables": _compare_tables,
 }
-
-
-def listed(value: Any) -> list[Any]:
-    """Return a value as a list."""
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _apart(one: Row, two: Row, metric: str) -> str:

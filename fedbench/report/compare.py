@@ -11,18 +11,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from math import isnan, nan
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
 from fedbench.errors import RequestError, choice, nearest, number
+from fedbench.report.evidence import reductions
+from fedbench.report.metric import Measure, read_metric
 from fedbench.report.render import markdown
 from fedbench.stats import Paired, friedman, holm, least_p, paired, win_tie_loss
 from fedbench.store import Row, Run
 from fedbench.trees import Tree, leaves
 
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
-_LOWER = ("accuracy_std", "accuracy_variance", "angle_degrees", "kl_uniform", "bytes", "seconds")  # and losses
-_DIGITS = {"accuracy": 2, "angle": 2, "seconds": 2, "bytes": 0, "clients": 0}  # by the metric's first word; else 4
 # what changes no numbers, and what is looked at; of the engine the precision alone changes numbers
 _ASIDE = ("seed", "device", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
 _WATCHING = ("eval_every", "keep_clients", "improved_clients")
@@ -40,7 +41,8 @@ def compare(runs: Sequence[Run], key: str, metric: str, baseline: str | None = N
     undecided and lost, and for three values or more average ranks as in Demsar (JMLR 2006).
 
     Args:
-        runs: as on disk; those that are not done or diverged are counted in the notes and nowhere else.
+        runs: as on disk; those that are not done are counted in the notes and nowhere else. A run that diverged is
+            worse than its partner by the widest difference of the other seeds; its numbers are in no mean.
         key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
         metric: a key of ``rounds.jsonl``; its value at the last round counts.
         baseline: what all others are compared with, as named in the tables or by its value alone; None: all pairs.
@@ -65,10 +67,10 @@ def compare(runs: Sequence[Run], key: str, metric: str, baseline: str | None = N
             f"{found}. Run more, as with `fedbench -m {key}=A,B seed=0,1,2`"
         )
     done = [e for b in shown for e in b.done]
-    measure = _measure(metric, done)
+    measure = read_metric(metric, [(e.run.path, e.last) for e in done])
     names = list(dict.fromkeys(e.name for e in sorted(done, key=_order)))
     against = None if baseline is None else _baseline(baseline, done, names)
-    values = [{n: measure.read(b.methods[n]) for n in names if n in b.methods} for b in shown]
+    values = [{n: _read(measure, b, n) for n in names if n in b.methods} for b in shown]
     parts = [_of_block(b, v, measure, against, alpha) for b, v in zip(shown, values, strict=True)]
     if len(shown) > 1:
         parts.append(_over_blocks(values, names, measure, alpha))
@@ -195,13 +197,20 @@ class _Block:
     def __init__(self, title: str, members: Sequence[_Entry], key: str) -> None:
         self.title = title
         self.methods: dict[str, dict[int, _Entry]] = {}
-        self._out = Counter(f"{e.name} {e.status}" for e in members if e.status != "done")
+        self.lost: dict[str, set[int]] = {}
+        self._out: Counter[str] = Counter()
         for e in members:
             if e.status == "done":
                 seeds = self.methods.setdefault(e.name, {})
                 if seeds.setdefault(e.run.meta["seed"], e) is not e:
                     self._out[f"{e.name} of a seed that is there already"] += 1
+        for e in members:
+            if e.status == "diverged" and e.name in self.methods:
+                self.lost.setdefault(e.name, set()).add(e.run.meta["seed"])
+            elif e.status != "done":
+                self._out[f"{e.name} {e.status}"] += 1
         self.unequal = _unequal(self.done) if key == "algo" else []
+        self.reduced = sorted({f"{e.name}: {', '.join(r)}" for e in self.done if (r := _reduced(e.run))})
 
     @property
     def done(self) -> list[_Entry]:
@@ -218,6 +227,20 @@ class _Block:
         """How many runs there are of what."""
         counts = ", ".join(f"{len(seeds)} {name}" for name, seeds in sorted(self.methods.items()))
         return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self._out else "")
+
+
+def _reduced(run: Run) -> list[str]:
+    return reductions(run.meta["departures"], run.meta["model"])
+
+
+def _read(measure: Measure, block: _Block, name: str) -> dict[int, float]:
+    """Return a method's numbers by seed; NaN where it diverged."""
+    numbers = {seed: measure.read(e.last) for seed, e in block.methods[name].items()}
+    return dict(sorted({**numbers, **dict.fromkeys(block.lost.get(name, ()), nan)}.items()))
+
+
+def _finite(by_seed: dict[int, float]) -> list[float]:
+    return [v for v in by_seed.values() if not isnan(v)]
 
 
 def _unequal(done: Sequence[_Entry]) -> list[str]:
@@ -255,53 +278,14 @@ def _baseline(given: str, done: Sequence[_Entry], names: Sequence[str]) -> str:
     return fitting.pop()
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """A metric: factor to what is printed, digits, and 1 if higher is better, else -1."""
-
-    name: str
-    factor: float
-    digits: int
-    sign: int
-
-    def read(self, seeds: dict[int, _Entry]) -> dict[int, float]:
-        """Return the values by seed, in the unit that is printed."""
-        return {seed: self.factor * e.last[self.name] for seed, e in sorted(seeds.items())}
-
-    def text(self, value: float | None, sign: str = "") -> str:
-        """Return a value as printed."""
-        return "–" if value is None else f"{value:{sign}.{self.digits}f}"
-
-    @property
-    def legend(self) -> str:
-        """What is printed, and which way is better."""
-        unit = {1.0: "", 100.0: ", percent", 1e4: ", percent²"}[self.factor]
-        return f"{self.name} at the last round{unit}; {'higher' if self.sign > 0 else 'lower'} is better"
-
-
-def _measure(metric: str, done: Sequence[_Entry]) -> _Measure:
-    choice("metric", metric, dict.fromkeys(k for e in done for k in e.last if k != "round"))
-    missing = [e for e in done if e.last.get(metric) is None]
-    if missing:
-        raise RequestError(
-            f"{metric} must have been measured in all runs that are compared, but is null in {len(missing)} of "
-            f"{len(done)}, first in {missing[0].run.path}; choose another metric"
-        )
-    factor = 1.0
-    if metric.startswith("accuracy_"):  # fractions; their variance is of fractions too
-        factor = 1e4 if metric.startswith("accuracy_variance") else 100.0
-    lower = metric.startswith(_LOWER) or "loss" in metric
-    return _Measure(metric, factor, _DIGITS.get(metric.split("_")[0], 4), -1 if lower else 1)
-
-
 def _listed(notes: Sequence[str]) -> list[str]:
     return ["".join(f"- {n}\n" for n in notes)] if notes else []
 
 
-def _of_block(block: _Block, values: _Values, measure: _Measure, baseline: str | None, alpha: float) -> str:
+def _of_block(block: _Block, values: _Values, measure: Measure, baseline: str | None, alpha: float) -> str:
     rows = []
     for name, by_seed in values.items():
-        numbers = list(by_seed.values())
+        numbers = _finite(by_seed)
         spread = f" ± {measure.text(stdev(numbers))}" if len(numbers) > 1 else ""
         rows.append([name, str(len(numbers)), measure.text(mean(numbers)) + spread])
     parts = [
@@ -311,7 +295,7 @@ def _of_block(block: _Block, values: _Values, measure: _Measure, baseline: str |
     pairs = list(combinations(values, 2))
     if baseline is not None:
         pairs = [(name, baseline) for name in values if name != baseline and baseline in values]
-    tested = {pair: d for pair in pairs if (d := _difference(values, *pair, 1 - alpha)) is not None}
+    tested = {pair: d for pair in pairs if (d := _difference(values, *pair, measure, 1 - alpha)) is not None}
     notes = [f"{a} and {b} have no seed in common" for a, b in pairs if (a, b) not in tested]
     if baseline is not None and baseline not in values:
         notes.append(f"{baseline} is not here")
@@ -321,17 +305,29 @@ def _of_block(block: _Block, values: _Values, measure: _Measure, baseline: str |
         best = holm([min(1.0, 2 * least_p(n)) for n in counts])  # no adjusted p can be below these
         notes += _too_few([n for n, p in zip(counts, best, strict=True) if p > alpha], len(counts), alpha)
     notes += [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
+    notes += [f"reduced: {r}" for r in block.reduced]
+    lost = [f"{name} with seed {', '.join(map(str, sorted(s)))}" for name, s in sorted(block.lost.items())]
+    notes += [f"diverged, so in no mean and worse by the widest difference: {'; '.join(lost)}"] if lost else []
     notes += [f"left out: {block.left_out}"] if block.left_out else []
     return "\n".join(parts + _listed(notes))
 
 
-def _difference(values: _Values, a: str, b: str, level: float = 0.95) -> Paired | None:
-    """Return a minus b over the seeds that both have, or None if there are none."""
-    both = sorted(values[a].keys() & values[b].keys())
-    return paired([values[a][s] - values[b][s] for s in both], level) if both else None
+def _difference(values: _Values, a: str, b: str, measure: Measure, level: float = 0.95) -> Paired | None:
+    """Return a minus b over the seeds that both have, or None if there are none.
+
+    A run that diverged is worse than the other by the widest difference; a seed with which both did says nothing.
+    """
+    both = {s: values[a][s] - values[b][s] for s in sorted(values[a].keys() & values[b].keys())}
+    widest = max((abs(d) for d in both.values() if not isnan(d)), default=0.0)
+    for seed in [s for s, d in both.items() if isnan(d)]:
+        lost = isnan(values[a][seed]), isnan(values[b][seed])
+        both[seed] = measure.sign * widest * (lost[1] - lost[0])
+        if all(lost) or not widest:
+            del both[seed]
+    return paired(both.values(), level) if both else None
 
 
-def _differences(tested: dict[tuple[str, str], Paired], measure: _Measure, alpha: float) -> list[str]:
+def _differences(tested: dict[tuple[str, str], Paired], measure: Measure, alpha: float) -> list[str]:
     rows = []
     adjusted = holm([d.two_sided for d in tested.values()])
     for ((a, b), d), p in zip(tested.items(), adjusted, strict=True):
@@ -362,7 +358,7 @@ def _too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     ]
 
 
-def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: _Measure, alpha: float) -> str:
+def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: Measure, alpha: float) -> str:
     counts: list[int] = []
     scores: dict[tuple[str, str], tuple[int, int, int]] = {}
     for a, b in combinations(names, 2):
@@ -377,9 +373,9 @@ def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: _Meas
         markdown(["method", *names], rows),
     ]
     notes = _too_few([n for n in counts if 2 * least_p(n) > alpha], 1, alpha)
-    whole = [v for v in values if len(v) == len(names)]
+    whole = [v for v in values if len(v) == len(names) and not any(isnan(x) for m in v.values() for x in m.values())]
     if len(names) > 2 and len(whole) > 1:
-        f = friedman([[measure.sign * mean(v[n].values()) for n in names] for v in whole])
+        f = friedman([[measure.sign * mean(_finite(v[n])) for n in names] for v in whole])
         parts += [
             f"average ranks over {len(whole)} blocks with all methods, 1 is best; Friedman's test: chi-square "
             f"{f.statistic:.2f}, p = {_p(f.p)}; Nemenyi's critical difference at 0.05: {f.critical_difference:.2f}\n",
@@ -390,8 +386,8 @@ def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: _Meas
     return "\n".join(parts + _listed(notes))
 
 
-def _gains(values: Sequence[_Values], a: str, b: str, measure: _Measure) -> list[Paired]:
+def _gains(values: Sequence[_Values], a: str, b: str, measure: Measure) -> list[Paired]:
     """Return by how much a is better than b, for the blocks in which they have a seed in common."""
     first, second = (a, b) if measure.sign > 0 else (b, a)
-    found = (_difference(v, first, second) for v in values if a in v and b in v)
+    found = (_difference(v, first, second, measure) for v in values if a in v and b in v)
     return [d for d in found if d is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedbench.report.evidence import Found
@@ -24,6 +24,7 @@ class Comparison:
         reduced: whether a side was obtained under anything but the paper's setting.
         complete: False if parts of it are missing that could still be for it, so that it cannot be refuted.
         uneven: whether its sides are cut down in different ways, so that they cannot be compared.
+        never_behind: whether it is ahead or level with every seed.
     """
 
     label: str
@@ -34,15 +35,11 @@ class Comparison:
     reduced: bool = False
     complete: bool = True
     uneven: bool = False
-
-    @property
-    def equal(self) -> bool:
-        """Whether the two sides are level with every seed."""
-        return self.mean == 0 and self.greater == 1 and self.less == 1
+    never_behind: bool = False
 
     def text(self) -> str:
         """Return it in words."""
-        if self.mean is None:
+        if self.mean is None or not self.n:
             return self.label
         side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
         by = " by" if self.mean else ","
@@ -64,7 +61,7 @@ def contest(
 
     To leave it out would favour the method that diverges where training is hard. It counts as behind the other's run
     by as much as the widest difference between runs that did not diverge (the worst-rank score of Lachin, 1999, on the
-    scale of the differences), and as level where both diverged.
+    scale of the differences). A seed with which both diverged says nothing.
 
     Args:
         label: what is compared.
@@ -75,31 +72,49 @@ def contest(
         two: those of the second.
     """
     differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
-    lost, won = one.diverged & (b.keys() | two.diverged), two.diverged & (a.keys() | one.diverged)
-    if not lost | won:
-        return above(label, differences, (one, two))
+    lost, won = one.diverged & b.keys(), two.diverged & a.keys()
+    if not (lost or won or one.diverged & two.diverged):
+        return _tested(label, differences, (one, two))
     widest = max((abs(d) for d in differences.values() if math.isfinite(d)), default=0.0)
-    sides = {s: float((s in won) - (s in lost)) for s in sorted(lost | won)}
-    words = [
-        f"the {side} with seed {', '.join(map(str, sorted(s)))}" for side, s in (("first", lost), ("second", won)) if s
-    ]
-    found = above(
-        f"{label} (diverged, so counted as behind: {'; '.join(words)})",
-        {**differences, **{s: (widest or 1.0) * d for s, d in sides.items()}},
-        (one, two),
-    )
+    sides = {**dict.fromkeys(sorted(lost), -1.0), **dict.fromkeys(sorted(won), 1.0)}
+    words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
+    label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
+    counted = {**differences, **{s: (widest or 1.0) * d for s, d in sides.items()}}
+    if not counted:
+        return _open(label, (one, two))
+    found = _tested(label, counted, (one, two))
     return found if widest or not found.mean else replace(found, mean=math.copysign(math.inf, found.mean))
 
 
 def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
-    """Return the comparison of differences, one per seed, with 0; ``found`` is what they come from."""
+    """Return the comparison of differences, one per seed, with 0; ``found`` is what they come from.
+
+    If a run behind them diverged, the others alone decide nothing.
+    """
+    lost = set().union(*(f.diverged for f in found))
+    if not lost:
+        return _tested(label, differences, found)
+    return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
+
+
+def _open(label: str, found: Sequence[Found]) -> Comparison:
+    """Return a comparison that has been run and speaks neither for nor against anything."""
+    return Comparison(label, 0.0, 1.0, 1.0, 0, any(bool(f.reduced) for f in found))
+
+
+def _seeds(seeds: Collection[int]) -> str:
+    return f"seed {', '.join(map(str, sorted(seeds)))}"
+
+
+def _tested(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
     known = [d for d in differences.values() if math.isfinite(d)]
     if not known:
         return Comparison(label)
     if any(f.cuts != found[0].cuts for f in found):
         return Comparison(label, uneven=True)
     p = paired(known)
-    return Comparison(label, p.mean, p.greater, p.less, p.n, any(bool(f.reduced) for f in found))
+    reduced = any(bool(f.reduced) for f in found)
+    return Comparison(label, p.mean, p.greater, p.less, p.n, reduced, never_behind=min(known) >= 0)
 
 
 def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -112,6 +113,7 @@ class Evidence:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
+        self._choices: dict[tuple[str, ...], list[Found]] = {}
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -122,21 +124,40 @@ class Evidence:
 
     def find(self, paper: Paper, row: Row) -> Found:
         """Return the runs that stand for a row: at the paper's setting if there are any, else the least reduced."""
-        setup, wanted = paper.setups[row.setup], paper.overrides(row)
-        groups: dict[str, list[Run]] = {}
-        for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
-            if _stands_for(run, wanted):
-                groups.setdefault(run.meta["hash"], []).append(run)
-        if not groups:
-            return Found({})
-        return _found(max(groups.values(), key=lambda g: _merit(g, wanted)), wanted, setup)
+        return next(iter(self.choices(paper, row)), Found({}))
+
+    def alike(self, paper: Paper, rows: Sequence[Row]) -> list[Found]:
+        """Return the runs of rows that are compared: cut down alike if there are such, else those that ``find`` gives.
+
+        Runs at the paper's setting of one method would else leave those of the others nothing to be compared with.
+        """
+        choices = [self.choices(paper, r) for r in rows]
+        present = [c for c in choices if c]
+        for first in present[0] if present else ():
+            if all(any(f.cuts == first.cuts for f in c) for c in present):
+                return [next((f for f in c if f.cuts == first.cuts), Found({})) for c in choices]
+        return [c[0] if c else Found({}) for c in choices]
+
+    def choices(self, paper: Paper, row: Row) -> list[Found]:
+        """Return the settings of which there are runs that may stand for a row, the best first."""
+        key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True))
+        if key not in self._choices:
+            setup, wanted = paper.setups[row.setup], paper.overrides(row)
+            groups: dict[str, list[Run]] = {}
+            for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
+                if _stands_for(run, wanted, setup):
+                    groups.setdefault(run.meta["hash"], []).append(run)
+            best = any(t.round == "best" and setup.id in t.setups for t in paper.tables.values())
+            ordered = sorted(groups.values(), key=lambda g: _merit(g, wanted), reverse=True)
+            self._choices[key] = [_found(g, wanted, setup, best) for g in ordered]
+        return self._choices[key]
 
 
-def _stands_for(run: Run, wanted: Mapping[str, Any]) -> bool:
+def _stands_for(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
     config = leaves(run.config)
     if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
         return False
-    return all(_reducible(k, there, here) for k, (there, here) in _departures(run, wanted).items())
+    return all(_reducible(k, there, here, config, setup) for k, (there, here) in _departures(run, wanted).items())
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -151,17 +172,30 @@ def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
     return out
 
 
-def _reducible(key: str, there: Any, here: Any) -> bool:
+def _reducible(key: str, there: Any, here: Any, config: Mapping[str, Any], setup: Setup) -> bool:
     if key in _AMOUNTS:
-        return here is not None and (there is None or _most(here) <= _most(there))
-    if key in ("participation", "data.clients") and None not in (there, here):
-        return _share(here) <= _share(there)
+        if here is None:
+            return False
+        most = _epochs_in_steps(config, setup) if key == "local.steps" and there is None else _most(there or math.inf)
+        return _most(here) <= most
+    if key == "data.clients" and None not in (there, here):
+        return int(here) <= int(there)
+    if key == "participation":
+        clients = float(config.get("data.clients") or setup.clients or math.inf)
+        return _share(here, clients) <= _share(there, float(setup.clients or clients))
     return key.startswith(_REDUCIBLE) or key in _LESS_DATA
 
 
-def _share(value: Any) -> float:
-    """Return a participation in the order of how many take part: shares, 1.0 for all, above counts."""
-    return float(value) if isinstance(value, int) and value > 1 else 1e9 * float(value)
+def _epochs_in_steps(config: Mapping[str, Any], setup: Setup) -> float:
+    """Return the local steps that the epochs of a run's configuration mean for a client of the setup's mean size."""
+    batch = config["local.batch_size"]
+    size = setup.samples if batch == "full" else int(batch)
+    return _most(config["local.epochs"]) * max(1, math.ceil(setup.samples / size))
+
+
+def _share(value: Any, clients: float) -> float:
+    """Return the share of the clients that a participation stands for: whole numbers above 1 are clients."""
+    return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 
 def _most(value: Any) -> float:
@@ -170,24 +204,36 @@ def _most(value: Any) -> float:
 
 def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
     done, cut = [r for r in group if _counts(r)], bool(_departures(group[0], wanted))
-    return (bool(done), not cut, int(group[0].config["rounds"]), len(done), max(r.meta["started"] for r in group))
+    # one that diverged has an outcome too: fewer rounds, in which it did not, must not stand in its place
+    return (
+        any(r.done for r in group),
+        not cut,
+        int(group[0].config["rounds"]),
+        len(done),
+        max(r.meta["started"] for r in group),
+    )
 
 
 def _counts(run: Run) -> bool:
     return run.done and run.meta["status"] == "done"
 
 
-def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup) -> Found:
+def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> Found:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if _counts(r)}
     others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
     departures = _departures(group[0], wanted)
     words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
+    cuts = {k: _show(here) for k, (_, here) in departures.items()}
+    if best and (every := max(r.config["eval_every"] for r in group)) > 1:  # the experiments have 1
+        words.append(f"best of the evaluated rounds, one in {every} (paper all)")
+        cuts["eval_every"] = str(every)
     if done and len(done) < setup.seeds:
         words.append(f"seeds {len(done)} (paper {setup.seeds})")
+    if done and (lost := [s for s, what in others if what == "diverged"]):
+        words.append(f"without seed {', '.join(map(str, lost))}, which diverged")
     sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
-    cuts = tuple(sorted((k, _show(here)) for k, (_, here) in departures.items()))
-    return Found(done, others, (*words, *(f"data: {s}" for s in sources)), cuts)
+    return Found(done, others, (*words, *(f"data: {s}" for s in sources)), tuple(sorted(cuts.items())))
 
 
 def _what(run: Run) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from fedbench.papers.registry import Figure, Paper, Row
 from fedbench.report.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.report.evidence import Evidence, Found, lower_is_better
+from fedbench.trees import listed
 
 PerSeed = dict[int, float]
 
@@ -64,7 +65,11 @@ class _Shown:
 
     def __init__(self, paper: Paper, figure: Figure, evidence: Evidence) -> None:
         self.paper, self.figure = paper, figure
-        self._found = {i: evidence.find(paper, r) for i, r in enumerate(figure.rows)}
+        self._found: dict[int, Found] = {}
+        for setup in dict.fromkeys(r.setup for r in figure.rows):
+            here = [i for i, r in enumerate(figure.rows) if r.setup == setup]
+            found = evidence.alike(paper, [figure.rows[i] for i in here])
+            self._found |= dict(zip(here, found, strict=True))
 
     def rows(self, setup: str, spec: Any, but: Sequence[int] = ()) -> list[int]:
         """Return the indices of the rows of a setup that a specification names: an algorithm, a row, or others."""
@@ -104,11 +109,11 @@ def curve_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence
     for setup in check.get("setups", figure.setups):
         better = shown.rows(setup, check["better"])
         worse = shown.rows(setup, check["worse"], but=better)
-        for field in check["fields"]:
-            numbers, lower = _measured(shown, [*better, *worse], check, field)
+        for measure, field in product(listed(check["measure"]), check["fields"]):
+            numbers, lower = _measured(shown, [*better, *worse], {**check, "measure": measure}, field)
             out += [
                 contest(
-                    f"{_words(check['measure'])} of {field} of {shown.name(a)} against {shown.name(b)} "
+                    f"{_words(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
                     f"on {paper.setups[setup].title}",
                     numbers[a],
                     numbers[b],
@@ -140,7 +145,8 @@ def _measured(shown: _Shown, rows: list[int], check: Mapping[str, Any], field: s
         return {i: _alike(shown.found(i)) for i in rows}, False
     curves = {i: shown.found(i).curve(field) for i in rows}
     if measure == "rounds":
-        return _rounds_to_common(curves, lower_is_better(field)), True
+        lost = {i: shown.found(i).diverged for i in rows}
+        return _rounds_to_common(curves, lost, lower_is_better(field)), True
     of, lower = _OF_CURVE[measure]
     numbers = {i: {s: of(c) for s, c in by_seed.items()} for i, by_seed in curves.items()}
     return numbers, lower_is_better(field) if lower is None else lower
@@ -156,18 +162,23 @@ def _below(found: Found, threshold: float) -> PerSeed:
     return shares
 
 
-def _rounds_to_common(curves: dict[int, dict[int, pd.Series]], lower: bool) -> dict[int, PerSeed]:
-    """Return the rounds to the best value that even the slowest of the methods reaches with a seed."""
+def _rounds_to_common(
+    curves: dict[int, dict[int, pd.Series]], lost: dict[int, set[int]], lower: bool
+) -> dict[int, PerSeed]:
+    """Return the rounds to the best value that even the slowest of the methods reaches with a seed.
+
+    The target would change with who is there: only seeds with which every method has run count, and a run that diverged
+    has no part in the target.
+    """
     out: dict[int, PerSeed] = {i: {} for i in curves}
-    present = [c for c in curves.values() if c]
-    if len(present) < len(curves):  # the target would change with who is there
-        return out
-    for seed in set.intersection(*(set(c) for c in present)):
-        best = [c[seed].min() if lower else c[seed].max() for c in present]
+    for seed in set().union(*curves.values()):
+        if not all(seed in c or seed in lost[i] for i, c in curves.items()):
+            continue
+        present = {i: c[seed] for i, c in curves.items() if seed in c}
+        best = [c.min() if lower else c.max() for c in present.values()]
         target = max(best) if lower else min(best)
-        for i, c in curves.items():
-            if seed in c:
-                out[i][seed] = rounds_to(c[seed], target, lower)
+        for i, c in present.items():
+            out[i][seed] = rounds_to(c, target, lower)
     return out
 
 
@@ -221,7 +232,7 @@ def _dominance(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
         points = []
         for f in front:
             parts = [
-                compared(field, _final(shown.found(f), field), _final(shown.found(i), field), -1.0, shown.both(f, i))
+                contest(field, _final(shown.found(f), field), _final(shown.found(i), field), -1.0, *shown.both(f, i))
                 for field in check["fields"]
             ]
             points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {' and '.join(check['fields'])}", parts))

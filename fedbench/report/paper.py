@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedbench.papers.registry import Metric, Paper, Reported, Row, Table
 from fedbench.report.claims import judge
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.ledger import Entry, Ledger
+from fedbench.report.render import href
 from fedbench.report.views import Block, Cell, ClaimView, FigureView, Line, PaperView, TableView
 from fedbench.stats import interval
 from fedbench.trees import config_value, leaves
@@ -100,7 +100,7 @@ class PaperReport:
             status=_status(found, planned),
             reduced=found.reduced if found.runs else (),
             cells=cells,
-            runs=() if self.page is None else tuple(_href(r.path, self.page) for r in found.runs.values()),
+            runs=() if self.page is None else tuple(href(r.path, self.page) for r in found.runs.values()),
             command=command(setup.experiment, method.algo, wanted, found, setup.seeds),
             note=_note(found, planned, why if any(_weighted(p.metrics[c]) for c in table.columns) else None),
         )
@@ -125,10 +125,6 @@ def _note(found: Found, planned: Sequence[Entry], why: str | None) -> str:
     parts = [f"seed {seed} {what}" for seed, what in found.others]
     errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
     return "; ".join([*impossible, *parts, *(str(e) for e in errors)])
-
-
-def _href(run: Path, page: Path) -> str:
-    return Path(os.path.relpath(run, page)).as_posix() + "/"
 
 
 def _cell(metric: Metric, found: Found, printed: Reported | None, which: str, why: str | None, runs: int) -> Cell:

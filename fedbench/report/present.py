@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from fedbench.report.render import csv_text, latex, markdown
+from fedbench.report.render import csv_text, href, latex, markdown
 from fedbench.report.tables import COLUMNS, Cell, Line, Table, tabulate
 from fedbench.report.views import Block, TableView
 from fedbench.report.views import Cell as ViewedCell
@@ -105,8 +106,13 @@ def summary(runs: Sequence[Run]) -> str:
     return "\n".join(to_markdown(t) for t in tabulate(runs)).rstrip()
 
 
-def own_view(table: Table) -> TableView:
-    """Return a table of runs that belong to no paper as the page shows it."""
+def own_view(table: Table, page: Path | None) -> TableView:
+    """Return a table of runs that belong to no paper as a page shows it.
+
+    Args:
+        table: of the runs.
+        page: its directory, from which links to runs lead; None: it is to stand without its runs.
+    """
     settings = tuple(label for _, label, _ in COLUMNS)
     lines = tuple(
         ViewedLine(
@@ -116,7 +122,7 @@ def own_view(table: Table) -> TableView:
             status="reduced" if line.reduced else "full",
             reduced=line.reduced,
             cells=tuple(_own_cell(line, metric) for metric, _, _ in COLUMNS),
-            runs=(),
+            runs=() if page is None else tuple(href(path, page) for path in line.paths),
             command="",
             note="",
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 _LATEX = {
@@ -63,3 +65,8 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
+
+
+def href(run: Path, page: Path) -> str:
+    """Return the way from a page's directory to a run's."""
+    return Path(os.path.relpath(run, page)).as_posix() + "/"

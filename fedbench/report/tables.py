@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -75,6 +76,7 @@ class Line:
         seeds: those that are done.
         cells: by metric.
         reduced: what is not as in the paper; empty if everything is, or if nothing is known of a paper.
+        paths: of the runs that are done.
     """
 
     algo: str
@@ -82,6 +84,7 @@ class Line:
     seeds: tuple[int, ...]
     cells: dict[str, Cell]
     reduced: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
 
     @property
     def status(self) -> str:
@@ -127,7 +130,7 @@ def _table(name: str, runs: list[Run]) -> Table:
         for r in sorted(runs, key=lambda r: (r.meta["algo"], r.meta["seed"]))
         if not _counts(r)
     ]
-    sources = sorted({s for r in runs for s in r.meta.get("sources", []) if "not the official" in s})
+    sources = [] if known else _unofficial(runs)  # beside a paper's numbers the rows say it
     return Table(name, [line for line in lines if line.seeds], known, notes + sources)
 
 
@@ -146,9 +149,15 @@ def _line(runs: list[Run], settings: str, known: Known | None) -> Line:
         for metric, _, factor in COLUMNS
     }
     reduced = [f"{k} {_show(here)} (paper {_show(there)})" for k, (there, here) in runs[0].meta["departures"].items()]
-    if known and len(done) < known.seeds:
-        reduced.append(f"seeds {len(done)} (paper {known.seeds})")
-    return Line(algo, settings, tuple(r.meta["seed"] for r in done), cells, tuple(reduced))
+    if known:
+        reduced += known.departs
+        reduced += [f"seeds {len(done)} (paper {known.seeds})"] if len(done) < known.seeds else []
+        reduced += [f"data: {s}" for s in _unofficial(done)]
+    return Line(algo, settings, tuple(r.meta["seed"] for r in done), cells, tuple(reduced), tuple(r.path for r in done))
+
+
+def _unofficial(runs: Iterable[Run]) -> list[str]:
+    return sorted({s for r in runs for s in r.meta.get("sources", []) if "not the official" in s})
 
 
 def settings_of(groups: dict[tuple[str, str], list[Run]], key: tuple[str, str]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedbench.errors import RequestError
 from fedbench.papers.registry import Paper, papers
-from fedbench.report.evidence import Evidence
+from fedbench.report.evidence import Evidence, reductions
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
 from fedbench.report.ledger import Ledger, read_ledger
@@ -44,7 +44,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     target = into or folder / "report"
     try:
         shown = _papers(runs, ledger if only is None else Ledger(), folder, target, links=into is None)
-        own = _write_own(runs, target / "tables")
+        own = _write_own(runs, target / "tables", target if into is None else None)
         figures = _own_figures(runs, target / "figures")
         _write_papers(shown, target)
         view = PageView(
@@ -80,7 +80,7 @@ def _experiments(known: tuple[Paper, ...]) -> set[str]:
     return {s.experiment for p in known for s in p.setups.values()}
 
 
-def _write_own(runs: Sequence[Run], folder: Path) -> list[TableView]:
+def _write_own(runs: Sequence[Run], folder: Path, page: Path | None) -> list[TableView]:
     """Write a table per experiment or data set, and return those that belong to no paper for the page."""
     folder.mkdir(parents=True, exist_ok=True)
     views = []
@@ -89,7 +89,7 @@ def _write_own(runs: Sequence[Run], folder: Path) -> list[TableView]:
         for ending, content in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
             replace_file(folder / f"{name}.{ending}", content)
         if table.name not in _experiments(tuple(papers().values())):
-            views.append(own_view(table))
+            views.append(own_view(table, page))
     return views
 
 
@@ -125,7 +125,9 @@ def _in_short(view: PaperView) -> str:
     if without := sum(c.basis != "runs" for c in view.claims):
         words += f" ({without} of them without runs)"
     numbers = ", ".join(f"{cells[k]} {k}" for k in ("inside", "outside", "single", "impossible", "missing") if cells[k])
-    return f"{view.title}: claims: {words}; cells: {numbers}"
+    lines = [line for t in view.tables for b in t.blocks for line in b.lines]
+    rows = f"{sum(bool(line.reduced) for line in lines)} of {len(lines)} rows reduced"
+    return f"{view.title}: claims: {words}; cells: {numbers}; {rows}"
 
 
 def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
@@ -144,5 +146,6 @@ def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 
 def _flat(run: Run, folder: Path) -> Row:
     facts = {k: run.meta.get(k) for k in _IDENTITY}
+    facts["reduced"] = "; ".join(reductions(run.meta["departures"], run.meta["model"]))
     measured = run.last_round() if run.done else {}
     return {"path": str(run.path.relative_to(folder)), **facts, **measured}

@@ -39,6 +39,7 @@ def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
             found[job.setting] = compose_request([*job.setting, *common])
         request = found[job.setting]
         job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
+        job.departures = request.departures
     once: dict[Path | None, Job] = {}
     for job in jobs:
         first = once.setdefault(job.path, job)
@@ -67,7 +68,7 @@ def missing_data(jobs: Sequence[Job]) -> dict[str, str]:
             try:
                 read_examples(job.config, job.experiment)
                 seen[source] = None
-            except RequestError as error:
+            except (RequestError, OSError) as error:
                 seen[source] = str(error)
                 print(f"fedbench: no data for {job.experiment}: {error}", file=sys.stderr)
         if (fault := seen[source]) is not None:

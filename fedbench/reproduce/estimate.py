@@ -17,7 +17,6 @@ from fedbench.trees import Tree
 
 # training FLOPs per example of models that a profile puts in place of the paper's, by config name
 _CUT_MODELS = {"linear": 1.8e5, "simplecnn": 2.7e7}
-_LSTM_HIDDEN = 256
 _CALIBRATION = 0.5  # seconds per kind of layer
 _STEP = 3e-5  # seconds that a step costs however small it is, side by side with others (the linear model, measured)
 
@@ -39,7 +38,7 @@ class Rates:
 
 @cache
 def calibrate(device: str) -> Rates:
-    """Measure the rates on a device, within seconds.
+    """Measure the rates on a device, of one thread where it is the CPU, within seconds.
 
     Args:
         device: auto, or one of torch.
@@ -48,6 +47,15 @@ def calibrate(device: str) -> Rates:
         RequestError: if torch cannot use the device.
     """
     where = _usable(device)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as runs do, whose workers are threads of their own
+    try:
+        return _measured(where)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measured(where: torch.device) -> Rates:
     x = torch.randn(32, 784, device=where)
     dense = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512))
     image = torch.randn(32, 16, 32, 32, device=where).contiguous(memory_format=torch.channels_last)
@@ -90,10 +98,11 @@ class Estimator:
 
     Args:
         rates: gives the rates when they are needed, so that a plan whose runs are all there measures nothing.
+        cores: that a run has to itself.
     """
 
-    def __init__(self, rates: Callable[[], Rates]) -> None:
-        self.rates = rates
+    def __init__(self, rates: Callable[[], Rates], cores: int = 1) -> None:
+        self.rates, self.cores = rates, cores
         self._seen: dict[tuple[str, ...], float] = {}
 
     def seconds(self, job: Job, others: Sequence[Job]) -> float:
@@ -108,11 +117,16 @@ class Estimator:
             self._seen[job.setting] = sum(measured) / len(measured) if measured else self._computed(job)
         return self._seen[job.setting]
 
+    def _workers(self, config: Tree) -> int:
+        workers = config["engine"]["workers"]
+        return self.cores if workers == "auto" else min(int(workers), self.cores)
+
     def _computed(self, job: Job) -> float:
         setup, config = job.paper.setups[job.row.setup], job.config
         flops = _CUT_MODELS.get(job.cut.get("model", ""), setup.flops)
-        if hidden := job.cut.get("model.hidden"):
-            flops *= (hidden / _LSTM_HIDDEN) ** 2
+        if "model.hidden" in job.departures:
+            there, here = job.departures["model.hidden"]
+            flops *= (here / there) ** 2
         clients = config["data"].get("clients") or setup.clients or 1
         share = config["participation"]
         cohort = share if isinstance(share, int) and share > 1 else max(1.0, share * clients)
@@ -121,7 +135,7 @@ class Estimator:
         epochs = local["epochs"] if isinstance(local["epochs"], int) else sum(local["epochs"]) / 2
         steps = local["steps"] or epochs * -(-size // batch)
         factor = job.paper.methods[job.row.algo].gradients
-        rate = self.rates().of(_kind(config))
+        rate = self.rates().of(_kind(config)) * self._workers(config)
         training = cohort * steps * factor * max(batch * flops / rate, _STEP)
         looks = 1 / config["eval_every"]
         evaluation = looks * clients * size * flops / 3 / rate

@@ -96,15 +96,18 @@ def _shown(
 ) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     device = str(compose_tree(list(common))["device"])
-    estimator = Estimator(lambda: calibrate(device))
+    cores = 1 if device.startswith("cuda") else max(1, (os.cpu_count() or 1) // side_by_side)
+    estimator = Estimator(lambda: calibrate(device), cores)
     done = [j for j in jobs if j.done]
     seconds = {id(j): 0.0 if j.done else estimator.seconds(j, done) for j in jobs}
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         mine = [j for j in jobs if name in j.parts]
-        cut = sorted({f"{k}={config_value(v)}" for j in mine for k, v in j.cut.items()})
-        notes = [*_unfinished(mine, read_ledger(results)), *([f"reduced: {', '.join(cut)}"] if cut else [])]
+        notes = [
+            *_unfinished(mine, read_ledger(results)),
+            *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(mine)) else []),
+        ]
         if not mine:
             notes = ["no runs: drawn from the data alone"]
         note = "".join(f"  {n}" for n in notes)
@@ -117,6 +120,22 @@ def _shown(
     if side_by_side == 1 and total > 600 and (os.cpu_count() or 1) > 1:
         lines.append("small models run faster side by side: --jobs 2 or more (extra: parallel)")
     return "\n".join(lines)
+
+
+def _cuts(jobs: Sequence[Job]) -> list[str]:
+    """Return what the runs of a table have less of than the paper: keys with their values, and seeds."""
+    values: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        for k, v in job.cut.items():
+            values.setdefault(k, {})[config_value(v)] = None
+    cuts = [f"{k}={' or '.join(v)}" for k, v in sorted(values.items())]
+    seeds: dict[tuple[str, ...], set[int]] = {}
+    for job in jobs:
+        seeds.setdefault(job.setting, set()).add(job.seed)
+    fewer = {
+        (len(seeds[j.setting]), n) for j in jobs if len(seeds[j.setting]) < (n := j.paper.setups[j.row.setup].seeds)
+    }
+    return cuts + [f"seeds {have} of {wanted}" for have, wanted in sorted(fewer)]
 
 
 def _unfinished(jobs: Sequence[Job], ledger: Ledger) -> list[str]:
