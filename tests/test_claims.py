@@ -483,14 +483,17 @@ LEAD = {"kind": "lead", "table": "t1", "algo": "new", "metric": "avg", "larger":
 
 
 def test_a_lead_is_that_over_the_best_of_the_others():
-    """On a 6 against 2, on b 6 against 4: the best other is a third of the method's own there, two thirds here."""
+    """On a 6 against 2, on b 6 against 4: three times the best other there, one and a half times here."""
     a, b = (
         of("a", new=[6.0] * 10, x=[2.0] * 10, y=[1.0] * 10, z=LOW),
         of("b", new=[6.0] * 10, x=LOW, y=[4.0] * 10, z=LOW),
     )
     v = verdict({**a, **b}, LEAD)
     assert v.verdict == "holds"
-    assert "best other average % over that of New, A against B: ahead by 0.3333 on average over 10 seeds" in v.evidence
+    assert (
+        "lead of New over the best other in average %, as a ratio, on A against B: "
+        "ahead by 1.5 on average over 10 seeds" in v.evidence
+    )
     assert verdict({**a, **b}, {**LEAD, "larger": "b", "smaller": "a"}).verdict == "fails"
     assert verdict(a, LEAD).verdict == "not run"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from fedbench.papers.registry import Paper, Row
+from fedbench.papers.registry import Metric, Paper, Row
 
 _ROUNDING = 0.05  # of printed percentages
 
@@ -60,12 +60,20 @@ def _tail(n: int, distance: float, room: float) -> float:
 
 def why_impossible(paper: Paper, row: Row) -> str | None:
     """Say why the printed numbers of a row cannot be statistics of its setup's unweighted clients; None if they can."""
-    v, clients = row.values, paper.setups[row.setup].clients
-    worst, best = (next((k for k in v if k.startswith(end)), None) for end in ("worst", "best"))
-    if clients is None or worst is None or "avg" not in v:
+    clients = paper.setups[row.setup].clients
+    average, deviation, variance, worst, best = (
+        _printed(paper, row, f"accuracy_{kind}") for kind in ("mean", "std", "variance", "worst", "best")
+    )
+    if variance is not None:
+        deviation = (100 * math.sqrt(variance[0] / 100), variance[1])  # squares of fractions come in 1e-4
+    if clients is None or average is None or deviation is None or worst is None:
         return None
-    deviation = v["std_clients"].mean if "std_clients" in v else math.sqrt(v["var_clients"].mean)
-    fraction = paper.metrics[worst].fraction
+    fraction = worst[1].fraction
     assert fraction is not None
-    top = None if best is None else v[best].mean
-    return impossible(clients, fraction, v["avg"].mean, deviation, v[worst].mean, top)
+    return impossible(clients, fraction, average[0], deviation[0], worst[0], best and best[0])
+
+
+def _printed(paper: Paper, row: Row, start: str) -> tuple[float, Metric] | None:
+    """Return the first number of a row whose field starts like this, in percent, and its metric."""
+    found = ((v.mean, paper.metrics[k]) for k, v in row.values.items() if paper.metrics[k].field.startswith(start))
+    return next(((100 * value / m.factor, m) for value, m in found), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from fedbench.papers.registry import Paper, Reported, Table, papers
 
@@ -51,6 +52,18 @@ def known_experiments() -> tuple[Known, ...]:
 def find_known(experiment: str | None) -> Known | None:
     """Return the setup that an experiment reproduces, or None."""
     return next((k for k in known_experiments() if k.experiment == experiment), None)
+
+
+@cache
+def printed_settings(experiment: str | None, algo: str) -> tuple[dict[str, Any], ...]:
+    """Return the config keys that the rows of a paper's tables and figures set for a method of an experiment."""
+    found = []
+    for paper in papers().values():
+        for part in (*paper.tables, *paper.figures):
+            for r in paper.rows(part):
+                if (paper.setups[r.setup].experiment, paper.methods[r.algo].algo) == (experiment, algo):
+                    found.append(paper.overrides(r))
+    return tuple(found)
 
 
 def _read(paper: Paper, table: Table) -> Iterator[Known]:

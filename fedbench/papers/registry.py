@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-Values = Mapping[str, Any]
+from fedbench.papers.reading import Values, read
 
 
 @dataclass(frozen=True)
@@ -250,10 +247,13 @@ class Paper:
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Return the papers on record, by id."""
+    """Return the papers on record, by id.
+
+    Raises:
+        RequestError: if a file has a fault.
+    """
     found = sorted(Path(__file__).parent.glob("*.yaml"))
-    read = (_paper(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in found)
-    return {p.id: p for p in read}
+    return {p.id: p for p in (_paper(read(path)) for path in found)}
 
 
 def _paper(c: Values) -> Paper:

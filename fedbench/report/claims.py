@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from fedbench.papers.registry import Claim, Paper, Row
+from fedbench.papers.registry import Claim, Metric, Paper, Row
 from fedbench.report.comparison import Comparison, best_of, compared, contest
 from fedbench.report.evidence import Evidence, Found
 from fedbench.report.measures import curve_comparisons, special_comparisons
@@ -45,16 +45,30 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
     check = claim.check
     if check is None:
         return Verdict("not testable", "no comparison is named that could be tested")
+    if check["kind"] == "test":
+        return Verdict("holds", f"a property of the method, shown by {check['test']}", basis="test")
+    if check["kind"] in _PRINTED:
+        return _on_printed_numbers(paper, check)
+    return decide(comparisons(paper, check, evidence) or [])
+
+
+def comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence) -> list[Comparison] | None:
+    """Return the comparisons that a check consists of; None if it rests on no runs.
+
+    Raises:
+        LookupError, StopIteration, RuntimeError, TypeError, ValueError: if it names what the paper does not have.
+    """
     kind = check["kind"]
     if kind == "test":
-        return Verdict("holds", f"a property of the method, shown by {check['test']}", basis="test")
+        return None
     if kind in _PRINTED:
-        return _on_printed_numbers(paper, check)
+        _on_printed_numbers(paper, check)
+        return None
     if kind in _TABLES:
-        return decide(_TABLES[kind](_Cells(paper, evidence), check))
+        return _TABLES[kind](_Cells(paper, evidence), check)
     if kind == "curves":
-        return decide(curve_comparisons(paper, check, evidence))
-    return decide(special_comparisons(paper, check, evidence))
+        return curve_comparisons(paper, check, evidence)
+    return special_comparisons(paper, check, evidence)
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
@@ -62,6 +76,8 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 
     One that lacks some of its parts counts as run only if it is significant without them.
     """
+    if not comparisons:
+        return Verdict("not testable", "it names nothing that is compared")
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
@@ -207,27 +223,31 @@ def _monotone(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
 
 
 def _lead(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
-    """The best of the others, as a multiple of the method's own, is larger on one setup than on another."""
+    """A method's lead over the best of the others, as a ratio above 1 where it leads, is larger on one setup."""
     metric, table = cells.paper.metrics[check["metric"]], check["table"]
     titles = [cells.paper.setups[check[k]].title for k in ("larger", "smaller")]
     name = cells.paper.methods[check["algo"]].label
-    label = f"best other {metric.label} over that of {name}, {titles[0]} against {titles[1]}"
+    label = f"lead of {name} over the best other in {metric.label}, as a ratio, on {titles[0]} against {titles[1]}"
     leads: list[dict[int, float]] = []
     found: list[Found] = []
     for setup in (check["larger"], check["smaller"]):
-        sides = cells.evidence.alike(cells.paper, cells.rows(table, setup))
-        mine = [r.algo == check["algo"] for r in cells.rows(table, setup)]
+        rows = cells.rows(table, setup)
+        sides = cells.evidence.alike(cells.paper, rows)
         values = [f.values(metric, cells.paper.tables[table].round) for f in sides]
-        seeds = set.intersection(*(set(v) for v in values))  # with every rival: the best one may be missing
-        own = next(v for v, is_mine in zip(values, mine, strict=True) if is_mine)
-        rivals = [v for v, is_mine in zip(values, mine, strict=True) if not is_mine]
-        best = max if metric.direction == "higher" else min
-        leads.append({s: best(v[s] for v in rivals) / own[s] for s in seeds if own[s]})
+        own = next(v for v, r in zip(values, rows, strict=True) if r.algo == check["algo"])
+        rivals = [v for v, r in zip(values, rows, strict=True) if r.algo != check["algo"]]
+        seeds = set(own).intersection(*rivals)  # with every rival: the best one may be missing
+        leads.append({s: r for s in seeds if (r := _ratio(metric, own[s], [v[s] for v in rivals])) is not None})
         if any(f.cuts != sides[0].cuts for f in sides):
             return [Comparison(label, uneven=True)]
         found += [replace(f, cuts=()) for f in sides]  # those of the two setups need not be alike for a ratio
-    sign = -1.0 if metric.direction == "higher" else 1.0
-    return [compared(label, leads[0], leads[1], sign, found)]
+    return [compared(label, leads[0], leads[1], 1.0, found)]
+
+
+def _ratio(metric: Metric, own: float, rivals: Sequence[float]) -> float | None:
+    best = min(rivals) if metric.direction == "lower" else max(rivals)
+    above, below = (best, own) if metric.direction == "lower" else (own, best)
+    return above / below if below else None
 
 
 def _compare_setups(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:

@@ -225,7 +225,7 @@ def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool
     departures = _departures(group[0], wanted)
     words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
     cuts = {k: _show(here) for k, (_, here) in departures.items()}
-    if best and (every := max(r.config["eval_every"] for r in group)) > 1:  # the experiments have 1
+    if best and (every := max(r.config.get("eval_every", 1) for r in group)) > 1:  # the experiments have 1
         words.append(f"best of the evaluated rounds, one in {every} (paper all)")
         cuts["eval_every"] = str(every)
     if done and len(done) < setup.seeds:

@@ -60,6 +60,13 @@ _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
 }
 
 
+MEASURES = {
+    "curves": (*_OF_CURVE, "rounds", "below", "cka"),
+    "curve_steps": tuple(_OF_CURVE),
+    "limit": ("tail", "decline", "seconds_over"),
+}
+
+
 class _Shown:
     """The runs that a figure shows."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.papers.known import Known, find_known
+from fedbench.papers.known import Known, find_known, printed_settings
 from fedbench.papers.registry import Reported
 from fedbench.store import Run
 from fedbench.trees import leaves
@@ -148,12 +148,20 @@ def _line(runs: list[Run], settings: str, known: Known | None) -> Line:
         )
         for metric, _, factor in COLUMNS
     }
-    reduced = [f"{k} {_show(here)} (paper {_show(there)})" for k, (there, here) in runs[0].meta["departures"].items()]
+    departures = {k: v for k, v in runs[0].meta["departures"].items() if k not in _printed(runs[0])}
+    reduced = [f"{k} {_show(here)} (paper {_show(there)})" for k, (there, here) in departures.items()]
     if known:
         reduced += known.departs
         reduced += [f"seeds {len(done)} (paper {known.seeds})"] if len(done) < known.seeds else []
         reduced += [f"data: {s}" for s in _unofficial(done)]
     return Line(algo, settings, tuple(r.meta["seed"] for r in done), cells, tuple(reduced), tuple(r.path for r in done))
+
+
+def _printed(run: Run) -> set[str]:
+    """Return the keys that a row of the paper sets just as the run has them: they are no departure from the paper."""
+    config = leaves(run.config)
+    rows = printed_settings(run.meta["experiment"], run.meta["algo"])
+    return {k for row in rows if all(config.get(key) == v for key, v in row.items()) for k in row}
 
 
 def _unofficial(runs: Iterable[Run]) -> list[str]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedbench.errors import RequestError
 from fedbench.papers.registry import Paper, papers
+from fedbench.report.checks import refuse_bad_checks
 from fedbench.report.evidence import Evidence, reductions
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
@@ -66,6 +67,7 @@ def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, lin
     begun = planned | {str(r.meta["experiment"]).split("/")[0] for r in runs}
     for paper in papers().values():
         if paper.id in begun:
+            refuse_bad_checks(paper)
             figures = FigureMaker(paper, evidence, folder, target / "figures").all()
             page = target if links else None
             shown.append(PaperReport(paper, evidence, ledger, folder, page).view(figures))

@@ -18,9 +18,9 @@ def _parser() -> Parser:
     p.add_argument("--into", metavar="OUT", help="where the report goes, without links to runs")
     p.add_argument("--paper", metavar="ID", help="report the runs of one paper alone")
     p.add_argument("--compare", metavar="KEY", help="test the differences between algorithms (algo) or values of a key")
-    p.add_argument("--metric", default="accuracy_mean", help="of rounds.jsonl, at the last round (accuracy_mean)")
+    p.add_argument("--metric", help="of rounds.jsonl, at the last round (accuracy_mean)")
     p.add_argument("--baseline", metavar="VALUE", help="compare with this one alone")
-    p.add_argument("--alpha", type=float, default=0.05, help="level of the tests (0.05)")
+    p.add_argument("--alpha", type=float, help="level of the tests (0.05)")
     return p
 
 
@@ -37,9 +37,13 @@ def report(args: Sequence[str]) -> str:
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; give one with runs below it")
     if asked.compare is None:
+        for name in ("metric", "baseline", "alpha"):
+            if getattr(asked, name) is not None:
+                raise RequestError(f"--{name} is of a comparison; add --compare algo, or a key such as local.lr")
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
         return write_report(folder, Path(asked.into).expanduser() if asked.into else None, asked.paper)
     if asked.into or asked.paper:
         raise RequestError("--into and --paper are for the whole report; a comparison is printed")
-    return compare(list(ResultStore(folder)), asked.compare, asked.metric, asked.baseline, asked.alpha)
+    alpha = 0.05 if asked.alpha is None else asked.alpha
+    return compare(list(ResultStore(folder)), asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha)

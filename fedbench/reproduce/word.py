@@ -11,6 +11,7 @@ from pathlib import Path
 from fedbench.arguments import tidy
 from fedbench.errors import Parser, RequestError
 from fedbench.job import compose_tree
+from fedbench.report.checks import refuse_bad_checks
 from fedbench.report.ledger import Ledger, read_ledger
 from fedbench.report.whole import write_report
 from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
@@ -62,6 +63,8 @@ def reproduce(args: Sequence[str]) -> int:
         if value is not None and value < 1:
             raise RequestError(f"{name} must be a whole number >= 1, got {value}")
     launcher = _launcher(asked, common)
+    for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
+        refuse_bad_checks(paper)
     jobs = locate(plan(asked.names, asked.profile, asked.seeds), common)
     results = Path(compose_tree(common)["results_dir"]).expanduser()
     side_by_side = asked.jobs if asked.launcher is None else 1
