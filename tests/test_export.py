@@ -98,7 +98,7 @@ VIEW = TableView(
 
 def test_markdown_by_hand():
     text = table_markdown(VIEW)
-    assert text.startswith("## Paper, Table 1\n\nTwo methods. Mean ± sample STD over seeds.\n\n### One\n")
+    assert text.startswith("## Paper, Table 1\n\nTwo methods. Mean ± sample STD over seeds; in or OUT: ")
     (one, first), (two, second) = markdown_tables(text)
     assert (one, two) == ("### One", "### Two")
     heads = ["seeds", "avg %", "paper", "diff.", "", "STD", "paper", "diff.", "", "status"]

@@ -8,12 +8,16 @@ from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import ClaimView, Line, TableView
 from fedbench.store import Row
 
+_LEGEND = (
+    "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
+    "widened by its ±."
+)
 _SIGNS = {"inside": "in", "outside": "OUT", "impossible": "impossible", "single": "", "none": "", "missing": ""}
 
 
 def table_markdown(view: TableView) -> str:
     """Return a table as Markdown: per column what was measured, what is printed, the difference and the verdict."""
-    parts = [f"## {view.title}\n", f"{view.caption}. Mean ± sample STD over seeds.\n"]
+    parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}\n"]
     for block in view.blocks:
         heads, rows = _rows(view, block.lines)
         parts += [f"### {block.title}\n", markdown(heads, rows)]

@@ -138,7 +138,8 @@ def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     for run in runs:
         meta = run.meta
         named = {**meta.get("versions", {}), "device": meta.get("device_name"), "platform": meta.get("platform")}
-        for key, value in {**named, "commit": meta.get("git_commit")}.items():
+        commit = f"{meta.get('git_commit')}{' with changes' if meta.get('git_dirty') else ''}"
+        for key, value in {**named, "commit": commit}.items():
             facts.setdefault(key, Counter())[str(value)] += 1
     return tuple(
         (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in sorted(counts.items())))
