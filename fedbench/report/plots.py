@@ -294,7 +294,8 @@ def _frames(title: str, panels: Sequence[Panel], reduced: bool) -> tuple[Figure,
             _check(fits, panel.title, s.label, f"x has shape {s.x.shape} and y {s.y.shape}, not [T] and [S, T]")
             _check(np.isfinite(s.x).all(), panel.title, s.label, "a value of x is not finite")
     legend = _lines((s.label, s.index) for p in panels for s in p.series)
-    figure, places = _sheet(title, reduced, len(panels), legend)
+    columns = len({p.y_label for p in panels})  # what is shown of one setting stands in one row
+    figure, places = _sheet(title, reduced, len(panels), legend, columns if columns in (2, 3) else 0)
     for axes, panel in zip(places, panels, strict=True):
         axes.set(xlabel=_wrap(panel.x_label, _WIDTH - 0.8), ylabel=_wrap(panel.y_label, 1.9))
         axes.set_title(_wrap(panel.title, _WIDTH - 0.8, 9))
@@ -309,8 +310,7 @@ def _sheet(
 
     _check(number, title, "", "there is nothing to draw")
     columns = columns or (2 if number == 4 else min(3, number))
-    rows = -(-number // columns)
-    width = columns * size[0]
+    rows, width = -(-number // columns), columns * size[0]
     above = _wrap(title, width - 0.2 - reduced, 10) or " "  # a blank keeps the row of the label free
     for handle in legend:
         handle.set_label(_wrap(handle.get_label(), width - 0.7))
