@@ -5,7 +5,7 @@ Nothing here knows of runs or of files: arrays come in, numbers go out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
@@ -99,6 +99,21 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     low, high = interval(numbers, level) or (None, None)
     greater, less = _sign_flips(np.array(numbers))
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
+
+
+def with_lost(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
+    """Return differences completed by pairs of which one side has no number, since it diverged.
+
+    That side counts as behind by as much as the widest of the differences (the worst-rank score of Lachin, 1999, on
+    their scale), or by 1 where all are 0 or there are none.
+
+    Args:
+        differences: by pair, positive where the first side is ahead; finite.
+        lost: pairs in which the first side has no number.
+        won: pairs in which the second has none.
+    """
+    widest = max(map(abs, differences.values()), default=0.0) or 1.0
+    return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:

@@ -115,7 +115,7 @@ def test_the_loop_does_not_know_the_store_and_nobody_the_command_line():
         assert not imports(path) & {"store", "runner", "config", "trackers", "progress", "evaluate"}, path
     assert users("build") == {"cli", "execute"}
     assert users("cli") == {"__main__"}
-    assert users("job") == {"cli", "data_words", "reproduce/carry", "reproduce/word"}
+    assert users("job") == {"cli", "data_words", "reproduce/carry", "reproduce/estimate", "reproduce/word"}
     assert users("runner") == {"build", "execute"}
 
 

@@ -60,7 +60,9 @@ class Given(Evidence):
         if values is None:
             return []
         by_seed = values if isinstance(values, dict) else dict(enumerate(values))
-        return [Numbers({}, given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))]
+        return [
+            Numbers(dict.fromkeys(by_seed), given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))
+        ]
 
 
 def verdict(numbers, check, column="avg", which="last", **made):
@@ -354,7 +356,7 @@ def test_each_table_has_its_own_round():
     class Both(Given):
         def choices(self, paper, row):
             numbers = {("avg", "best"): dict(enumerate(UP)), ("avg", "last"): dict(enumerate(LOW))}
-            return [Numbers({}, given=numbers)]
+            return [Numbers(dict.fromkeys(range(10)), given=numbers)]
 
     claim = Claim("c", "", "", check, "supports")
     assert judge(PAPER, claim, Both({})).verdict == "holds"

@@ -469,9 +469,48 @@ def test_errors_say_what_there_is(tmp_path):
 
 def test_a_method_of_which_nothing_is_done_is_told_in_the_error(tmp_path):
     write_runs(tmp_path, "a", [0.1, 0.2])
-    write_run(tmp_path, "b", 0, {"accuracy_mean": 0.2}, status="diverged")
-    with pytest.raises(RequestError, match=r"toy: 2 a \(left out: 1 b diverged\)"):
+    write_run(tmp_path, "b", 0, {"accuracy_mean": 0.2}, status="failed")
+    with pytest.raises(RequestError, match=r"toy: 2 a \(left out: 1 b failed\)"):
         report(tmp_path)
+
+
+def test_a_method_that_always_diverged_is_worse(tmp_path):
+    """Seven seeds: p = 2 / 128. There is no scale on which to say by how much."""
+    write_runs(tmp_path, "a", [0.1] * 7)
+    for seed in range(7):
+        write_run(tmp_path, "b", seed, {"accuracy_mean": 0.0}, status="diverged")
+    text = report(tmp_path)
+    means, (row,) = tables(text)
+    assert [(r["method"], r["seeds"], r["accuracy_mean"]) for r in means] == [
+        ("a", "7", "10.00 ± 0.00"),
+        ("b", "0", "–"),
+    ]
+    assert (row["difference"], row["p"], row["verdict"]) == ("+inf", "0.0156", "better")
+    for seed in range(7):
+        (next(tmp_path.glob(f"toy/a/*/seed_{seed}")) / "meta.json").write_text(
+            next(tmp_path.glob(f"toy/b/*/seed_{seed}")).joinpath("meta.json").read_text()
+        )
+    with pytest.raises(RequestError):
+        report(tmp_path)
+
+
+def test_ranks_put_a_method_of_which_a_run_diverged_last(tmp_path):
+    """In the first block the best one diverged once: it is 3rd there and 1st in the other, 2 on average."""
+    for data in ("one", "two"):
+        for algo, value in (("a", 0.9), ("b", 0.5), ("c", 0.4)):
+            write_runs(tmp_path, algo, [value, value], data=data)
+    write_run(tmp_path, "a", 2, {"accuracy_mean": 0.9}, status="diverged", data="one")
+    text = report(tmp_path)
+    assert {r["method"]: r["average rank"] for r in tables(text)[-1]} == {"a": "2.00", "b": "1.50", "c": "2.50"}
+    assert "- ranks: a method of which a run diverged is last in its block" in text
+
+
+def test_a_seed_that_is_done_somewhere_did_not_diverge(tmp_path):
+    write_runs(tmp_path / "x", "a", [0.1])
+    write_runs(tmp_path / "x", "b", [0.2])
+    write_run(tmp_path / "y", "b", 0, {"accuracy_mean": 0.0}, status="diverged")
+    means, (row,) = tables(report(tmp_path))
+    assert ([r["accuracy_mean"] for r in means], row["difference"]) == (["10.00", "20.00"], "-10.00")
 
 
 def test_a_metric_that_is_null_somewhere_is_refused(tmp_path):

@@ -290,18 +290,24 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
     rows = [Row("one", "fedavg", {}), Row("one", "adafed", {})]
     assert evidence.find(PAPER, rows[1]).cuts == ()
     assert [f.cuts for f in evidence.alike(PAPER, rows)] == [(("rounds", "10"),)] * 2
-    write_run(tmp_path, "fedavg", 0)
+    write_run(tmp_path, "fedavg", 0, status="running")
+    for order in (rows, rows[::-1]):  # what has not ended is no partner
+        assert [f.cuts for f in Evidence(ResultStore(tmp_path)).alike(PAPER, order)] == [(("rounds", "10"),)] * 2
+    write_run(tmp_path, "fedavg", 1)
     assert [f.cuts for f in Evidence(ResultStore(tmp_path)).alike(PAPER, rows)] == [(), ()]
     assert [f.cuts for f in evidence.alike(PAPER, rows[:1])] == [(("rounds", "10"),)]
 
 
 def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
     """Where a paper prints best rounds, it counts in how many of them one looks."""
-    best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (), "best")})
+    row = Row("one", "fedavg", {})
+    best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (row,), "best")})
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
     assert find(tmp_path).reduced == ()
-    found = Evidence(ResultStore(tmp_path)).find(best, Row("one", "fedavg", {}))
+    evidence = Evidence(ResultStore(tmp_path))
+    assert evidence.find(best, Row("one", "fedavg", {})).reduced == ()  # of a figure, or of a table of last rounds
+    found = evidence.find(best, row)
     assert found.reduced == ("best of the evaluated rounds, one in 5 (paper all)",)
     assert found.cuts == (("eval_every", "5"),)
 

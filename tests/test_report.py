@@ -8,7 +8,7 @@ from test_conf import composed
 
 from fedbench.config import options
 from fedbench.papers.known import find_known
-from fedbench.papers.registry import papers
+from fedbench.papers.registry import Reported, papers
 from fedbench.report.present import summary, to_csv, to_latex, to_markdown
 from fedbench.report.render import csv_text, latex, markdown
 from fedbench.report.tables import Cell, tabulate
@@ -121,6 +121,23 @@ def test_notes_say_which_rows_are_reduced(tmp_path):
 def test_a_metric_that_was_not_measured_is_a_dash():
     assert Cell(()).mean is None
     assert Cell((), None).difference is None
+
+
+def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
+    """Figure 3 sweeps alpha: its runs are as the paper has them, but not those of Table 5, which has alpha 1."""
+    for alpha in (1.0, 4.0, 0.3):
+        departs = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
+        write_run(
+            tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
+        )
+    (table,) = tabulate(ResultStore(tmp_path))
+    found = {line.settings: (line.cells["accuracy_mean_weighted"].paper, line.reduced) for line in table.lines}
+    few = "seeds 1 (paper 3)"
+    assert found == {
+        "algo.alpha=1": (Reported(94.18, 0.45), (few,)),
+        "algo.alpha=4": (None, (few,)),
+        "algo.alpha=0.3": (Reported(94.18, 0.45), ("algo.alpha 0.3 (paper 1)", few)),
+    }
 
 
 def test_lossy_data_are_named(tmp_path):

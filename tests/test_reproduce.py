@@ -18,6 +18,7 @@ from fedbench.cli import main
 from fedbench.errors import RequestError
 from fedbench.job import compose_request
 from fedbench.papers.registry import papers
+from fedbench.report.evidence import Evidence
 from fedbench.report.figures import FigureMaker
 from fedbench.report.ledger import read_ledger
 from fedbench.reproduce import carry, word
@@ -25,6 +26,7 @@ from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labe
 from fedbench.reproduce.estimate import Estimator, Rates, calibrate
 from fedbench.reproduce.plan import chosen, plan, table_names
 from fedbench.store import read_run
+from fedbench.trees import leaves
 
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke"]  # three runs of made data
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
@@ -411,6 +413,28 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report, known_
     assert call(*SMOKE)[0] == 0
     assert lost.read_bytes() == models(done.results)["adafedadam", "table7_synthetic_momentum"].read_bytes()
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+@pytest.mark.parametrize("profile", ["cpu", "smoke"])
+@pytest.mark.parametrize("paper", list(papers()))
+def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
+    """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
+    wholes = {}
+    for job in plan([paper], profile, seeds=1):
+        request = compose_request(job.setting)
+        base = (f"experiment={job.experiment}", f"algo={job.algo}")
+        if base not in wholes:
+            wholes[base] = leaves(compose_request(base).config)
+        here, there = leaves(request.config), wholes[base]
+        changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
+        departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}
+        meta = {
+            "experiment": job.experiment, "algo": job.algo, "hash": request.digest, "seed": 0, "model": "m",
+            "departures": departures, "status": "running", "started": "", "sources": [],
+        }  # fmt: skip
+        run = SimpleNamespace(meta=meta, config=request.config, done=False)
+        (found,) = Evidence([run]).choices(job.paper, job.row)
+        assert found.others == ((0, "not finished"),), job.setting
 
 
 def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures, known_speed):

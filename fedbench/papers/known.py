@@ -20,6 +20,7 @@ class Known:
         table: of the table.
         seeds: over how many the paper averages.
         departs: what no run of it has as in the paper.
+        settings: config keys that the rows set, by algorithm.
         cells: (algorithm, metric of ``rounds.jsonl``) -> what the paper prints.
     """
 
@@ -28,6 +29,7 @@ class Known:
     table: str
     seeds: int
     departs: tuple[str, ...]
+    settings: dict[str, dict[str, Any]]
     cells: dict[tuple[str, str], Reported]
 
     @property
@@ -78,9 +80,9 @@ def _read(paper: Paper, table: Table) -> Iterator[Known]:
             if r.algo not in several and not paper.methods[r.algo].set
             for k, v in r.values.items()
         }
+        settings = {paper.methods[r.algo].algo: paper.overrides(r) for r in rows}
         if cells:
             number = table.id.removeprefix("table")
             name = f"{paper.id}/{table.id}_{setup}"
-            yield Known(
-                name, paper.name, f"Table {number}", paper.setups[setup].seeds, paper.setups[setup].departs, cells
-            )
+            s = paper.setups[setup]
+            yield Known(name, paper.name, f"Table {number}", s.seeds, s.departs, settings, cells)

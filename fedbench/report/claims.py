@@ -238,9 +238,7 @@ def _lead(cells: _Cells, check: Mapping[str, Any]) -> list[Comparison]:
         rivals = [v for v, r in zip(values, rows, strict=True) if r.algo != check["algo"]]
         seeds = set(own).intersection(*rivals)  # with every rival: the best one may be missing
         leads.append({s: r for s in seeds if (r := _ratio(metric, own[s], [v[s] for v in rivals])) is not None})
-        if any(f.cuts != sides[0].cuts for f in sides):
-            return [Comparison(label, uneven=True)]
-        found += [replace(f, cuts=()) for f in sides]  # those of the two setups need not be alike for a ratio
+        found += sides
     return [compared(label, leads[0], leads[1], 1.0, found)]
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from math import isnan, nan
+from math import copysign, inf, isnan, nan
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
 from fedbench.errors import RequestError, choice, nearest, number
-from fedbench.report.evidence import reductions
 from fedbench.report.metric import Measure, read_metric
+from fedbench.report.notes import listed_notes, p_text, too_few
 from fedbench.report.render import markdown
-from fedbench.stats import Paired, friedman, holm, least_p, paired, win_tie_loss
+from fedbench.report.tables import marks
+from fedbench.stats import Paired, friedman, holm, least_p, paired, win_tie_loss, with_lost
 from fedbench.store import Row, Run
 from fedbench.trees import Tree, leaves
 
@@ -28,7 +29,6 @@ _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
 _ASIDE = ("seed", "device", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
 _WATCHING = ("eval_every", "keep_clients", "improved_clients")
 _LISTED = 3  # blocks with nothing to compare that are named
-_MOST = 16  # seeds that a note may ask for: with more, p is no finer
 _Facts: TypeAlias = dict[str, str]
 _Values: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the unit that is printed
 
@@ -67,8 +67,11 @@ def compare(runs: Sequence[Run], key: str, metric: str, baseline: str | None = N
             f"{found}. Run more, as with `fedbench -m {key}=A,B seed=0,1,2`"
         )
     done = [e for b in shown for e in b.done]
+    if not done:
+        raise RequestError("all runs that could be compared diverged")
     measure = read_metric(metric, [(e.run.path, e.last) for e in done])
-    names = list(dict.fromkeys(e.name for e in sorted(done, key=_order)))
+    shown_names = {n for b in shown for n in b.methods}
+    names = list(dict.fromkeys(e.name for e in sorted(entries, key=_order) if e.name in shown_names))
     against = None if baseline is None else _baseline(baseline, done, names)
     values = [{n: _read(measure, b, n) for n in names if n in b.methods} for b in shown]
     parts = [_of_block(b, v, measure, against, alpha) for b, v in zip(shown, values, strict=True)]
@@ -78,7 +81,7 @@ def compare(runs: Sequence[Run], key: str, metric: str, baseline: str | None = N
     notes = alone[:_LISTED] + ([f"{len(alone) - _LISTED} more with nothing to compare"] if alone[_LISTED:] else [])
     if without := len(runs) - len(entries):
         notes.append(f"left out: {without} without {key}")
-    return "\n".join(parts + _listed(notes)).rstrip()
+    return "\n".join(parts + listed_notes(notes)).rstrip()
 
 
 @dataclass
@@ -133,7 +136,7 @@ def _below(key: str, sections: Iterable[str]) -> bool:
 
 
 def _groups(entries: Sequence[_Entry], key: str) -> list[tuple[_Facts, list[_Entry]]]:
-    """Return the blocks: what their runs have in common, as text, and the runs; "" is the experiment or data set."""
+    """Return the blocks: what their runs have in common, "" being the experiment or data set, and the runs."""
     apart = {key, *_WATCHING, *(("algo", "local") if key == "algo" else ()), *_copies(entries, key)}
     groups: dict[tuple[tuple[str, str], ...], list[_Entry]] = {}
     for e in entries:
@@ -205,12 +208,13 @@ class _Block:
                 if seeds.setdefault(e.run.meta["seed"], e) is not e:
                     self._out[f"{e.name} of a seed that is there already"] += 1
         for e in members:
-            if e.status == "diverged" and e.name in self.methods:
-                self.lost.setdefault(e.name, set()).add(e.run.meta["seed"])
+            if e.status == "diverged":
+                if e.run.meta["seed"] not in self.methods.setdefault(e.name, {}):
+                    self.lost.setdefault(e.name, set()).add(e.run.meta["seed"])
             elif e.status != "done":
                 self._out[f"{e.name} {e.status}"] += 1
         self.unequal = _unequal(self.done) if key == "algo" else []
-        self.reduced = sorted({f"{e.name}: {', '.join(r)}" for e in self.done if (r := _reduced(e.run))})
+        self.reduced = sorted({f"{e.name}: {', '.join(m)}" for e in self.done if (m := marks(e.run, but=key))})
 
     @property
     def done(self) -> list[_Entry]:
@@ -227,10 +231,6 @@ class _Block:
         """How many runs there are of what."""
         counts = ", ".join(f"{len(seeds)} {name}" for name, seeds in sorted(self.methods.items()))
         return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self._out else "")
-
-
-def _reduced(run: Run) -> list[str]:
-    return reductions(run.meta["departures"], run.meta["model"])
 
 
 def _read(measure: Measure, block: _Block, name: str) -> dict[int, float]:
@@ -278,16 +278,12 @@ def _baseline(given: str, done: Sequence[_Entry], names: Sequence[str]) -> str:
     return fitting.pop()
 
 
-def _listed(notes: Sequence[str]) -> list[str]:
-    return ["".join(f"- {n}\n" for n in notes)] if notes else []
-
-
 def _of_block(block: _Block, values: _Values, measure: Measure, baseline: str | None, alpha: float) -> str:
     rows = []
     for name, by_seed in values.items():
         numbers = _finite(by_seed)
         spread = f" ± {measure.text(stdev(numbers))}" if len(numbers) > 1 else ""
-        rows.append([name, str(len(numbers)), measure.text(mean(numbers)) + spread])
+        rows.append([name, str(len(numbers)), measure.text(mean(numbers) if numbers else None) + spread])
     parts = [
         f"{block.title}: {measure.legend}; mean ± sample STD over seeds\n",
         markdown(["method", "seeds", measure.name], rows),
@@ -303,28 +299,31 @@ def _of_block(block: _Block, values: _Values, measure: Measure, baseline: str | 
         parts += _differences(tested, measure, alpha)
         counts = [d.n for d in tested.values()]
         best = holm([min(1.0, 2 * least_p(n)) for n in counts])  # no adjusted p can be below these
-        notes += _too_few([n for n, p in zip(counts, best, strict=True) if p > alpha], len(counts), alpha)
+        notes += too_few([n for n, p in zip(counts, best, strict=True) if p > alpha], len(counts), alpha)
     notes += [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
     lost = [f"{name} with seed {', '.join(map(str, sorted(s)))}" for name, s in sorted(block.lost.items())]
     notes += [f"diverged, so in no mean and worse by the widest difference: {'; '.join(lost)}"] if lost else []
     notes += [f"left out: {block.left_out}"] if block.left_out else []
-    return "\n".join(parts + _listed(notes))
+    return "\n".join(parts + listed_notes(notes))
 
 
 def _difference(values: _Values, a: str, b: str, measure: Measure, level: float = 0.95) -> Paired | None:
     """Return a minus b over the seeds that both have, or None if there are none.
 
-    A run that diverged is worse than the other by the widest difference; a seed with which both did says nothing.
+    A run that diverged is worse than the other (``with_lost``); a seed with which both did says nothing. Where those
+    are all that differs the mean is infinite: there is no scale to say it on.
     """
-    both = {s: values[a][s] - values[b][s] for s in sorted(values[a].keys() & values[b].keys())}
-    widest = max((abs(d) for d in both.values() if not isnan(d)), default=0.0)
-    for seed in [s for s, d in both.items() if isnan(d)]:
-        lost = isnan(values[a][seed]), isnan(values[b][seed])
-        both[seed] = measure.sign * widest * (lost[1] - lost[0])
-        if all(lost) or not widest:
-            del both[seed]
-    return paired(both.values(), level) if both else None
+    both = values[a].keys() & values[b].keys()
+    lost, won = ({s for s in both if isnan(values[m][s]) and not isnan(values[o][s])} for m, o in ((a, b), (b, a)))
+    ahead = {s: measure.sign * d for s in sorted(both) if not isnan(d := values[a][s] - values[b][s])}
+    counted = with_lost(ahead, lost, won)
+    if not counted:
+        return None
+    found = paired([measure.sign * d for d in counted.values()], level)
+    if (lost or won) and found.mean and not any(ahead.values()):
+        return replace(found, mean=copysign(inf, found.mean), low=None, high=None)
+    return found
 
 
 def _differences(tested: dict[tuple[str, str], Paired], measure: Measure, alpha: float) -> list[str]:
@@ -333,29 +332,13 @@ def _differences(tested: dict[tuple[str, str], Paired], measure: Measure, alpha:
     for ((a, b), d), p in zip(tested.items(), adjusted, strict=True):
         ends = "–" if d.low is None else f"{measure.text(d.low, '+')} to {measure.text(d.high, '+')}"
         verdict = "undecided" if p > alpha else "better" if measure.sign * d.mean > 0 else "worse"
-        rows.append([a, b, str(d.n), measure.text(d.mean, "+"), ends, _p(d.two_sided), _p(p), verdict])
+        rows.append([a, b, str(d.n), measure.text(d.mean, "+"), ends, p_text(d.two_sided), p_text(p), verdict])
     heads = ["method", "minus", "seeds", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)", "verdict"]
     legend = (
         "mean differences, paired by seed; p: two-sided sign-flip test; p (Holm): adjusted over the table; verdict: "
         f"p (Holm) <= {alpha:g}\n"
     )
     return [legend, markdown(heads, rows)]
-
-
-def _p(p: float) -> str:
-    return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
-
-
-def _too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
-    """Return a note on the numbers of pairs that are too small for any verdict, and what it takes."""
-    if not (counts := sorted(set(short))):
-        return []
-    enough = next((n for n in range(1, _MOST + 1) if 2 * least_p(n) * tests <= alpha), None)
-    adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
-    return [
-        f"undecided whatever the numbers are with {' or '.join(map(str, counts))} seeds (n give no p below 2^(1-n)): "
-        f"p <= {alpha:g}{adjusted} takes " + (f"{enough} seeds" if enough else f"more than {_MOST} seeds")
-    ]
 
 
 def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: Measure, alpha: float) -> str:
@@ -372,18 +355,28 @@ def _over_blocks(values: Sequence[_Values], names: Sequence[str], measure: Measu
         "the block, not adjusted\n",
         markdown(["method", *names], rows),
     ]
-    notes = _too_few([n for n in counts if 2 * least_p(n) > alpha], 1, alpha)
-    whole = [v for v in values if len(v) == len(names) and not any(isnan(x) for m in v.values() for x in m.values())]
+    notes = too_few([n for n in counts if 2 * least_p(n) > alpha], 1, alpha)
+    whole = [v for v in values if len(v) == len(names)]
     if len(names) > 2 and len(whole) > 1:
-        f = friedman([[measure.sign * mean(_finite(v[n])) for n in names] for v in whole])
+        f = friedman([_scores(v, names, measure) for v in whole])
+        if any(isnan(x) for v in whole for m in v.values() for x in m.values()):
+            notes.append("ranks: a method of which a run diverged is last in its block")
         parts += [
             f"average ranks over {len(whole)} blocks with all methods, 1 is best; Friedman's test: chi-square "
-            f"{f.statistic:.2f}, p = {_p(f.p)}; Nemenyi's critical difference at 0.05: {f.critical_difference:.2f}\n",
+            f"{f.statistic:.2f}, p = {p_text(f.p)}; Nemenyi's critical difference at 0.05: "
+            f"{f.critical_difference:.2f}\n",
             markdown(["method", "average rank"], [[n, f"{r:.2f}"] for n, r in zip(names, f.ranks, strict=True)]),
         ]
     elif len(names) > 2:
         notes.append(f"no average ranks, which take 2 blocks with all methods: there are {len(whole)}")
-    return "\n".join(parts + _listed(notes))
+    return "\n".join(parts + listed_notes(notes))
+
+
+def _scores(values: _Values, names: Sequence[str], measure: Measure) -> list[float]:
+    """Return a score per method, higher is better; a method of which a run diverged has one below all others."""
+    means = {n: measure.sign * mean(v) for n in names if len(v := _finite(values[n])) == len(values[n])}
+    last = min(means.values(), default=0.0) - 1
+    return [means.get(n, last) for n in names]
 
 
 def _gains(values: Sequence[_Values], a: str, b: str, measure: Measure) -> list[Paired]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedbench.report.evidence import Found
-from fedbench.stats import paired
+from fedbench.stats import paired, with_lost
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Comparison:
 
     Attributes:
         label: what is compared.
-        mean: how far it is ahead on average; infinite if no pair has two numbers (all others diverged); None if a side
+        mean: how far it is ahead on average; infinite if runs that diverged are all that differs; None if a side
             has not been run.
         greater: p-value against it being ahead.
         less: p-value against it being behind.
@@ -57,11 +57,10 @@ def compared(
 def contest(
     label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: Found, two: Found
 ) -> Comparison:
-    """Return the comparison of two methods, in which a run that diverged is not left out but behind.
+    """Return the comparison of two methods, in which a run that diverged is not left out but behind (``with_lost``).
 
-    To leave it out would favour the method that diverges where training is hard. It counts as behind the other's run
-    by as much as the widest difference between runs that did not diverge (the worst-rank score of Lachin, 1999, on the
-    scale of the differences). A seed with which both diverged says nothing.
+    To leave it out would favour the method that diverges where training is hard. A seed with which both diverged says
+    nothing.
 
     Args:
         label: what is compared.
@@ -71,19 +70,16 @@ def contest(
         one: the runs of the first.
         two: those of the second.
     """
-    differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
+    differences = {s: d for s in sorted(a.keys() & b.keys()) if math.isfinite(d := sign * (a[s] - b[s]))}
     lost, won = one.diverged & b.keys(), two.diverged & a.keys()
     if not (lost or won or one.diverged & two.diverged):
         return _tested(label, differences, (one, two))
-    widest = max((abs(d) for d in differences.values() if math.isfinite(d)), default=0.0)
-    sides = {**dict.fromkeys(sorted(lost), -1.0), **dict.fromkeys(sorted(won), 1.0)}
     words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
     label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
-    counted = {**differences, **{s: (widest or 1.0) * d for s, d in sides.items()}}
-    if not counted:
-        return _open(label, (one, two))
-    found = _tested(label, counted, (one, two))
-    return found if widest or not found.mean else replace(found, mean=math.copysign(math.inf, found.mean))
+    counted = with_lost(differences, lost, won)
+    found = _tested(label, counted, (one, two)) if counted else _open(label, (one, two))
+    known = any(differences.values()) or not found.mean  # without a difference there is no scale
+    return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))
 
 
 def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
@@ -92,13 +88,15 @@ def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) 
     If a run behind them diverged, the others alone decide nothing.
     """
     lost = set().union(*(f.diverged for f in found))
-    if not lost:
+    if not lost or not all(f.runs or f.diverged or differences for f in found):
         return _tested(label, differences, found)
     return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
 
 
 def _open(label: str, found: Sequence[Found]) -> Comparison:
     """Return a comparison that has been run and speaks neither for nor against anything."""
+    if any(f.cuts != found[0].cuts for f in found):
+        return Comparison(label, uneven=True)
     return Comparison(label, 0.0, 1.0, 1.0, 0, any(bool(f.reduced) for f in found))
 
 

@@ -113,7 +113,7 @@ class Evidence:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
-        self._choices: dict[tuple[str, ...], list[Found]] = {}
+        self._choices: dict[tuple[str | bool, ...], list[Found]] = {}
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -129,25 +129,28 @@ class Evidence:
     def alike(self, paper: Paper, rows: Sequence[Row]) -> list[Found]:
         """Return the runs of rows that are compared: cut down alike if there are such, else those that ``find`` gives.
 
-        Runs at the paper's setting of one method would else leave those of the others nothing to be compared with.
+        Runs at the paper's setting of one method would else leave those of the others nothing to be compared with. Of
+        several common settings that is taken which comes first in the rows' own orders, on average.
         """
         choices = [self.choices(paper, r) for r in rows]
-        present = [c for c in choices if c]
-        for first in present[0] if present else ():
-            if all(any(f.cuts == first.cuts for f in c) for c in present):
-                return [next((f for f in c if f.cuts == first.cuts), Found({})) for c in choices]
-        return [c[0] if c else Found({}) for c in choices]
+        ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
+        present = [c for c in ended if c]
+        common = set(present[0]).intersection(*present) if present else set()
+        if not common:
+            return [c[0] if c else Found({}) for c in choices]
+        best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
+        return [c[best][1] if c else Found({}) for c in ended]
 
     def choices(self, paper: Paper, row: Row) -> list[Found]:
         """Return the settings of which there are runs that may stand for a row, the best first."""
-        key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True))
+        best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
+        key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
         if key not in self._choices:
             setup, wanted = paper.setups[row.setup], paper.overrides(row)
             groups: dict[str, list[Run]] = {}
             for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
                 if _stands_for(run, wanted, setup):
                     groups.setdefault(run.meta["hash"], []).append(run)
-            best = any(t.round == "best" and setup.id in t.setups for t in paper.tables.values())
             ordered = sorted(groups.values(), key=lambda g: _merit(g, wanted), reverse=True)
             self._choices[key] = [_found(g, wanted, setup, best) for g in ordered]
         return self._choices[key]
@@ -225,7 +228,9 @@ def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool
     departures = _departures(group[0], wanted)
     words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
     cuts = {k: _show(here) for k, (_, here) in departures.items()}
-    if best and (every := max(r.config.get("eval_every", 1) for r in group)) > 1:  # the experiments have 1
+    if (
+        best and (every := max(r.config.get("eval_every", 1) for r in group)) > 1
+    ):  # the experiments of such tables have 1
         words.append(f"best of the evaluated rounds, one in {every} (paper all)")
         cuts["eval_every"] = str(every)
     if done and len(done) < setup.seeds:

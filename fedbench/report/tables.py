@@ -10,8 +10,9 @@ from typing import Any
 
 from fedbench.papers.known import Known, find_known, printed_settings
 from fedbench.papers.registry import Reported
+from fedbench.report.evidence import reductions
 from fedbench.store import Run
-from fedbench.trees import leaves
+from fedbench.trees import Tree, leaves
 
 # (metric of rounds.jsonl, heading, factor to what is printed)
 COLUMNS = (
@@ -141,14 +142,17 @@ def _counts(run: Run) -> bool:
 def _line(runs: list[Run], settings: str, known: Known | None) -> Line:
     done = sorted((r for r in runs if _counts(r)), key=lambda r: r.meta["seed"])
     algo, last = runs[0].meta["algo"], [r.last_round() for r in done]
+    departures, named = runs[0].meta["departures"], _printed(runs[0])
+    # a row of its own in the paper, which this table's numbers are not those of
+    other = {k for k in departures if k in named and not (known and known.settings.get(algo, {}).get(k) == named[k])}
     cells = {
         metric: Cell(
             tuple(row[metric] * factor for row in last if row[metric] is not None),
-            known.cells.get((algo, metric)) if known else None,
+            known.cells.get((algo, metric)) if known and not other else None,
         )
         for metric, _, factor in COLUMNS
     }
-    departures = {k: v for k, v in runs[0].meta["departures"].items() if k not in _printed(runs[0])}
+    departures = {k: v for k, v in departures.items() if k not in named}
     reduced = [f"{k} {_show(here)} (paper {_show(there)})" for k, (there, here) in departures.items()]
     if known:
         reduced += known.departs
@@ -157,11 +161,25 @@ def _line(runs: list[Run], settings: str, known: Known | None) -> Line:
     return Line(algo, settings, tuple(r.meta["seed"] for r in done), cells, tuple(reduced), tuple(r.path for r in done))
 
 
-def _printed(run: Run) -> set[str]:
-    """Return the keys that a row of the paper sets just as the run has them: they are no departure from the paper."""
+def _printed(run: Run) -> Tree:
+    """Return the settings that a row of the paper has just as the run has them: they are no departure from it."""
     config = leaves(run.config)
     rows = printed_settings(run.meta["experiment"], run.meta["algo"])
-    return {k for row in rows if all(config.get(key) == v for key, v in row.items()) for k in row}
+    return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
+
+
+def marks(run: Run, but: str = "") -> list[str]:
+    """Return what of a run is not as a paper, or its data's publisher, has it.
+
+    Args:
+        run: done or not.
+        but: a key of the configuration that is not counted.
+    """
+    named = {*_printed(run), but}
+    departures = {k: v for k, v in run.meta["departures"].items() if k not in named}
+    known = find_known(run.meta["experiment"])
+    data = [f"data: {s}" for s in _unofficial([run])]
+    return [*reductions(departures, run.meta["model"]), *(known.departs if known else ()), *data]
 
 
 def _unofficial(runs: Iterable[Run]) -> list[str]:

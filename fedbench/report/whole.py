@@ -11,7 +11,7 @@ import pandas as pd
 from fedbench.errors import RequestError
 from fedbench.papers.registry import Paper, papers
 from fedbench.report.checks import refuse_bad_checks
-from fedbench.report.evidence import Evidence, reductions
+from fedbench.report.evidence import Evidence
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
 from fedbench.report.ledger import Ledger, read_ledger
@@ -19,7 +19,7 @@ from fedbench.report.own import own_figures
 from fedbench.report.page import page
 from fedbench.report.paper import PaperReport
 from fedbench.report.present import own_view, summary, to_csv, to_latex, to_markdown
-from fedbench.report.tables import tabulate
+from fedbench.report.tables import marks, tabulate
 from fedbench.report.views import FigureView, PageView, PaperView, TableView
 from fedbench.store import ResultStore, Row, Run, replace_file
 
@@ -149,6 +149,6 @@ def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 
 def _flat(run: Run, folder: Path) -> Row:
     facts = {k: run.meta.get(k) for k in _IDENTITY}
-    facts["reduced"] = "; ".join(reductions(run.meta["departures"], run.meta["model"]))
+    facts["reduced"] = "; ".join(marks(run))
     measured = run.last_round() if run.done else {}
     return {"path": str(run.path.relative_to(folder)), **facts, **measured}

@@ -39,7 +39,6 @@ def locate(jobs: Sequence[Job], common: Sequence[str]) -> list[Job]:
             found[job.setting] = compose_request([*job.setting, *common])
         request = found[job.setting]
         job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
-        job.departures = request.departures
     once: dict[Path | None, Job] = {}
     for job in jobs:
         first = once.setdefault(job.path, job)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fedbench.errors import RequestError
+from fedbench.job import compose_tree
 from fedbench.reproduce.plan import Job
 from fedbench.store import DamagedRun, read_run
 from fedbench.trees import Tree
@@ -124,9 +125,8 @@ class Estimator:
     def _computed(self, job: Job) -> float:
         setup, config = job.paper.setups[job.row.setup], job.config
         flops = _CUT_MODELS.get(job.cut.get("model", ""), setup.flops)
-        if "model.hidden" in job.departures:
-            there, here = job.departures["model.hidden"]
-            flops *= (here / there) ** 2
+        if hidden := job.cut.get("model.hidden"):
+            flops *= (hidden / _paper_hidden(job.experiment)) ** 2
         clients = config["data"].get("clients") or setup.clients or 1
         share = config["participation"]
         cohort = share if isinstance(share, int) and share > 1 else max(1.0, share * clients)
@@ -140,6 +140,16 @@ class Estimator:
         looks = 1 / config["eval_every"]
         evaluation = looks * clients * size * flops / 3 / rate
         return float(config["rounds"] * (training + evaluation))
+
+
+@cache
+def _paper_hidden(experiment: str) -> int:
+    return int(compose_tree([f"experiment={experiment}"])["model"]["hidden"])
+
+
+def on_cpu(device: str) -> bool:
+    """Whether a device, by its name in the configuration, is the CPU."""
+    return _usable(device).type == "cpu"
 
 
 def _kind(config: Tree) -> str:

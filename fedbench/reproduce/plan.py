@@ -28,7 +28,6 @@ class Job:
         also: other ways in which rows ask for the same run.
         path: the run's directory, once it is known.
         config: the resolved configuration, once it is known.
-        departures: where it is not its experiment's: key -> [there, here], once it is known.
     """
 
     paper: Paper
@@ -40,7 +39,6 @@ class Job:
     also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
     config: Tree = field(default_factory=dict)
-    departures: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def experiment(self) -> str:

@@ -15,7 +15,7 @@ from fedbench.report.checks import refuse_bad_checks
 from fedbench.report.ledger import Ledger, read_ledger
 from fedbench.report.whole import write_report
 from fedbench.reproduce.carry import carry_out, locate, missing_data, write_labels
-from fedbench.reproduce.estimate import Estimator, calibrate
+from fedbench.reproduce.estimate import Estimator, calibrate, on_cpu
 from fedbench.reproduce.plan import PROFILES, Job, chosen, plan
 from fedbench.trees import config_value
 
@@ -99,7 +99,7 @@ def _shown(
 ) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     device = str(compose_tree(list(common))["device"])
-    cores = 1 if device.startswith("cuda") else max(1, (os.cpu_count() or 1) // side_by_side)
+    cores = max(1, (os.cpu_count() or 1) // side_by_side) if on_cpu(device) else 1
     estimator = Estimator(lambda: calibrate(device), cores)
     done = [j for j in jobs if j.done]
     seconds = {id(j): 0.0 if j.done else estimator.seconds(j, done) for j in jobs}
