@@ -478,6 +478,13 @@ def test_divergence_cannot_make_a_method_win():
     assert v.verdict == "fails"
 
 
+def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
+    gone, cut = lost(0), Found({}, ((0, "diverged"),), ("rounds 2",), (("rounds", "2"),))
+    assert decide([compared("x", {}, {}, 1.0, [gone, Found({})])]).verdict == "not run"
+    assert contest("x", {}, {}, 1.0, gone, cut).uneven
+    assert above("x", {}, [gone, cut]).uneven
+
+
 # ---- a lead that grows
 
 
@@ -507,6 +514,14 @@ def test_a_lead_in_what_should_be_low_is_over_the_lowest():
     v = verdict({**a, **b}, {**LEAD, "metric": "std"}, column="std")
     assert v.verdict == "holds"
     assert "ahead by 2 on average" in v.evidence
+
+
+def test_a_lead_without_a_rival_has_not_run():
+    """However the others are cut."""
+    a, b = of("a", new=UP, x=LOW, y=LOW), of("b", new=UP, x=LOW, y=LOW, z=LOW)
+    cut = {"cuts": (("rounds", "2"),), "reduced": ("rounds 2",)}
+    v = verdict({**a, **b}, LEAD, a_new=cut, a_x=cut, a_y=cut)
+    assert (v.verdict, v.evidence) == ("not run", "0 of 1 comparisons have been run")
 
 
 def test_a_lead_takes_only_seeds_with_every_rival():

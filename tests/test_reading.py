@@ -1,15 +1,16 @@
 """The YAML of a paper: the documented example is read, and each of its faults is told with its place before any run."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from tools import ROOT
 
-from fedbench import metrics
+from fedbench import job, metrics
 from fedbench.errors import RequestError
+from fedbench.job import compose_request
 from fedbench.papers import registry
 from fedbench.papers.feasible import why_impossible
 from fedbench.papers.reading import is_field, read
@@ -43,13 +44,18 @@ def test_the_documented_example_is_a_paper(tmp_path):
     assert numbers == ["4", "2", "2", "1", "4"]  # 2 setups x 2 metrics; 2 steps; 2 methods; 1; 2 setups x 2 measures
 
 
-def test_the_documented_config_is_one(tmp_path):
-    """Data, model and algorithms of the example are there, and it has no key that the others have not."""
-    config = yaml.safe_load(CONFIG)
-    for override in config["defaults"][1:]:
-        ((group, name),) = override.items()
-        assert (ROOT / "conf" / group.removeprefix("override /") / f"{name}.yaml").exists()
-    assert all((ROOT / "conf" / "algo" / f"{algo}.yaml").exists() for algo in config["presets"])
+def test_the_documented_config_is_one(tmp_path, monkeypatch):
+    """Composed with either method it gives a request: no key, choice or preset is unknown."""
+    tree = tmp_path / "conf"
+    shutil.copytree(ROOT / "conf", tree)
+    folder = tree / "experiment" / "example"
+    folder.mkdir()
+    (folder / "table1_mild.yaml").write_text(CONFIG)
+    monkeypatch.setattr(job, "config_dir", lambda: tree)
+    for algo, lr in (("fedavg", 0.01), ("fedprox", 0.01)):
+        config = compose_request(["experiment=example/table1_mild", f"algo={algo}"]).config
+        assert (config["rounds"], config["participation"], config["local"]["lr"]) == (100, 10, lr)
+    assert config["algo"]["mu"] == 1.0
 
 
 def test_every_kind_of_check_is_documented():
@@ -74,7 +80,7 @@ FAULTS = [
     ("direction: higher, field: accuracy_mean", "direction: up, field: accuracy_mean",
      "metrics: avg: direction must be one of higher, lower, None; got 'up'"),
     ("field: accuracy_worst30", "field: accuracy_worst31", "metrics: worst30: field 'accuracy_worst31' is none of"),
-    ("fraction: 0.3, ", "", "metrics: worst30 lacks fraction"),
+    ("fraction: 0.3, ", "", "metrics: worst30 needs fraction"),
     ("  caption: Two methods on two sets\n", "", "tables: table1 lacks caption"),
     ("  round: best\n", "  round: bset\n",
      "tables: table2: round must be one of last, best; got 'bset'; did you mean best?"),
@@ -93,7 +99,29 @@ FAULTS = [
     ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "the file: key must be one of paper, metrics,"),
     ("paper: {id: example", "paper: {id: fedfa", "the id of a paper is the name of its file, example; got 'fedfa'"),
     ("contradictions:\n- {id: x01", "contradictions:\n  x: {id: x01", "contradictions must be a list"),
-    ("claims: #" if "claims: #" in EXAMPLE else "claims:\n", "claims: [\n", "is no YAML: "),
+    ("claims:\n", "claims: [\n", "is no YAML: "),
+    ("fraction: 0.3, ", "fraction: 3, ", "metrics: worst30 needs fraction"),
+    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds must be a whole number >= 1; got 0"),
+    ("  seeds: 5\n", "  seeds: five\n", "setups: mild: seeds must be a whole number >= 1; got 'five'"),
+    ("flops: 3600\n", "flops: '1e4'\n", "setups: mild: flops must be a number >= 0; got '1e4'"),
+    ("flops: 3600\n", "flops: 3600\n  departs: noise\n", "setups: mild: departs must be a list, as in [noise]"),
+    ("authors: [A. Author]", "authors: A. Author", "paper: authors must be a list"),
+    ("profiles: {cpu: {seeds: 5},", "profiles: {cpu: {set: null},", "profile cpu: set must be a mapping"),
+    ("values: {avg: 58.0, std: 25.0}", "values: null", "tables: table1: row 2: values must be a mapping"),
+    ("id: table2", "id: [table2]", "tables: ['table2']: id must be text"),
+    ("check: null", "check: [best]", "claims: c06: check must be a mapping with kind, or null"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
+     "kind: front\n  spec: {setups: [mild], fields: [train_loss], sweep: {algo: fedavg, parameter: lr}}",
+     "figures: figure1: a front has two fields"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
+     "kind: sweep\n  spec: {setups: [mild], fields: [train_loss], parameter: lr}",
+     "figures: figure1: no run has the parameter 'lr'"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}", "kind: schematic",
+     "figures: figure1: spec lacks setups"),
+    ("larger: strong, smaller: mild", "larger: mild, smaller: mild", "c04: larger and smaller must be two setups"),
+    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02", "claims: c01: ties must be true or false"),
+    ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
+     "claims: c05: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
     # checks
     ("kind: lead", "kind: laed", "claims: c04: kind must be one of best,"),
     ("kind: best, table: table1", "kind: best, table: table9", "claims: c01: table 'table9' is not in the paper"),

@@ -415,7 +415,7 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report, known_
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
-@pytest.mark.parametrize("profile", ["cpu", "smoke"])
+@pytest.mark.parametrize("profile", [pytest.param("cpu", marks=pytest.mark.slow), "smoke"])
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
     """What a profile cuts may be cut: else a table would stay empty after all of its runs."""

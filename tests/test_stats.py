@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbench.stats import Paired, friedman, holm, interval, least_p, paired, win_tie_loss
+from fedbench.stats import Paired, friedman, holm, interval, least_p, paired, win_tie_loss, with_lost
 
 few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=10)
@@ -16,6 +16,13 @@ DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 
 
 
 # ---- intervals
+
+
+def test_pairs_of_which_one_side_is_lost_count_as_the_widest_difference():
+    assert with_lost({0: 1.0, 1: -3.0}, lost={2}, won={4, 3}) == {0: 1.0, 1: -3.0, 2: -3.0, 3: 3.0, 4: 3.0}
+    assert with_lost({}, lost={5}, won=()) == {5: -1.0}
+    assert with_lost({0: 0.0}, lost=(), won={1}) == {0: 0.0, 1: 1.0}
+    assert with_lost({0: 2.0}, (), ()) == {0: 2.0}
 
 
 def test_interval_by_hand():

@@ -34,6 +34,8 @@ def impossible(
     size = max(1, round(fraction * clients))
     tails = [worst] if best is None else [worst, best]
     others = clients - size * len(tails)
+    if others <= 0:
+        return None  # the tails are all there is: their averages are bound by nothing else
     rest = (clients * average - size * sum(tails)) / others
     highest = 100.0 if best is None else best
     if not worst - _ROUNDING <= rest <= highest + _ROUNDING:

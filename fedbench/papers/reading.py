@@ -5,6 +5,7 @@ The checks of claims are looked through where they are carried out (``fedbench.r
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,6 +42,27 @@ _SPECS: dict[str, tuple[str, str]] = {
     "functions": ("rounds beta", ""),
     "schematic": ("", ""),
 }
+_MAPPINGS = ("keys", "set", "profiles", "values", "hyperparameters", "spec")
+_LISTS = ("setups", "columns", "rows", "runs", "departs", "authors", "fields")
+_TEXTS = (
+    "id",
+    "label",
+    "title",
+    "caption",
+    "text",
+    "reference",
+    "algo",
+    "experiment",
+    "why",
+    "adopted",
+    "name",
+    "setup",
+)
+# numbers: from which on they are possible, and whether they are whole
+_NUMBERS = {
+    "seeds": (1, True), "samples": (1, True), "clients": (1, True), "flops": (0, False), "factor": (0, False),
+    "gradients": (0, False), "fraction": (0, False),
+}  # fmt: skip
 _PROFILES = ("cpu", "smoke")
 _PRINTED = ("supports", "contradicts", "mixed", "not tabulated")
 # what a run has per evaluated round, and what is derived from that
@@ -89,6 +111,8 @@ def _faults(c: Any, name: str) -> Iterator[str]:
         yield from _figure(f, c)
     for q in c["claims"]:
         yield from _one(f"claims: {q['id']}: printed", q["printed"], _PRINTED)
+        if not isinstance(q["check"], Mapping | None):
+            yield f"claims: {q['id']}: check must be a mapping with kind, or null; got {q['check']!r}"
 
 
 def _section(section: str, entries: Any) -> Iterator[str]:
@@ -111,8 +135,22 @@ def _keys(where: str, entry: Any, needed: Sequence[str], allowed: Sequence[str] 
             yield f"{where} lacks {key}; it needs {', '.join(needed)}" + (
                 f", and may have {', '.join(allowed)}" if allowed else ""
             )
-    for key in entry:
+    for key, value in entry.items():
         yield from _one(f"{where}: key", key, [*needed, *allowed])
+        yield from _type(f"{where}: {key}", key, value)
+
+
+def _type(where: str, key: str, value: Any) -> Iterator[str]:
+    if key in _MAPPINGS and not isinstance(value, Mapping):
+        yield f"{where} must be a mapping, {{}} if it is empty; got {value!r}"
+    if key in _LISTS and not isinstance(value, list):
+        yield f"{where} must be a list, as in [{value}]; got {value!r}"
+    if key in _TEXTS and not isinstance(value, str):
+        yield f"{where} must be text; got {value!r}"
+    if key in _NUMBERS and not (key == "clients" and value is None):
+        least, whole = _NUMBERS[key]
+        if not _is_number(value) or value < least or (whole and not isinstance(value, int)):
+            yield f"{where} must be a {'whole ' if whole else ''}number >= {least}; got {value!r}"
 
 
 def _one(where: str, value: Any, known: Collection[Any]) -> Iterator[str]:
@@ -137,8 +175,8 @@ def _metric(m: Values) -> Iterator[str]:
     yield from _one(f"{where}: direction", m["direction"], ("higher", "lower", None))
     if not is_field(m["field"]):
         yield f"{where}: field {m['field']!r} is none of a run's numbers, such as accuracy_mean or client:0"
-    if re.match("accuracy_(worst|best)", m["field"]) and not m.get("fraction"):
-        yield f"{where} lacks fraction, the share of the clients in the tail, such as 0.3"
+    if re.match("accuracy_(worst|best)", m["field"]) and not 0 < m.get("fraction", 0) < 1:
+        yield f"{where} needs fraction, the share of the clients in the tail, such as 0.3; got {m.get('fraction')!r}"
 
 
 def _setup(s: Values, c: Values) -> Iterator[str]:
@@ -177,7 +215,7 @@ def _table(t: Values, c: Values) -> Iterator[str]:
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool)
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def _figure(f: Values, c: Values) -> Iterator[str]:
@@ -189,6 +227,18 @@ def _figure(f: Values, c: Values) -> Iterator[str]:
     for field in spec.get("fields", []):
         if not is_field(field):
             yield f"{where}: field {field!r} is none of a run's numbers, such as train_loss or accuracy_mean"
+    if f["kind"] == "front":
+        if len(spec["fields"]) != 2:
+            yield f"{where}: a front has two fields, the axes; got {spec['fields']!r}"
+        yield from _keys(f"{where}: sweep", spec["sweep"], ("algo", "parameter"))
+        yield from _one(f"{where}: sweep: algo", spec["sweep"]["algo"], _ids(c, "methods"))
+    parameter = (
+        spec["parameter"] if f["kind"] == "sweep" else spec["sweep"]["parameter"] if f["kind"] == "front" else None
+    )
+    if parameter is not None and not any(parameter in r.get("hyperparameters", {}) for r in f.get("runs", [])):
+        yield f"{where}: no run has the parameter {parameter!r} among its hyperparameters"
+    if f.get("runs") and not spec.get("setups"):
+        yield f"{where}: spec lacks setups, in which the runs are"
     for number, r in enumerate(f.get("runs", []), 1):
         yield from _keys(f"{where}: run {number}", r, ("algo",), ("hyperparameters",))
         yield from _row(f"{where}: run {number}", r, c)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedbench.errors import RequestError, nearest
 from fedbench.papers.reading import is_field
-from fedbench.papers.registry import Paper
+from fedbench.papers.registry import Paper, Row
 from fedbench.report.claims import comparisons
 from fedbench.report.evidence import Evidence
 from fedbench.report.measures import MEASURES
@@ -70,6 +70,7 @@ def _faults(paper: Paper, check: Mapping[str, Any]) -> Iterator[str]:
         if not is_field(field) and check.get("measure") not in _WITHOUT_FIELD:
             yield f"field {field!r} is none of a run's numbers, such as train_loss or accuracy_mean"
     yield from _references(paper, check)
+    yield from _nonsense(paper, check)
     try:
         found = comparisons(paper, check, Evidence([]))
     except (LookupError, StopIteration, RuntimeError, TypeError, ValueError) as error:
@@ -77,6 +78,41 @@ def _faults(paper: Paper, check: Mapping[str, Any]) -> Iterator[str]:
     else:
         if found is not None and not found:
             yield "it names nothing that is compared; look at its methods, setups and hyperparameters"
+
+
+def _nonsense(paper: Paper, check: Mapping[str, Any]) -> Iterator[str]:
+    """Give what can be carried out and says nothing."""
+    if not isinstance(check.get("ties", True), bool):
+        yield f"ties must be true or false; got {check['ties']!r}"
+    if check["kind"] == "limit" and ("at_least" in check) == ("at_most" in check):
+        yield "a limit has either at_least or at_most"
+    if check.get("measure") == "seconds_over" and "reference" not in check:
+        yield "seconds_over needs reference, the method whose seconds are compared"
+    if check["kind"] == "lead" and check["larger"] == check["smaller"]:
+        yield "larger and smaller must be two setups"
+    if check["kind"] == "lead":
+        for setup in (check["larger"], check["smaller"]):
+            algos = [r.algo for r in paper.tables[check["table"]].rows if r.setup == setup]
+            if algos.count(check["algo"]) != 1 or len(algos) < 2:
+                yield f"a lead on {setup} takes one row of {check['algo']} and another method's; there are {algos}"
+    if check["kind"] == "compare" and set(listed(check["better"])) & set(listed(check["worse"])):
+        yield "a method cannot be both better and worse"
+    if check["kind"] in ("curves", "dominance", "limit"):
+        figure = paper.figures[check["figure"]]
+        setups = check.get("setups") or listed(check.get("setup", list(figure.setups)))
+        for key in ("better", "worse", "front", "dominated", "methods", "reference"):
+            for spec in listed(check.get(key, [])):
+                for setup in setups:
+                    if not any(r.setup == setup and _fits(r, spec) for r in figure.rows):
+                        yield f"{key} {spec!r} selects no run of {check['figure']} on {setup}"
+
+
+def _fits(row: Row, spec: Any) -> bool:
+    if spec in ("others", "all"):
+        return True
+    wanted = {"algo": spec} if isinstance(spec, str) else spec
+    have = {**row.hyperparameters, "algo": row.algo}
+    return all(have.get(k) == v for k, v in wanted.items())
 
 
 def _fields(check: Mapping[str, Any]) -> list[Any]:
