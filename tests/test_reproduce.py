@@ -228,9 +228,27 @@ def test_seconds_by_hand():
     (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
     training, evaluation = 100 * 9 * 2 * 0.036, 100 * 83 * 3600 / 3 / 1e6
     slow = Estimator(lambda: Rates(1e6, 1.0, 1.0))
-    assert slow.seconds(job, []) == pytest.approx(1000 * (training + evaluation))
+    assert slow.seconds(job, []) == pytest.approx(1 + 1000 * (training + evaluation))  # a second to set up
     fast = Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(job, [])
-    assert fast == pytest.approx(1000 * 100 * 9 * 2 * 3e-5)  # what a step costs however small it is
+    assert fast == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)  # what a step costs however small it is
+
+
+def test_cores_share_the_work_of_a_run_but_not_what_a_step_costs():
+    (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
+    one, four = (Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=n).seconds(job, []) - 1 for n in (1, 4))
+    assert four == pytest.approx(one / 4)
+    assert Estimator(lambda: Rates(1e30, 1.0, 1.0), cores=4).seconds(job, []) == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)
+    (alone, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), ["engine.workers=1"])
+    assert Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=4).seconds(alone, []) == pytest.approx(one + 1)
+
+
+def test_a_narrower_lstm_costs_the_square_of_its_width():
+    """WikiText-2 has 650 units; the reduced one 64."""
+    (job, *_) = locate(plan(["fafed/figure1"], "cpu", seeds=1), [])
+    assert job.cut["model.hidden"] == 64
+    narrow = Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1
+    job.cut = {k: v for k, v in job.cut.items() if k != "model.hidden"}
+    assert narrow == pytest.approx((64 / 650) ** 2 * (Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1))
 
 
 def test_a_model_that_a_profile_puts_in_place_counts_as_itself():
@@ -238,7 +256,7 @@ def test_a_model_that_a_profile_puts_in_place_counts_as_itself():
     job = next(j for j in locate(plan(["adafedadam/table2"], "smoke", 1), []) if j.algo == "fedavg")
     seconds = Estimator(lambda: Rates(1e6, 1.0, 1.0)).seconds(job, [])
     training, evaluation = 16 * 2 * job.config["local"]["batch_size"] * 1.8e5 / 1e6, 16 * 2500 * 1.8e5 / 3 / 1e6
-    assert seconds == pytest.approx(2 * (training + evaluation))
+    assert seconds == pytest.approx(1 + 2 * (training + evaluation))
 
 
 def test_runs_that_are_there_are_the_best_estimate(copied):
@@ -251,7 +269,7 @@ def test_runs_that_are_there_are_the_best_estimate(copied):
         last = read_run(a.path).last_round()
         assert estimator.seconds(b, there) == last["seconds_train"] + last["seconds_eval"]
     (there[0].path / "rounds.jsonl").write_text("")  # damaged: as if it were not there
-    assert Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(missing[0], there) == pytest.approx(2 * 100 * 2 * 2 * 3e-5)
+    assert Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(missing[0], there) == pytest.approx(1 + 0.024)
 
 
 def test_a_device_that_is_not_there():

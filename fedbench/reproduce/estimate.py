@@ -19,6 +19,7 @@ from fedbench.trees import Tree
 # training FLOPs per example of models that a profile puts in place of the paper's, by config name
 _CUT_MODELS = {"linear": 1.8e5, "simplecnn": 2.7e7}
 _CALIBRATION = 0.5  # seconds per kind of layer
+_START = 1.0  # seconds to read data and set up (the smoke profile's 400 runs, measured)
 _STEP = 3e-5  # seconds that a step costs however small it is, side by side with others (the linear model, measured)
 
 
@@ -139,7 +140,7 @@ class Estimator:
         training = cohort * steps * factor * max(batch * flops / rate, _STEP)
         looks = 1 / config["eval_every"]
         evaluation = looks * clients * size * flops / 3 / rate
-        return float(config["rounds"] * (training + evaluation))
+        return float(_START + config["rounds"] * (training + evaluation))
 
 
 @cache
