@@ -66,7 +66,14 @@ class FigureMaker:
         """Draw a figure if there is anything to draw, and return it; one with several pictures as several."""
         found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
         files = self._kinds[figure.kind](figure, found)
-        cuts = [f"{self._title(figure, i)}: {', '.join(f.reduced)}" for i, f in found.items() if f.reduced]
+        why: dict[tuple[str, ...], list[str]] = {}
+        for i, f in found.items():
+            if f.reduced:
+                why.setdefault(f.reduced, []).append(self._title(figure, i))
+        cuts = [
+            ("all runs" if len(names) == len(found) > 1 else ", ".join(dict.fromkeys(names))) + ": " + ", ".join(words)
+            for words, names in why.items()
+        ]
         missing = len(figure.rows) - len(found)
         note = f"{missing} of {len(figure.rows)} runs are not there yet" if missing else ""
         number = figure.id.removeprefix("figure").replace("_", "").upper()
