@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fedbench
-from fedbench.arguments import GROUPS, own_directory, tidy
-from fedbench.config import config_dir, options
-from fedbench.data_words import data_word
-from fedbench.errors import RequestError, nearest
-from fedbench.interrupts import at_once
-from fedbench.store import DamagedRun
+from fedbench.commands.data import data_word
+from fedbench.config.overrides import GROUPS, own_directory, tidy
+from fedbench.config.schema import config_dir, options
+from fedbench.core.errors import RequestError, nearest
+from fedbench.runs.interrupts import at_once
+from fedbench.runs.store import DamagedRun
 
 _HELP = """\
 fedbench {version}: federated optimisation and fairness, simulated on one machine
@@ -90,7 +90,7 @@ def _dispatch(args: list[str], loud: bool) -> int:
             return _report(args[1:])
         if word == "reproduce":
             with at_once():
-                from fedbench.reproduce.word import reproduce  # torch comes in here
+                from fedbench.commands.reproduce import reproduce  # torch comes in here
 
             return reproduce(args[1:])
         if word == "data":
@@ -130,13 +130,13 @@ def _list(args: list[str]) -> int:
 def _rows(group: str, folder: Path | None, costs: bool) -> list[tuple[str, ...]]:
     """Return a row per choice of a group: its name, for algorithms what they cost and need, and what it is."""
     if group == "table":
-        from fedbench.reproduce.plan import table_names
+        from fedbench.papers.plan import table_names
 
         return list(table_names())
     roots = [config_dir(), *([folder] if folder else [])]
     found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
     if group == "algo" and costs:
-        from fedbench.build import cost_of  # torch comes in here
+        from fedbench.runs.build import cost_of  # torch comes in here
 
         heads = ("algorithm", "down/up, more", "probes", "")
         return [heads, *((name, *cost_of(path, roots), _about(path)) for name, path in found)]
@@ -152,7 +152,7 @@ def _about(path: Path) -> str:
 
 
 def _report(args: list[str]) -> int:
-    from fedbench.report.word import report
+    from fedbench.commands.report import report
 
     print(report(args))
     return 0
@@ -168,8 +168,8 @@ def _hydra(args: list[str], loud: bool) -> int:
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
 
-        from fedbench import sweep
-        from fedbench.job import Job, check_sweep, explain, show
+        from fedbench.config.compose import Job, check_sweep, explain, show
+        from fedbench.runs import sweep_notes as sweep
 
     if shown := show(args):
         print(shown, end="")
@@ -199,9 +199,9 @@ def _hydra(args: list[str], loud: bool) -> int:
 
 def _close(folder: Path) -> int:
     """Print what a sweep has come to and return its exit status."""
-    from fedbench import sweep
     from fedbench.report.present import summary
-    from fedbench.store import read_run
+    from fedbench.runs import sweep_notes as sweep
+    from fedbench.runs.store import read_run
 
     notes = sweep.notes(folder)
     # a directory once, however many jobs led to it

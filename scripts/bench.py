@@ -29,27 +29,27 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedbench.algorithm import Algorithm, Stage
 from fedbench.algorithms.adafedadam import adafedadam
 from fedbench.algorithms.fedadam import fedadam
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.fedprox import fedprox
 from fedbench.algorithms.scaffold import scaffold
-from fedbench.batches import LocalWork
-from fedbench.build import make_engine
+from fedbench.core.algorithm import Algorithm, Stage
+from fedbench.core.randomness import Purpose, generator
+from fedbench.core.samplers import sample_cohort
 from fedbench.data.assemble import assemble
+from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
-from fedbench.data.federated import FederatedDataset
 from fedbench.data.sources.synthetic import leaf
-from fedbench.evaluate import evaluate
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
-from fedbench.randomness import Purpose, generator
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import simulate
-from fedbench.store import Recorder
-from fedbench.task import Task
+from fedbench.runs.build import make_engine
+from fedbench.runs.store import Recorder
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.loop import simulate
+from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {

@@ -31,9 +31,9 @@ y = rng.integers(0, 62, {IMAGES})
 np.savez(sys.argv[1], x=x, y=y, owner=owner)
 """
 _LOAD = f"""
-from fedbench.build_data import federated
-from fedbench.data.look import on_cpu
-from fedbench.job import compose_tree
+from fedbench.runs.build_data import federated
+from fedbench.data.inspect import on_cpu
+from fedbench.config.compose import compose_tree
 file, folder = sys.argv[1:3]
 tree = compose_tree(["data=npz", "data.file='" + file + "'", "data_dir='" + folder + "'"])
 start = time.perf_counter()

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedbench.algorithm import Stage
 from fedbench.algorithms.fedavg import fedavg
-from fedbench.batches import LocalWork
+from fedbench.core.algorithm import Stage
+from fedbench.core.randomness import Purpose, generator
+from fedbench.core.samplers import sample_cohort
 from fedbench.data.assemble import assemble
+from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
-from fedbench.data.federated import FederatedDataset
-from fedbench.engine import Engine
 from fedbench.models.dense import MLP
-from fedbench.oracles import make_oracle
-from fedbench.randomness import Purpose, generator
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import simulate
-from fedbench.task import Task
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.loop import simulate
+from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.task import Task
 
 CASES = (
     ([32], 784, 10),

@@ -21,17 +21,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench.algorithm import Stage
 from fedbench.algorithms.fedavg import fedavg
-from fedbench.batches import LocalWork
-from fedbench.build import make_engine
+from fedbench.core.algorithm import Stage
+from fedbench.core.randomness import Purpose, generator
+from fedbench.core.samplers import sample_cohort
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP, Linear
-from fedbench.randomness import Purpose, generator
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import simulate
-from fedbench.task import Task
+from fedbench.runs.build import make_engine
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.loop import simulate
+from fedbench.simulation.task import Task
 
 ROUNDS, BATCH, LR = 3, 10, 0.01
 # panel: x axis, points of (x, clients, examples each, sigma of lognormal sizes, participation, hidden)

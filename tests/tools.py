@@ -11,21 +11,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fedbench.algorithm import Algorithm, Sampler, Stage
-from fedbench.batches import LocalWork
-from fedbench.data.federated import FederatedDataset, Rows
-from fedbench.engine import Engine
-from fedbench.lasting import Lasting
+from fedbench.core.algorithm import Algorithm, Sampler, Stage
+from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.samplers import sample_cohort
+from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
-from fedbench.optim import SGD, Optimizer, sgd
-from fedbench.oracles import make_oracle
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import Snapshot, simulate
-from fedbench.task import Task
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.client_states import Lasting
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
 ALGORITHMS = sorted(p.stem for p in (ROOT / "fedbench" / "algorithms").glob("*.py") if p.stem != "__init__")
 UNEQUAL = (1, 23, 4, 9, 40, 10, 2)  # training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
 
@@ -219,3 +222,13 @@ def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:
 def close(a: Tensor, b: Tensor, relative: float) -> bool:
     """Whether two vectors differ by at most ``relative`` times the length of the second."""
     return bool(torch.linalg.vector_norm(a - b) <= relative * torch.linalg.vector_norm(b))
+
+
+def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
+    """The resolved configuration that overrides make, and the choices of its groups."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+    names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}
+    tree = OmegaConf.to_container(cfg, resolve=True)
+    del tree["hydra"]
+    return tree, names

@@ -6,14 +6,14 @@ these keep it. docs/reproduction.md has what comes of either.
 
 from dataclasses import replace
 
-from fedbench.algorithm import Algorithm
 from fedbench.algorithms.adafedadam import adafedadam
 from fedbench.algorithms.fedadam import fedadam
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.fednova import fednova
 from fedbench.algorithms.qfedavg import qfedavg
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 METHODS = {"fedavg": fedavg, "fedadam": fedadam, "qfedavg": qfedavg, "fednova": fednova, "adafedadam": adafedadam}
 

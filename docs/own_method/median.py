@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent, server_descent
-from fedbench.errors import number
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, descent, server_descent
+from fedbench.core.errors import number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 
 def median(local: Optimizer = SGD, *, server_lr: float = 1.0) -> Algorithm:

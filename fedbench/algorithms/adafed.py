@@ -6,11 +6,11 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithm import Algorithm, descent
-from fedbench.errors import choice, number
-from fedbench.geometry import gram
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.algorithms.shared.gram import gram
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 _RANK = 1e-12  # eigenvalues below this share of the largest count as 0
 

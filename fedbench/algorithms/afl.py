@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent
-from fedbench.errors import flag, number
-from fedbench.geometry import project_simplex
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.algorithms.shared.gram import project_simplex
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import boolean, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 _ALL = "the mixture λ needs every client's loss; algo.partial=true updates the λ_k of the cohort alone"
 
@@ -31,8 +31,8 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
     """
     lr_lambda = number("algo.lr_lambda", lr_lambda, at_least=0)
-    flag("algo.average", average)
-    flag("algo.partial", partial)
+    boolean("algo.average", average)
+    boolean("algo.partial", partial)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, number, whole
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import choice, integer, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def ditto(
@@ -38,7 +38,7 @@ def ditto(
     if personal_lr is not None:
         personal_lr = number("algo.personal_lr", personal_lr, above=0, remedy="null is local.lr")
     if personal_epochs is not None:
-        personal_epochs = whole("algo.personal_epochs", personal_epochs, at_least=1, remedy="null is local.epochs")
+        personal_epochs = integer("algo.personal_epochs", personal_epochs, at_least=1, remedy="null is local.epochs")
     choice("algo.weights", weights, ("size", "uniform"))
 
     def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:

@@ -6,11 +6,19 @@ from typing import Literal
 
 import torch
 
-from fedbench.algorithm import Algorithm
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer
-from fedbench.storm import SAMPLED, InitStep, elapsed, first_exchange, plain_solver, rate, recursive_momentum
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.algorithms.shared.variance_reduction import (
+    SAMPLED,
+    InitStep,
+    elapsed,
+    first_exchange,
+    plain_solver,
+    rate,
+    recursive_momentum,
+)
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fafed(

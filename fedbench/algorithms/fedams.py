@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, flag, number
-from fedbench.optim import SGD, Optimizer, amsgrad
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import boolean, choice, number
+from fedbench.core.optim import SGD, Optimizer, amsgrad
 
 
 def fedams(
@@ -39,7 +39,7 @@ def fedams(
     """
     server_lr = number("algo.server_lr", server_lr, above=0)
     choice("algo.option", option, (1, 2))
-    flag("algo.bias_correction", bias_correction)
+    boolean("algo.bias_correction", bias_correction)
     choice("algo.weights", weights, ("size", "uniform"))
     server = amsgrad(beta1, beta2, tau, floor_inside=option == 1, bias_correction=bias_correction)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

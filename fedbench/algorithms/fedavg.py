@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
 
 
 def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:

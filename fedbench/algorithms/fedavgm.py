@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, flag, number
-from fedbench.optim import SGD, Optimizer, sgd
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import boolean, choice, number
+from fedbench.core.optim import SGD, Optimizer, sgd
 
 
 def fedavgm(
@@ -30,7 +30,7 @@ def fedavgm(
     """
     server_lr = number("algo.server_lr", server_lr, above=0)
     beta = number("algo.beta", beta, at_least=0, below=1)
-    flag("algo.nesterov", nesterov)
+    boolean("algo.nesterov", nesterov)
     choice("algo.weights", weights, ("size", "uniform"))
     # without momentum Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)

@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Weights
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer, without
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 ADJUST: dict[str, Callable[[Tensor], Tensor]] = {
     "plus": lambda z: 1 + z,

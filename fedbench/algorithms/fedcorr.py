@@ -7,13 +7,19 @@ from typing import TypeAlias
 import numpy as np
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Stage, descent
-from fedbench.errors import RequestError, flag, number, whole
-from fedbench.noise import corrected, estimate_levels, mixture, nearly_clean, note_visit
-from fedbench.optim import SGD, Optimizer
-from fedbench.regularize import pulled, with_mixup
-from fedbench.sampling import one_by_one, sample_cohort
-from fedbench.types import Lab, State
+from fedbench.algorithms.shared.label_noise_estimation import (
+    corrected,
+    estimate_levels,
+    mixture,
+    nearly_clean,
+    note_visit,
+)
+from fedbench.algorithms.shared.local_terms import pulled, with_mixup
+from fedbench.core.algorithm import Algorithm, Stage, descent
+from fedbench.core.errors import RequestError, boolean, integer, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.samplers import one_by_one, sample_cohort
+from fedbench.core.types import Lab, State
 
 Changed: TypeAlias = tuple[State, State, Tensor]
 
@@ -36,8 +42,9 @@ def fedcorr(
     """FedCorr (Xu et al., CVPR 2022, Alg. 1; authors' code): find noisy clients, correct their labels, then train.
 
     Stage 1, ``iterations`` times: the model visits every client once, one a round; local loss F_k + β μ_k ||w - w^t||
-    (not squared; without it in the first batch of an epoch). Scores and losses of ``fedbench.noise`` then give the
-    noise levels μ_k, and of each noisy client's μ_k n_k relabel_ratio largest losses the confident ones are relabelled.
+    (not squared; without it in the first batch of an epoch). Scores and losses (``shared.label_noise_estimation``)
+    then give the noise levels μ_k, and of each noisy client's μ_k n_k relabel_ratio largest losses the confident ones
+    are relabelled.
     Stage 2: ``rounds1`` rounds on clients of level <= 0.1, then all confident examples of noisy clients are relabelled.
     Stage 3: the remaining rounds on all clients.
 
@@ -57,9 +64,9 @@ def fedcorr(
 
     Identity: no iterations and no mixup is the method of stages 2 and 3.
     """
-    turns = max(1, rounds // 2 // clients) if iterations is None else whole("algo.iterations", iterations)
+    turns = max(1, rounds // 2 // clients) if iterations is None else integer("algo.iterations", iterations)
     first = turns * clients
-    second = max(0, rounds - first) // 2 if rounds1 is None else whole("algo.rounds1", rounds1)
+    second = max(0, rounds - first) // 2 if rounds1 is None else integer("algo.rounds1", rounds1)
     if first + second > rounds:
         raise RequestError(
             f"rounds={rounds} is too few for fedcorr: {turns} iterations of a round for each of {clients} clients and "
@@ -67,9 +74,9 @@ def fedcorr(
         )
     share = number("algo.relabel_ratio", relabel_ratio, at_least=0, at_most=1)
     sure = number("algo.confidence_thres", confidence_thres, at_least=0, at_most=1)
-    beta, neighbours = number("algo.beta", beta, at_least=0), whole("algo.neighbours", neighbours, at_least=1)
+    beta, neighbours = number("algo.beta", beta, at_least=0), integer("algo.neighbours", neighbours, at_least=1)
     sampler = None if frac2 is None else sample_cohort(number("algo.frac2", frac2, above=0, at_most=1))
-    mixed = with_mixup if flag("algo.mixup", mixup) else lambda algo: algo
+    mixed = with_mixup if boolean("algo.mixup", mixup) else lambda algo: algo
     mixture()  # its package is missed now rather than in the middle of a run
 
     def after_visit(t: int, ids: np.ndarray, server: State, mine: State, y: Tensor, lab: Lab) -> Changed:

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent
-from fedbench.errors import RequestError, choice, number, whole
-from fedbench.optim import SGD, Optimizer, chain, sgd, without
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import RequestError, choice, integer, number
+from fedbench.core.optim import SGD, Optimizer, chain, sgd, without
+from fedbench.core.types import ClientInfo, State
 
 
 def fedfa(
@@ -51,7 +51,7 @@ def fedfa(
         raise RequestError(f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)")
     gamma_s = number("algo.gamma_s", gamma_s, at_least=0, below=1)
     gamma_c = number("algo.gamma_c", gamma_c, at_least=0, below=1)
-    b, c = whole("algo.b", b, at_least=1), number("algo.c", c, above=0, below=1)
+    b, c = integer("algo.b", b, at_least=1), number("algo.c", c, above=0, below=1)
     if server_lr is not None:
         server_lr = number("algo.server_lr", server_lr, at_least=0, remedy="null is local.lr")
     choice("algo.acc_at", acc_at, ("after", "before"))

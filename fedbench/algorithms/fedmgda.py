@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, flag, number
-from fedbench.geometry import gram, shortest_combination
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.algorithms.shared.gram import gram, shortest_combination
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import boolean, choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 
 def fedmgda(
@@ -37,7 +37,7 @@ def fedmgda(
     """
     eps = number("algo.eps", eps, at_least=0, at_most=1)
     server_lr = number("algo.server_lr", server_lr, above=0)
-    flag("algo.normalize", normalize)
+    boolean("algo.normalize", normalize)
     choice("algo.prior", prior, ("size", "uniform"))
 
     def direction(up: State, cohort: ClientInfo) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import RequestError, choice, number
-from fedbench.optim import SGD, Optimizer, sgd
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.types import ClientInfo, State
 
 
 def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: Weights = "size") -> Algorithm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.algorithm import Algorithm
-from fedbench.errors import number
-from fedbench.optim import SGD, Optimizer, without
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.algorithm import Algorithm
+from fedbench.core.errors import number
+from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_star: float = 0.0) -> Algorithm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent, upload_delta
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer, adam, chain, without
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent, upload_delta
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer, adam, chain, without
+from fedbench.core.types import ClientInfo, State
 
 
 def local_adam(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.algorithm import Algorithm, upload_delta
-from fedbench.errors import number
-from fedbench.optim import SGD, Optimizer, without
-from fedbench.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.algorithm import Algorithm, upload_delta
+from fedbench.core.errors import number
+from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.0) -> Algorithm:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent, server_descent
-from fedbench.errors import number
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, descent, server_descent
+from fedbench.core.errors import number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 _OFFSET = 1e-10  # added to every loss, as the authors' code does
 

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, descent
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer, without
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer, without
+from fedbench.core.types import ClientInfo, State
 
 
 def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[1, 2] = 2) -> Algorithm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.errors import choice, number
-from fedbench.optim import SGD, Optimizer
-from fedbench.types import ClientInfo, State
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
 
 
 def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform", server_lr: float = 1.0) -> Algorithm:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedbench.core.errors import RequestError
+from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
-from fedbench.data.federated import FederatedDataset, Rows
-from fedbench.data.partition import Partition
-from fedbench.errors import RequestError
+from fedbench.data.partitions.whole import Partition
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has: such numbers are something else
 _PARTITION, _SPLIT, _CHOICE = range(3)  # what a generator is for, beside the data seed

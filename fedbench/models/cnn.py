@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedbench.errors import RequestError, sizes, whole
+from fedbench.core.errors import RequestError, integer, sizes
 
 
 class ConvNet(nn.Module):
@@ -35,7 +35,7 @@ class ConvNet(nn.Module):
                 f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}; "
                 "use model=linear or model=mlp"
             )
-        if whole("model.kernel", kernel, at_least=1) % 2 == 0:
+        if integer("model.kernel", kernel, at_least=1) % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
         widths = [input_shape[0], *sizes("model.channels", channels)]
         side = [s >> len(channels) for s in input_shape[1:]]
@@ -45,7 +45,7 @@ class ConvNet(nn.Module):
                 f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
             )
         self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
-        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], whole("model.hidden", hidden, at_least=1))
+        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], integer("model.hidden", hidden, at_least=1))
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.errors import RequestError, whole
+from fedbench.core.errors import RequestError, integer
 
 
 class Linear(nn.Linear):
@@ -39,8 +39,8 @@ class MLP(nn.Module):
         super().__init__()
         if isinstance(hidden, int | str) or not isinstance(hidden, Sequence):
             raise RequestError(f"model.hidden must be a list of layer sizes, got {hidden!r}; one layer is [{hidden}]")
-        whole("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
-        sizes = [prod(input_shape), *(whole("model.hidden", h, at_least=1) for h in hidden), classes]
+        integer("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
+        sizes = [prod(input_shape), *(integer("model.hidden", h, at_least=1) for h in hidden), classes]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:

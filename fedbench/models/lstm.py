@@ -8,9 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fedbench.errors import RequestError, flag, number, whole
-from fedbench.errors import sizes as sizes_of
-from fedbench.randomness import dropout
+from fedbench.core.errors import RequestError, boolean, integer, number
+from fedbench.core.errors import sizes as sizes_of
+from fedbench.core.randomness import dropout
 
 _GIVEN = ("frozen", "trained")
 
@@ -95,19 +95,19 @@ class LSTM(nn.Module):
             size = vectors.shape[1]
         else:
             remedy = f"or one of {', '.join(_GIVEN)}, for the data set's vectors"
-            size = whole("model.embedding", embedding, at_least=1, remedy=remedy)
+            size = integer("model.embedding", embedding, at_least=1, remedy=remedy)
         if self.frozen:
             self.table = vectors
         else:
             self.embedding = nn.Embedding(tokens, size)
         self.begin = {"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {}
-        hidden, layers = whole("model.hidden", hidden, at_least=1), whole("model.layers", layers, at_least=1)
+        hidden, layers = integer("model.hidden", hidden, at_least=1), integer("model.layers", layers, at_least=1)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
         sizes = [hidden, *sizes_of("model.dense", dense), classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout = number("model.dropout", dropout, at_least=0, below=1)
         self.random = self.dropout > 0  # the forward pass in training needs a key
-        self.every = flag("model.every", every)
+        self.every = boolean("model.every", every)
         self.work_values = input_shape[0] * max(hidden // 2, classes if every else 0)  # blocks of 64 texts were fastest
 
     def forward(self, x: Tensor, key: Tensor | None = None) -> Tensor:

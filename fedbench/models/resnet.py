@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fedbench.errors import RequestError, choice, whole
-from fedbench.vision import torchvision
+from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.torchvision_compat import torchvision
 
 
 def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
@@ -25,7 +25,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     """
     choice("model.depth", depth, (18, 50))
     choice("model.stem", stem, ("3x3", "7x7"))
-    groups = whole("model.groups", groups, at_least=1)
+    groups = integer("model.groups", groups, at_least=1)
     if len(input_shape) != 3:
         raise RequestError(
             f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from fedbench.errors import RequestError
-from fedbench.vision import torchvision
+from fedbench.core.errors import RequestError
+from fedbench.core.torchvision_compat import torchvision
 
 _POOLINGS = 5
 

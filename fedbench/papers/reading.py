@@ -1,6 +1,6 @@
 """A paper's YAML, read and looked through: what is missing, unknown or leads nowhere is told before anything is run.
 
-The checks of claims are looked through where they are carried out (``fedbench.report.checks``).
+The checks of claims are looked through where they are carried out (``fedbench.analysis.checks``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from fedbench.errors import RequestError, nearest
+from fedbench.core.errors import RequestError, nearest
 
 Values = Mapping[str, Any]
 

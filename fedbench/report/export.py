@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import ClaimView, Line, TableView
-from fedbench.store import Row
+from fedbench.runs.store import Fields
 
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
@@ -39,10 +39,10 @@ def table_latex(view: TableView) -> str:
 
 def table_csv(view: TableView) -> str:
     """Return a table as CSV, a row per method and setup."""
-    rows: list[Row] = []
+    rows: list[Fields] = []
     for block in view.blocks:
         for line in block.lines:
-            row: Row = {"setup": block.title, "method": line.label, "settings": line.settings, "seeds": line.seeds}
+            row: Fields = {"setup": block.title, "method": line.label, "settings": line.settings, "seeds": line.seeds}
             for label, cell in zip(view.columns, line.cells, strict=True):
                 row |= {label: cell.own, f"{label} paper": cell.paper, f"{label} difference": cell.difference}
                 row[f"{label} verdict"] = cell.verdict

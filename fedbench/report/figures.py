@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.measures import low_and_high, moments
 from fedbench.papers.registry import Figure, Paper, Row
 from fedbench.report import plots
-from fedbench.report.evidence import Evidence, Found
-from fedbench.report.measures import low_and_high, moments
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 

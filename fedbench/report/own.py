@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fedbench.analysis.matching import Found, reductions
 from fedbench.report import plots
-from fedbench.report.evidence import Found, reductions
 from fedbench.report.figures import axis, last_clients, scale
 from fedbench.report.plots import Panel, Series
 from fedbench.report.tables import settings_of
 from fedbench.report.views import FigureView
-from fedbench.store import Run
+from fedbench.runs.store import Run
 
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 

@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
-from fedbench.errors import RequestError
+from fedbench.core.errors import RequestError
 
 # Their numbers share no factor: 252 looks differ. Yellow is too faint for a line.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -10,7 +10,7 @@ from fedbench.report.tables import COLUMNS, Cell, Line, Table, tabulate
 from fedbench.report.views import Block, TableView
 from fedbench.report.views import Cell as ViewedCell
 from fedbench.report.views import Line as ViewedLine
-from fedbench.store import Row, Run
+from fedbench.runs.store import Fields, Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 Part = tuple[list[str], list[list[str]]]  # headings, rows
@@ -89,9 +89,9 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Return the table as CSV with full numbers: per metric mean, sample STD, the paper's two and the difference."""
-    rows: list[Row] = []
+    rows: list[Fields] = []
     for line in table.lines:
-        row: Row = {"method": line.algo, "settings": line.settings, "seeds": len(line.seeds)}
+        row: Fields = {"method": line.algo, "settings": line.settings, "seeds": len(line.seeds)}
         for metric, cell in line.cells.items():
             row |= {metric: cell.mean, f"{metric}_seed_std": cell.std}
             if cell.paper:

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from fedbench.analysis.matching import reductions
+from fedbench.core.trees import Tree, leaves
 from fedbench.papers.known import Known, find_known, printed_settings
 from fedbench.papers.registry import Reported
-from fedbench.report.evidence import reductions
-from fedbench.store import Run
-from fedbench.trees import Tree, leaves
+from fedbench.runs.store import Run
 
 # (metric of rounds.jsonl, heading, factor to what is printed)
 COLUMNS = (

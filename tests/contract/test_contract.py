@@ -25,13 +25,13 @@ from tools import (
     variants,
 )
 
-from fedbench.batches import LocalWork
-from fedbench.errors import RequestError
+from fedbench.core.errors import RequestError
+from fedbench.core.optim import sgd
+from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
-from fedbench.optim import sgd
-from fedbench.oracles import DenseOracle
-from fedbench.types import Batch
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.oracles import DenseOracle
 
 cases = pytest.mark.parametrize("case", CASES, ids=case_id)
 

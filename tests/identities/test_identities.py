@@ -7,14 +7,14 @@ import pytest
 import torch
 from tools import close, federation, final, make, snapshots, task_for
 
-from fedbench.algorithm import Stage
-from fedbench.batches import LocalWork
-from fedbench.data.federated import FederatedDataset, Rows
-from fedbench.engine import Engine
-from fedbench.optim import sgd
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import simulate
-from fedbench.types import Batch
+from fedbench.core.algorithm import Stage
+from fedbench.core.optim import sgd
+from fedbench.core.samplers import sample_cohort
+from fedbench.core.types import Batch
+from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}
 

@@ -8,16 +8,16 @@ import torch
 from reference import local_sgd, loss_and_grad
 from tools import close, factory, federation, final, make, snapshots, task_for
 
-from fedbench.algorithm import Stage
-from fedbench.batches import LocalWork
-from fedbench.data.federated import FederatedDataset, Rows
-from fedbench.engine import Engine
-from fedbench.errors import RequestError
-from fedbench.geometry import gram
-from fedbench.optim import sgd
-from fedbench.sampling import sample_cohort
-from fedbench.simulate import simulate
-from fedbench.types import ClientInfo
+from fedbench.algorithms.shared.gram import gram
+from fedbench.core.algorithm import Stage
+from fedbench.core.errors import RequestError
+from fedbench.core.optim import sgd
+from fedbench.core.samplers import sample_cohort
+from fedbench.core.types import ClientInfo
+from fedbench.data.dataset import FederatedDataset, Rows
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}
 D = torch.float64

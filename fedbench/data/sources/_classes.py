@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.errors import RequestError, number, whole
+from fedbench.core.errors import RequestError, integer, number
 
 _LARGEST = 2**53  # of a label: up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # largest number of classes that needs no explanation; labels per label that occurs
@@ -58,7 +58,7 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """
     count = int(y.max()) + 1
     if classes is not None:
-        said = whole("data.classes", classes, at_least=1)
+        said = integer("data.classes", classes, at_least=1)
         if said < count:
             raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or leave it out")
         return said

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from fedbench.data.fetch import Remote, unpacked
-from fedbench.errors import RequestError
+from fedbench.core.errors import RequestError
+from fedbench.data.files.download import Remote, unpacked
 
 _CHUNK = 256  # images that a thread decodes in one go
 _SHARE = 0.8  # of the free memory that the decoded images may take

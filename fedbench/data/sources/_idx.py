@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from fedbench.errors import RequestError
+from fedbench.core.errors import RequestError
 
 _BYTES = 0x08  # the code of unsigned bytes; images and labels are stored as nothing else
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.sources._folders import decode
-from fedbench.errors import RequestError
 
 _SIDE = 28
 _CLASS = re.compile(r"by_class/([34567][0-9a-f])/hsf_\d/[^/]+\.png")  # LEAF reads these, not the copies in train_*/

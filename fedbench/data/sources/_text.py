@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.data.fetch import Remote, unpacked
-from fedbench.errors import RequestError, whole
+from fedbench.core.errors import RequestError, integer
+from fedbench.data.files.download import Remote, unpacked
 
 _CHOICE = 7  # what a generator is for, beside the data seed
 
@@ -60,11 +60,11 @@ def choose(count: int, clients: int | None, seed: int, what: str) -> np.ndarray:
     """
     if clients is None:
         return np.arange(count)
-    if whole("data.clients", clients, at_least=1) > count:
+    if integer("data.clients", clients, at_least=1) > count:
         raise RequestError(
             f"data.clients (and data.test_clients with it) must be at most {count}, the {what}; got {clients}"
         )
-    rng = np.random.default_rng([whole("data.seed", seed), _CHOICE])
+    rng = np.random.default_rng([integer("data.seed", seed), _CHOICE])
     return np.sort(rng.choice(count, clients, replace=False))
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, unpacked
-from fedbench.data.pickles import arrays_only
-from fedbench.errors import RequestError
+from fedbench.data.files.download import Remote, unpacked
+from fedbench.data.files.pickles import arrays_only
 
 _MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",

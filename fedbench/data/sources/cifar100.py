@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote
-from fedbench.data.pickles import arrays_only
+from fedbench.data.files.download import Remote
+from fedbench.data.files.pickles import arrays_only
 from fedbench.data.sources._folders import fetched
-from fedbench.errors import RequestError, choice
 
 _ARCHIVE = Remote(
     "cifar-100-python.tar.gz",

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.cache import prepared
+from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum, ensure
+from fedbench.data.files.cache import prepared
+from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, parse, read
-from fedbench.errors import RequestError, choice
 
 _MD5 = "58c8d27c78d21e728a6bc7b3cc06412e"
 _ARCHIVE = Remote(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.data.cache import prepared
+from fedbench.core.errors import RequestError, boolean, choice
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum, ensure
+from fedbench.data.files.cache import prepared
+from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._nist import by_writer
-from fedbench.errors import RequestError, choice, flag
 
 _CLASSES = 62
 _ARCHIVES = [
@@ -45,7 +45,7 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
         RequestError: if files are missing or not of the expected form.
     """
     choice("data.source.form", form, ("auto", "leaf", "nist"))
-    flag("data.source.pool", pool)
+    boolean("data.source.pool", pool)
     folder = data_dir / "femnist"
     trained = sorted((folder / "data/train").glob("*.json"))
     if form == "leaf" and not trained:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum, ensure
+from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, read
-from fedbench.errors import choice
 
 _FOLDER = "FashionMNIST/raw"
 _SITES = (

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from fedbench.core.errors import RequestError, integer, nearest
 from fedbench.data.examples import Examples
 from fedbench.data.sources._folders import decode
-from fedbench.errors import RequestError, nearest, whole
 
 
 def load(
@@ -143,7 +143,7 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
         raise RequestError(
             f"data.source.x={name} has images of {len(shapes)} sizes, e.g. {sorted(shapes)[:2]}; set data.size"
         )
-    side = None if size is None else whole("data.size", size, at_least=1)
+    side = None if size is None else integer("data.size", size, at_least=1)
     width, height = next(iter(shapes)) if side is None else (side, side)
     return decode(
         [f"{name} of example {t}" for t in range(len(raw))],

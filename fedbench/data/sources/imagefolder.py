@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fedbench.core.errors import RequestError, integer
+from fedbench.core.torchvision_compat import torchvision
 from fedbench.data.examples import Examples
 from fedbench.data.sources._classes import per_channel
 from fedbench.data.sources._folders import decode
-from fedbench.errors import RequestError, whole
-from fedbench.vision import torchvision
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
@@ -78,7 +78,7 @@ def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[
         with _opened(files[0]) as first:
             width, height = first.size
     else:
-        width = height = whole("data.size", size, at_least=1)
+        width = height = integer("data.size", size, at_least=1)
         change = _to_square(width)
     x = decode(files, lambda t: Image.open(files[t]), (3, height, width), change=change, remedy="set data.size")
     return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes

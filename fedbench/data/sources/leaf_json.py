@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.sources._classes import are_labels, count_of
-from fedbench.errors import RequestError
 
 
 def load(

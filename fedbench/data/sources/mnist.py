@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import boolean
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum, unpacked
+from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
-from fedbench.errors import flag
 
 # of the four files unpacked, and of what is fetched
 _MD5 = {
@@ -46,7 +46,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
         classes=10,
-        held_out=None if flag("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
+        held_out=None if boolean("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
         sources=(f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.sources._classes import are_labels, count_of, per_channel
-from fedbench.errors import RequestError
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.cache import prepared
+from fedbench.core.errors import RequestError, boolean, integer
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote
+from fedbench.data.files.cache import prepared
+from fedbench.data.files.download import Remote
 from fedbench.data.sources._text import found
-from fedbench.errors import RequestError, flag, whole
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: none, a word without a vector, the word of the first vector
 _VERSION = "1"  # of what is prepared below
@@ -86,9 +86,9 @@ def load(
     Raises:
         RequestError: if files are missing or not of the official form, or no account has enough tweets.
     """
-    min_tweets = whole("data.source.min_tweets", min_tweets, at_least=1)
-    length = whole("data.source.length", length, at_least=1)
-    lowercase = flag("data.source.lowercase", lowercase)
+    min_tweets = integer("data.source.min_tweets", min_tweets, at_least=1)
+    length = integer("data.source.length", length, at_least=1)
+    lowercase = boolean("data.source.lowercase", lowercase)
     files = found(
         data_dir,
         _LAYOUTS,

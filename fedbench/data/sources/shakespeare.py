@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import RequestError, integer, number
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote
+from fedbench.data.files.download import Remote
 from fedbench.data.sources._text import choose, found, leaf_strings
-from fedbench.errors import RequestError, number, whole
 
 LENGTH = 80
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
@@ -77,7 +77,7 @@ def load(
         RequestError: if files are missing or not of their form, or no role is left.
     """
     split = number("data.split", split, above=0, at_most=1)
-    min_samples = whole("data.source.min_samples", min_samples, at_least=1)
+    min_samples = integer("data.source.min_samples", min_samples, at_least=1)
     if json_train is not None:
         roles, note = _from_json(json_train, json_test)
     elif json_test is not None:

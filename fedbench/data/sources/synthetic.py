@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import integer, number
 from fedbench.data.examples import Examples
-from fedbench.errors import number, whole
 
 _DIM, _CLASSES = 60, 10
 _COVARIANCE = np.diag([j**-1.2 for j in range(1, _DIM + 1)])  # NumPy's own power differs in the last bit
@@ -29,8 +29,8 @@ def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 93123
         clients: number of clients (LEAF: num-tasks).
         generator_seed: LEAF's default is 931231.
     """
-    clients = whole("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(whole("data.source.generator_seed", generator_seed))
+    clients = integer("data.clients", clients, at_least=1)
+    rng = np.random.RandomState(integer("data.source.generator_seed", generator_seed))
     sizes = np.minimum(rng.lognormal(3, 2, clients).astype(int) + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
@@ -65,8 +65,8 @@ def fedprox(
         beta: β, how much their inputs differ; None for iid.
         size_sigma: 2; q-FFL's iid script has 1.
     """
-    clients = whole("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(whole("data.seed", seed))
+    clients = integer("data.clients", clients, at_least=1)
+    rng = np.random.RandomState(integer("data.seed", seed))
     sizes = (
         rng.lognormal(4, number("data.source.size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
     )

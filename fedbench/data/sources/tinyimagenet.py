@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.data.cache import prepared
+from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote
+from fedbench.data.files.cache import prepared
+from fedbench.data.files.download import Remote
 from fedbench.data.sources._folders import decode, fetched, files_in
-from fedbench.errors import RequestError
 
 _ARCHIVE = Remote(
     "tiny-imagenet-200.zip",

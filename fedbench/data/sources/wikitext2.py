@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
-from fedbench.data.fetch import Remote, checksum
+from fedbench.data.files.download import Remote, checksum
 from fedbench.data.sources._text import found
-from fedbench.errors import RequestError, choice, whole
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -65,11 +65,13 @@ def load(
     Raises:
         RequestError: if files are missing, or are too short for so many clients and columns.
     """
-    clients = whole("data.clients", clients, at_least=1)
-    columns, length = (whole(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length)))
+    clients = integer("data.clients", clients, at_least=1)
+    columns, length = (
+        integer(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length))
+    )
     choice("data.source.held_out", held_out, ("test", "valid", None))
     if first is not None:
-        first = whole("data.source.first", first, at_least=1, remedy="null for all")
+        first = integer("data.source.first", first, at_least=1, remedy="null for all")
     files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )

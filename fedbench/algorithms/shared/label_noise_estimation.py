@@ -1,0 +1,126 @@
+"""Estimating which labels are wrong, from a model's outputs (FedCorr: Xu et al., CVPR 2022, and the authors' code)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedbench.core.errors import RequestError
+from fedbench.core.types import Lab, State
+
+_ROWS = 1024  # of the distance matrix at once
+
+
+def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
+    """Return the mean local intrinsic dimension of n softmax outputs [n, K], [] float64; 0 for fewer than three.
+
+    Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k nearest others;
+    k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the score means nothing: up to 1e6 times
+    the distance, which puts a client of two examples above everybody.
+    """
+    n = len(outputs)
+    k = min(neighbours, n - 1)
+    if k < 2:
+        return outputs.new_zeros((), dtype=torch.float64)
+    p = outputs.double()
+    scores = []
+    for start in range(0, n, _ROWS):
+        part = p[start : start + _ROWS]
+        distance = torch.cdist(part, p, compute_mode="donot_use_mm_for_euclid_dist")
+        own = torch.arange(start, start + len(part), device=p.device).unsqueeze(1)
+        nearest = distance.scatter(1, own, torch.inf).topk(k, largest=False).values  # ascending
+        scores.append(-k / (nearest / (nearest[:, -1:] + 1e-6)).log().sum(1))
+    return torch.cat(scores).mean()
+
+
+def output_losses(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of softmax outputs taken as logits, [n]: only the order matters, and is the code's."""
+    return F.cross_entropy(outputs.double(), y, reduction="none")
+
+
+def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: int) -> State:
+    """Return the server's state with what the model makes of the one client it has just visited.
+
+    "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
+    """
+    seen = lab.examine(server["w"], ids, y)
+    outputs = seen.logits.softmax(1)
+    who = torch.from_numpy(ids).to(y.device)
+    loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
+    return {
+        **server,
+        "lid": server["lid"].index_add(0, who, mean_lid(outputs, neighbours).view(1)),
+        "loss": loss.index_copy(0, seen.rows, output_losses(outputs, seen.y)),
+    }
+
+
+def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
+    """Return the server's state with "level" [N], the share of wrong labels of each client; 0 for a clean one.
+
+    Noisy are the clients in the component of the higher scores; those without a score (fewer than three examples) are
+    clean. The level is the share of the client's losses in the higher component of their own.
+    """
+    scores = server["lid"].numpy(force=True)
+    able = np.flatnonzero(scores > 0)
+    level = np.zeros(len(scores))
+    for k in able[high_component(scores[able])]:
+        rows = lab.examine(server["w"], np.array([k]), y).rows
+        level[k] = high_component(server["loss"][rows].numpy(force=True)).mean()
+    return {**server, "level": torch.from_numpy(level).to(server["lid"])}
+
+
+def nearly_clean(server: State) -> np.ndarray:
+    """Return which clients [N] have a noise level of at most 0.1; everybody if nobody has."""
+    low: np.ndarray = server["level"].numpy(force=True) <= 0.1
+    return low if low.any() else ~low
+
+
+def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: float | None) -> Tensor:
+    """Return the labels [T] after the confident examples of the noisy clients have taken the model's prediction.
+
+    Args:
+        server: "w" predicts; "level" names the noisy clients.
+        y: [T].
+        lab: where the model is looked at.
+        confidence: the largest probability must be above it.
+        share: of a client's n · level largest losses, this share at most is corrected; None: all examples may be.
+    """
+    level = server["level"].numpy(force=True)
+    for k in np.flatnonzero(level > 0):
+        seen = lab.examine(server["w"], np.array([k]), y)
+        sure, guess = seen.logits.softmax(1).max(1)
+        chosen = sure > confidence
+        if share is not None:
+            most = int(len(seen.rows) * level[k] * share)
+            largest = torch.argsort(server["loss"][seen.rows], descending=True, stable=True)[:most]
+            chosen &= torch.zeros_like(chosen).index_fill(0, largest, True)
+        y = y.index_copy(0, seen.rows, torch.where(chosen, guess, seen.y))
+    return y
+
+
+def mixture() -> type:
+    """Return scikit-learn's Gaussian mixture.
+
+    Raises:
+        RequestError: if scikit-learn is not installed.
+    """
+    try:
+        from sklearn.mixture import GaussianMixture
+    except ModuleNotFoundError as error:
+        raise RequestError("this method needs scikit-learn; run: pip install fedbench[fedcorr]") from error
+    made: type = GaussianMixture
+    return made
+
+
+def high_component(values: np.ndarray) -> np.ndarray:
+    """Return which values [n] belong to the component with the larger mean of a mixture of two Gaussians.
+
+    Fewer than two distinct values: none.
+    """
+    if len(np.unique(values)) < 2:
+        return np.zeros(len(values), dtype=bool)
+    fitted = mixture()(n_components=2, random_state=0).fit(values.reshape(-1, 1))
+    chosen: np.ndarray = fitted.predict(values.reshape(-1, 1)) == int(np.argmax(fitted.means_[:, 0]))
+    return chosen

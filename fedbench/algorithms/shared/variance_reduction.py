@@ -1,0 +1,60 @@
+"""What variance-reduced methods share: recursive momentum, a decaying rate, and the exchange before the first round."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Update
+from fedbench.core.optim import Optimizer, without
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+InitStep: TypeAlias = Literal["plain", "adaptive", "none"]
+SAMPLED = "the previous iterate and the momentum of a client that sat out are of another round"
+
+
+def recursive_momentum(
+    local: Optimizer, oracle: Oracle, now: State, batch: Batch, alpha: float, ext: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)): two iterates, one batch, [A, P].
+
+    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``local`` act on both gradients.
+    """
+    g, before = (local.update(oracle.grad(w, batch), {"w": w})[0] for w in (now["w"], now["prev"]))
+    return g, torch.add(g, now["m"] - ext * before, alpha=1 - alpha)
+
+
+def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
+    """Return η_t: η_l, or η_l / (decay + t)^(1/3) in iteration t."""
+    return lr if decay is None else (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
+
+
+def first_exchange(local: Optimizer, update: Update) -> Algorithm:
+    """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
+
+    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
+        return {"g": local.update(oracle.grad(now["w"], batch), now)[0]}
+
+    return Algorithm(
+        start=lambda msg, client, info: {"w": msg["w"]},
+        step=step,
+        finish=lambda msg, client, now, info: ({"g": now["g"]}, client),
+        update=update,
+        weights="uniform",
+    )
+
+
+def plain_solver(local: Optimizer, method: str) -> Optimizer:
+    """Return ``local`` if it is stateless: clipping and weight decay may stay, momentum is the method's own.
+
+    Raises:
+        RequestError: for momentum or adaptive steps.
+    """
+    return without(local, "momentum", "adaptive steps", method=method, reason="the method has its own")
+
+
+def elapsed(cohort: ClientInfo) -> Tensor:
+    """Return the iterations of this round, the mean of the clients' steps, [] float64."""
+    return cohort.steps.double().mean()

@@ -1,0 +1,1 @@
+"""From records to values: statistics, comparisons, verdicts."""

@@ -1,0 +1,137 @@
+"""One setting against another over the seeds that both have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedbench.analysis.matching import Found
+from fedbench.analysis.stats import paired, with_lost
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A statement that one number is above another, tested over seeds.
+
+    Attributes:
+        label: what is compared.
+        mean: how far it is ahead on average; infinite if runs that diverged are all that differs; None if a side
+            has not been run.
+        greater: p-value against it being ahead.
+        less: p-value against it being behind.
+        n: pairs of seeds.
+        reduced: whether a side was obtained under anything but the paper's setting.
+        complete: False if parts of it are missing that could still be for it, so that it cannot be refuted.
+        uneven: whether its sides are cut down in different ways, so that they cannot be compared.
+        never_behind: whether it is ahead or level with every seed.
+    """
+
+    label: str
+    mean: float | None = None
+    greater: float | None = None
+    less: float | None = None
+    n: int = 0
+    reduced: bool = False
+    complete: bool = True
+    uneven: bool = False
+    never_behind: bool = False
+
+    def text(self) -> str:
+        """Return it in words."""
+        if self.mean is None or not self.n:
+            return self.label
+        side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
+        by = " by" if self.mean else ","
+        amount = f"{by} {abs(self.mean):.4g} on average" if math.isfinite(self.mean) else ""
+        return f"{self.label}: {side}{amount} over {self.n} seed{'s' if self.n > 1 else ''}"
+
+
+def compared(
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[Found]
+) -> Comparison:
+    """Return the comparison of two settings by the seeds that both have; for it where sign * (a - b) > 0."""
+    return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
+
+
+def contest(
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: Found, two: Found
+) -> Comparison:
+    """Return the comparison of two methods, in which a run that diverged is not left out but behind (``with_lost``).
+
+    To leave it out would favour the method that diverges where training is hard. A seed with which both diverged says
+    nothing.
+
+    Args:
+        label: what is compared.
+        a: numbers of the first by seed.
+        b: those of the second.
+        sign: 1 if more is better, -1 if less is.
+        one: the runs of the first.
+        two: those of the second.
+    """
+    differences = {s: d for s in sorted(a.keys() & b.keys()) if math.isfinite(d := sign * (a[s] - b[s]))}
+    lost, won = one.diverged & b.keys(), two.diverged & a.keys()
+    if not (lost or won or one.diverged & two.diverged):
+        return _tested(label, differences, (one, two))
+    words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
+    label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
+    counted = with_lost(differences, lost, won)
+    found = _tested(label, counted, (one, two)) if counted else _open(label, (one, two))
+    known = any(differences.values()) or not found.mean  # without a difference there is no scale
+    return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))
+
+
+def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+    """Return the comparison of differences, one per seed, with 0; ``found`` is what they come from.
+
+    If a run behind them diverged, the others alone decide nothing.
+    """
+    lost = set().union(*(f.diverged for f in found))
+    if not lost or not all(f.runs or f.diverged or differences for f in found):
+        return _tested(label, differences, found)
+    return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
+
+
+def _open(label: str, found: Sequence[Found]) -> Comparison:
+    """Return a comparison that has been run and speaks neither for nor against anything."""
+    if any(f.cuts != found[0].cuts for f in found):
+        return Comparison(label, uneven=True)
+    return Comparison(label, 0.0, 1.0, 1.0, 0, any(bool(f.reduced) for f in found))
+
+
+def _seeds(seeds: Collection[int]) -> str:
+    return f"seed {', '.join(map(str, sorted(seeds)))}"
+
+
+def _tested(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+    known = [d for d in differences.values() if math.isfinite(d)]
+    if not known:
+        return Comparison(label)
+    if any(f.cuts != found[0].cuts for f in found):
+        return Comparison(label, uneven=True)
+    p = paired(known)
+    reduced = any(bool(f.reduced) for f in found)
+    return Comparison(label, p.mean, p.greater, p.less, p.n, reduced, never_behind=min(known) >= 0)
+
+
+def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
+    """Return a comparison that stands only if all its parts do (intersection-union), and is refuted by any of them."""
+    if not parts or any(p.greater is None or p.less is None for p in parts):
+        return Comparison(label, uneven=any(p.uneven for p in parts))
+    weakest = max(parts, key=lambda p: p.greater or 0.0)
+    less = min(1.0, len(parts) * min(p.less or 0.0 for p in parts))
+    return Comparison(label, weakest.mean, weakest.greater, less, weakest.n, any(p.reduced for p in parts))
+
+
+def best_of(label: str, parts: Sequence[Comparison]) -> Comparison:
+    """Return a comparison that stands if any of its parts does (Bonferroni), and is refuted only if all are."""
+    run = [p for p in parts if p.greater is not None and p.less is not None]
+    if not run:
+        return Comparison(label, uneven=any(p.uneven for p in parts))
+    best = min(run, key=lambda p: p.greater or 0.0)
+    greater = min(1.0, len(parts) * (best.greater or 0.0))
+    complete = len(run) == len(parts)
+    less = max(p.less or 0.0 for p in run) if complete else 1.0
+    reduced = any(p.reduced for p in run)
+    return Comparison(f"{label} ({best.label})", best.mean, greater, less, best.n, reduced, complete)

@@ -1,0 +1,269 @@
+"""Which runs on disk stand for which row of a paper's table, and what they have measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.core.trees import leaves
+from fedbench.papers.registry import Metric, Paper, Row, Setup
+from fedbench.runs.store import Run
+
+# what a reduced run may change and still stand for a row; any other change makes it a run of something else
+_AMOUNTS = ("rounds", "local.epochs", "local.steps")  # and these only downwards
+_REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
+_LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
+# measures derived from those of rounds.jsonl
+_DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., pd.Series]]] = {
+    "error_mean": (("accuracy_mean",), lambda mean: 1 - mean),
+    "error_rsd": (("accuracy_std", "accuracy_mean"), lambda std, mean: std / (1 - mean)),
+    "error_mean_weighted": (("accuracy_mean_weighted",), lambda mean: 1 - mean),
+    "error_rsd_weighted": (("accuracy_std_weighted", "accuracy_mean_weighted"), lambda std, mean: std / (1 - mean)),
+    "train_perplexity": (("train_loss",), np.exp),
+}
+LOWER_IS_BETTER = (
+    "error",
+    "train_",
+    "test_loss",
+    "accuracy_std",
+    "accuracy_variance",
+    "angle",
+    "kl",
+    "update",
+    "second",
+)
+
+
+def lower_is_better(field: str) -> bool:
+    """Say which direction of a field of ``rounds.jsonl``, or of one derived from it, is the better one."""
+    return field.startswith(LOWER_IS_BETTER)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs that stand for a row: of one setting, by seed.
+
+    Attributes:
+        runs: those that are done.
+        others: those of the same setting that failed, diverged or are not finished: (seed, what).
+        reduced: what is not as in the paper, seeds included.
+        cuts: the config keys that are not as in the paper, and their values here.
+    """
+
+    runs: dict[int, Run]
+    others: tuple[tuple[int, str], ...] = ()
+    reduced: tuple[str, ...] = ()
+    cuts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def diverged(self) -> set[int]:
+        """The seeds whose runs ended with numbers that are not finite."""
+        return {seed for seed, what in self.others if what == "diverged"}
+
+    def curve(self, field: str) -> dict[int, pd.Series]:
+        """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
+        curves = {seed: _field(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
+        return {seed: c for seed, c in curves.items() if len(c)}
+
+    def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
+        """Return what a metric comes to per seed, in the unit that the paper prints.
+
+        Args:
+            metric: of the paper.
+            which: last or best: the round.
+        """
+        return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
+
+
+def _field(rounds: pd.DataFrame, field: str) -> pd.Series:
+    needed, formula = _DERIVED.get(field, ((field,), lambda values: values))
+    if not set(needed) <= set(rounds):
+        return pd.Series(dtype=float)
+    values: pd.Series = formula(*(rounds[k].astype(float) for k in needed))
+    return values.replace([math.inf, -math.inf], math.nan).dropna()
+
+
+def _value(run: Run, metric: Metric, which: str) -> float | None:
+    if metric.field.startswith("client:"):
+        clients = run.clients()
+        mine = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
+        return float(mine["accuracy"].iloc[0]) if len(mine) and mine["accuracy"].notna().all() else None
+    if which == "last":
+        value = run.last_round().get(metric.field)
+        return None if value is None else float(value)
+    curve = _field(run.rounds().set_index("round"), metric.field)
+    if not len(curve):
+        return None
+    return float(curve.min() if metric.direction == "lower" else curve.max())
+
+
+class Evidence:
+    """The runs of a directory, found by what a row asks for.
+
+    Args:
+        runs: all of them.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = list(runs)
+        self._choices: dict[tuple[str | bool, ...], list[Found]] = {}
+
+    @cached_property
+    def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
+        found: dict[tuple[str, str], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((str(run.meta["experiment"]), run.meta["algo"]), []).append(run)
+        return found
+
+    def find(self, paper: Paper, row: Row) -> Found:
+        """Return the runs that stand for a row: at the paper's setting if there are any, else the least reduced."""
+        return next(iter(self.choices(paper, row)), Found({}))
+
+    def alike(self, paper: Paper, rows: Sequence[Row]) -> list[Found]:
+        """Return the runs of rows that are compared: cut down alike if there are such, else those that ``find`` gives.
+
+        Runs at the paper's setting of one method would else leave those of the others nothing to be compared with. Of
+        several common settings that is taken which comes first in the rows' own orders, on average.
+        """
+        choices = [self.choices(paper, r) for r in rows]
+        ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
+        present = [c for c in ended if c]
+        common = set(present[0]).intersection(*present) if present else set()
+        if not common:
+            return [c[0] if c else Found({}) for c in choices]
+        best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
+        return [c[best][1] if c else Found({}) for c in ended]
+
+    def choices(self, paper: Paper, row: Row) -> list[Found]:
+        """Return the settings of which there are runs that may stand for a row, the best first."""
+        best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
+        key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
+        if key not in self._choices:
+            setup, wanted = paper.setups[row.setup], paper.overrides(row)
+            groups: dict[str, list[Run]] = {}
+            for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
+                if _stands_for(run, wanted, setup):
+                    groups.setdefault(run.meta["hash"], []).append(run)
+            ordered = sorted(groups.values(), key=lambda g: _merit(g, wanted), reverse=True)
+            self._choices[key] = [_found(g, wanted, setup, best) for g in ordered]
+        return self._choices[key]
+
+
+def _stands_for(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
+    config = leaves(run.config)
+    if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
+        return False
+    return all(_reducible(k, there, here, config, setup) for k, (there, here) in _departures(run, wanted).items())
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return where a run is not as its row asks: key -> [there, here]."""
+    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted}
+    if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
+        out["rounds"] = [wanted["rounds"], run.config["rounds"]]
+    return out
+
+
+def _reducible(key: str, there: Any, here: Any, config: Mapping[str, Any], setup: Setup) -> bool:
+    if key in _AMOUNTS:
+        if here is None:
+            return False
+        most = _epochs_in_steps(config, setup) if key == "local.steps" and there is None else _most(there or math.inf)
+        return _most(here) <= most
+    if key == "data.clients" and None not in (there, here):
+        return int(here) <= int(there)
+    if key == "participation":
+        clients = float(config.get("data.clients") or setup.clients or math.inf)
+        return _share(here, clients) <= _share(there, float(setup.clients or clients))
+    return key.startswith(_REDUCIBLE) or key in _LESS_DATA
+
+
+def _epochs_in_steps(config: Mapping[str, Any], setup: Setup) -> float:
+    """Return the local steps that the epochs of a run's configuration mean for a client of the setup's mean size."""
+    batch = config["local.batch_size"]
+    size = setup.samples if batch == "full" else int(batch)
+    return _most(config["local.epochs"]) * max(1, math.ceil(setup.samples / size))
+
+
+def _share(value: Any, clients: float) -> float:
+    """Return the share of the clients that a participation stands for: whole numbers above 1 are clients."""
+    return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
+
+
+def _most(value: Any) -> float:
+    return float(max(value) if isinstance(value, list) else value)
+
+
+def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
+    done, cut = [r for r in group if _counts(r)], bool(_departures(group[0], wanted))
+    # one that diverged has an outcome too: fewer rounds, in which it did not, must not stand in its place
+    return (
+        any(r.done for r in group),
+        not cut,
+        int(group[0].config["rounds"]),
+        len(done),
+        max(r.meta["started"] for r in group),
+    )
+
+
+def _counts(run: Run) -> bool:
+    return run.done and run.meta["status"] == "done"
+
+
+def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> Found:
+    ordered = sorted(group, key=lambda r: r.meta["seed"])
+    done = {r.meta["seed"]: r for r in ordered if _counts(r)}
+    others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
+    departures = _departures(group[0], wanted)
+    words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
+    cuts = {k: _show(here) for k, (_, here) in departures.items()}
+    if (
+        best and (every := max(r.config.get("eval_every", 1) for r in group)) > 1
+    ):  # the experiments of such tables have 1
+        words.append(f"best of the evaluated rounds, one in {every} (paper all)")
+        cuts["eval_every"] = str(every)
+    if done and len(done) < setup.seeds:
+        words.append(f"seeds {len(done)} (paper {setup.seeds})")
+    if done and (lost := [s for s, what in others if what == "diverged"]):
+        words.append(f"without seed {', '.join(map(str, lost))}, which diverged")
+    sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
+    return Found(done, others, (*words, *(f"data: {s}" for s in sources)), tuple(sorted(cuts.items())))
+
+
+def _what(run: Run) -> str:
+    status = str(run.meta["status"])
+    return {"done": "not finished", "running": "not finished"}.get(status, status)
+
+
+def reductions(departures: Mapping[str, Any], model: str) -> list[str]:
+    """Return what is not as in the experiment, in words.
+
+    Args:
+        departures: key -> [there, here].
+        model: name of the model that was run.
+    """
+    cuts = []
+    if "model._target_" in departures:
+        there = str(departures["model._target_"][0]).rsplit(".", 1)[-1]
+        cuts.append(f"model {model} (paper {there})")
+    for key, (there, here) in departures.items():
+        if not (key.startswith("model.") and "model._target_" in departures):
+            cuts.append(f"{key} {_show(here)} (paper {_show(there)})")
+    return cuts
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""A file per word of the command line."""

@@ -1,0 +1,1 @@
+"""From override text and YAML to a checked configuration and its identity."""

@@ -1,0 +1,1 @@
+"""What everything else speaks in: types, the record of a method, optimizers, randomness, errors."""

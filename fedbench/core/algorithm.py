@@ -1,0 +1,211 @@
+"""A federated method as a record of pure functions whose defaults are FedAvg (ADR 0002).
+
+Client functions read as for one client and broadcast over a cohort: a vector is [..., P], a client's number [..., 1].
+Nothing in them mixes clients; only ``update`` reduces over the cohort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Lab, Oracle, State
+
+Weights: TypeAlias = Literal["size", "uniform"]
+Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
+
+
+# (w [P], N) -> the server's state; it holds the model under "w"
+ServerInit: TypeAlias = Callable[[Tensor, int], State]
+# w [P] -> one client's lasting state; the loop keeps it as [N, ...]
+ClientInit: TypeAlias = Callable[[Tensor], State]
+# server state -> everything a client may know of the server this round
+Broadcast: TypeAlias = Callable[[State], State]
+# (message, lasting state, info) -> local variables; they hold the model under "w"
+Start: TypeAlias = Callable[[State, State, ClientInfo], State]
+# one local step: (oracle, message, local variables, batch, info) -> local variables
+Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
+# (message, lasting state, local variables, info) -> (upload, lasting state)
+Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
+# (server state, uploads [C, ...], cohort [C]) -> server state
+Update: TypeAlias = Callable[[State, State, ClientInfo], State]
+# (server state, lasting states [N, ...]) -> the model the clients are judged on, [P], or each one's own, [N, P]
+Deploy: TypeAlias = Callable[[State, State], Tensor]
+# (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
+Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
+# (message, local variables, info) -> what is added to the gradient of a batch, [C, P]
+Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
+# (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
+Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
+
+
+class LocalPart(TypedDict):
+    """What a local solver contributes to an ``Algorithm``."""
+
+    start: Start
+    step: Step
+
+
+class ServerPart(TypedDict):
+    """What a server optimizer contributes to an ``Algorithm``."""
+
+    server_init: ServerInit
+    update: Update
+
+
+def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+    """Return ∇F_k(w; batch), the default ``gradient`` of a local solver."""
+    return oracle.grad(local["w"], batch)
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """The step w <- w - η_l (∇F_k(w; batch) + extra): known as such, since an oracle may have a faster way to it.
+
+    Attributes:
+        extra: what is added to the gradient, or None.
+    """
+
+    extra: Extra | None = None
+
+    def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        """Return the local variables after the step."""
+        g = oracle.grad(local["w"], batch)
+        if self.extra is not None:
+            g = g + self.extra(msg, local, info)
+        return {**local, "w": torch.addcmul(local["w"], info.lr, g, value=-1)}
+
+
+def descent(
+    opt: Optimizer = SGD, gradient: Gradient | None = None, lr: float | None = None, extra: Extra | None = None
+) -> LocalPart:
+    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round.
+
+    Args:
+        opt: the optimizer.
+        gradient: handed to it; None: ∇F_k(w; batch) plus ``extra``.
+        lr: replaces the run's η_l.
+        extra: from (message, local variables, info) to what is added to the gradient.
+    """
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], **opt.init(msg["w"])}
+
+    if opt is SGD and gradient is None and lr is None:
+        return {"start": start, "step": PlainStep(extra)}
+    if gradient is None:
+        gradient = batch_gradient if extra is None else _plus(extra)
+
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        d, new = opt.update(gradient(oracle, msg, local, batch, info), local)
+        w = torch.addcmul(local["w"], info.lr, d, value=-1) if lr is None else torch.sub(local["w"], d, alpha=lr)
+        return {**local, **new, "w": w}
+
+    return {"start": start, "step": step}
+
+
+def _plus(extra: Extra) -> Gradient:
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return oracle.grad(local["w"], batch) + extra(msg, local, info)
+
+    return gradient
+
+
+def mean_delta(up: State, cohort: ClientInfo) -> Tensor:
+    """Return Σ p_k Δ_k: p [C] @ Δ [C, P] -> [P]."""
+    return cohort.p @ up["delta"]
+
+
+def server_descent(opt: Optimizer = SGD, lr: float = 1.0, direction: Direction = mean_delta) -> ServerPart:
+    """Server: w <- w - η_g · opt(direction(uploads))."""
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return {"w": w, **opt.init(w)}
+
+    def update(server: State, up: State, cohort: ClientInfo) -> State:
+        d, new = opt.update(direction(up, cohort), server)
+        return {**server, **new, "w": torch.add(server["w"], d, alpha=-lr)}
+
+    return {"server_init": server_init, "update": update}
+
+
+def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+    """Upload Δ_k = w - w_k and leave the lasting state as it is: the default ``finish``."""
+    return {"delta": msg["w"] - local["w"]}, client
+
+
+_LOCAL, _SERVER = descent(), server_descent()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A federated method. Every default is FedAvg's.
+
+    Attributes:
+        server_init: makes the server's state.
+        client_init: makes one client's lasting state (FedAvg: none).
+        broadcast: what is sent down.
+        start: local variables at the beginning of local work.
+        step: one local step on one batch.
+        finish: what is sent up, and the lasting state afterwards.
+        update: the server's step.
+        deploy: the model that is evaluated.
+        needs: measured for the cohort on all training examples and handed over in ``info.probe``: "loss" (F_k(w),
+            float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the run's
+            first model); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
+        weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
+        setup: an exchange before the first round: one step of every client, ``update`` changes the server's state.
+        personal: a second local phase on the client's own account, from the same broadcast; what its ``finish`` uploads
+            must be empty.
+        personal_epochs: of the second phase; None is as many as the first had.
+        everyone: why every client must take part in every round, or "" if a cohort may be sampled.
+        remarks: what a user should be told about a finished run, from the last server state.
+    """
+
+    server_init: ServerInit = _SERVER["server_init"]
+    client_init: ClientInit = lambda w: {}
+    broadcast: Broadcast = lambda server: {"w": server["w"]}
+    start: Start = _LOCAL["start"]
+    step: Step = _LOCAL["step"]
+    finish: Finish = upload_delta
+    update: Update = _SERVER["update"]
+    deploy: Deploy = lambda server, clients: server["w"]
+    needs: frozenset[Need] = frozenset()
+    weights: Weights = "size"
+    setup: Algorithm | None = None
+    personal: Algorithm | None = None
+    personal_epochs: int | None = None
+    everyone: str = ""
+    remarks: Callable[[State], list[str]] = lambda server: []
+
+
+# (round, training examples per client [N], seed) -> ids of the cohort, ascending
+Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
+# (round of the stage, cohort, server state, lasting states [N, ...], labels [T], lab) -> the states and labels, changed
+After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
+
+
+class Stage(NamedTuple):
+    """A number of rounds of one algorithm. Most methods are one stage; a factory may return a list of them.
+
+    Attributes:
+        algorithm: what is run; the model passes from one stage to the next.
+        rounds: how many.
+        sampler: of the cohorts; None is the run's own.
+        eligible: the clients [N] that may be drawn, from the server's state; None: all with training examples.
+        after: called after every round; may change states and labels.
+        keep: entries of the server's state that pass to this stage from the one before.
+    """
+
+    algorithm: Algorithm
+    rounds: int
+    sampler: Sampler | None = None
+    eligible: Callable[[State], np.ndarray] | None = None
+    after: After | None = None
+    keep: tuple[str, ...] = ()

@@ -1,0 +1,125 @@
+"""What the user asked for cannot be done: one exception, and the checks that raise it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import NoReturn
+
+_LARGEST = 1e30  # of any number: its neighbours still fit into float32
+_LARGEST_WHOLE = 2**53  # up to here floats and ints agree
+
+
+class RequestError(ValueError):
+    """A request that is wrong: the message says what was given, what is allowed and what to do.
+
+    The command line prints the message alone and exits with status 2.
+    """
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    remedy: str = "",
+) -> float:
+    """Return ``value`` as a float if it is a number inside the bounds and of at most 1e30 in size.
+
+    Raises:
+        RequestError: naming the value, the bounds and the remedy.
+    """
+    bounds = [
+        f"{sign} {bound:g}"
+        for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
+        if bound is not None
+    ]
+    expected = " and ".join(bounds) if bounds else "a number"
+    x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    ok = (
+        abs(x) <= _LARGEST  # not so of NaN
+        and (above is None or x > above)
+        and (at_least is None or x >= at_least)
+        and (below is None or x < below)
+        and (at_most is None or x <= at_most)
+    )
+    if abs(x) > _LARGEST:
+        expected += f" and at most {_LARGEST:g} in size"
+    if not ok:
+        raise RequestError(f"{name} must be {expected}, got {value!r}" + (f"; {remedy}" if remedy else ""))
+    return x
+
+
+def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
+    """Return ``value`` as an int if it is a whole number >= ``at_least``.
+
+    Raises:
+        RequestError: naming the value, the bound and the remedy.
+    """
+    n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
+    if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_WHOLE:
+        most = f" and <= {_LARGEST_WHOLE}" if n is not None and n > _LARGEST_WHOLE else ""
+        tail = f"; {remedy}" if remedy else ""
+        raise RequestError(f"{name} must be a whole number >= {at_least}{most}, got {value!r}{tail}")
+    return n
+
+
+def sizes(name: str, value: object) -> list[int]:
+    """Return ``value`` as a list if it is one, of whole numbers above 0; it may be empty.
+
+    Raises:
+        RequestError: otherwise.
+    """
+    if not isinstance(value, list | tuple):
+        raise RequestError(f"{name} must be a list of sizes, got {value!r}; one layer is [{value}], none is []")
+    return [integer(name, v, at_least=1) for v in value]
+
+
+def boolean(name: str, value: object) -> bool:
+    """Return ``value`` if it is true or false.
+
+    Raises:
+        RequestError: otherwise.
+    """
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
+def choice(name: str, value: object, allowed: Iterable[object]) -> object:
+    """Return ``value`` if it is one of ``allowed``.
+
+    Raises:
+        RequestError: with the allowed values and the nearest one.
+    """
+    allowed = list(allowed)
+    if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):
+        options = ", ".join("null" if a is None else str(a) for a in allowed)
+        raise RequestError(f"{name} must be one of {options}; got {value!r}{nearest(str(value), map(str, allowed))}")
+    return value
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``'; did you mean X?'`` for the known word closest to ``word``, or an empty string."""
+    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    if not found:
+        return ""
+
+    def likeness(other: str) -> tuple[float, int]:  # of two as close, the one that begins alike
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, word, strict=False)))
+        return difflib.SequenceMatcher(None, other, word).ratio(), alike
+
+    return f"; did you mean {max(found, key=likeness)}?"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a word's arguments whose errors are those of the program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a RequestError."""
+        raise RequestError(f"{self.prog}: {message}; {self.prog} --help tells more")

@@ -1,0 +1,225 @@
+"""First-order optimizers as pairs of pure functions, one vocabulary for clients and server.
+
+``update`` maps a gradient and a state to a direction and the optimizer's new state; whoever calls it takes the step
+w <- w - rate · direction. The state it receives also holds the current model under ``"w"``. Every line broadcasts:
+w and g may be [P] (server) or [C, P] (a cohort).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedbench.core.errors import RequestError, boolean, number
+from fedbench.core.types import State
+
+_ADAPTIVE = ("adaptive steps",)
+
+
+class Optimizer(NamedTuple):
+    """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
+
+    ``passes(τ)`` tells how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
+    FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
+    ``parts`` names what it does beside a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
+    """
+
+    init: Callable[[Tensor], State]
+    update: Callable[[Tensor, State], tuple[Tensor, State]]
+    passes: Callable[[Tensor], Tensor] | None = None
+    parts: tuple[str, ...] = ()
+
+
+SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau)
+
+
+def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
+    """Return ``opt`` if it does none of ``parts``.
+
+    Raises:
+        RequestError: naming the method, what it cannot be combined with, and why.
+    """
+    keys = {"momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null"}
+    for part in parts:
+        if part in opt.parts:
+            remedy = keys.get(part, "another local solver")
+            raise RequestError(f"{method} cannot be combined with local {part}: {reason}; use {remedy}")
+    return opt
+
+
+def chain(first: Optimizer, then: Optimizer) -> Optimizer:
+    """Return the optimizer that hands the direction of ``first`` to ``then`` as its gradient."""
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        d, a = first.update(g, state)
+        d, b = then.update(d, {**state, **a})
+        return d, {**a, **b}
+
+    return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts)
+
+
+def sgd(
+    momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0, clip_norm: float | None = None
+) -> Optimizer:
+    """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
+
+    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``.
+
+    Args:
+        momentum: ρ in [0, 1).
+        nesterov: step along g + ρ b.
+        weight_decay: λ of the L2 term λ/2 ||w||², added to the gradient.
+        clip_norm: the gradient is scaled to this Euclidean norm where it is longer (per client); None: never.
+
+    Raises:
+        RequestError: for a value out of range, or ``nesterov`` without momentum.
+    """
+    momentum = number("local.momentum", momentum, at_least=0, below=1)
+    weight_decay = number("local.weight_decay", weight_decay, at_least=0)
+    if clip_norm is not None:
+        clip_norm = number("local.clip_norm", clip_norm, above=0, remedy="use null for no clipping")
+    if boolean("local.nesterov", nesterov) and momentum == 0:
+        raise RequestError(
+            "local.nesterov=true needs local.momentum > 0, got 0; set local.momentum, or local.nesterov=false"
+        )
+    if not (momentum or weight_decay or clip_norm):
+        return SGD
+
+    def init(w: Tensor) -> State:
+        return {"momentum": torch.zeros_like(w)} if momentum else {}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        if clip_norm is not None:
+            length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
+            g = g * (clip_norm / length.clamp_min(clip_norm))  # length 0 is safe: the factor is then 1
+        if weight_decay:
+            g = torch.add(g, state["w"], alpha=weight_decay)
+        if not momentum:
+            return g, {}
+        b = torch.add(g, state["momentum"], alpha=momentum)
+        return (torch.add(g, b, alpha=momentum) if nesterov else b), {"momentum": b}
+
+    def passes(tau: Tensor) -> Tensor:
+        # b_t = (1 - ρ^t)/(1 - ρ) under a constant unit gradient; a = Σ_{t=1}^τ b_t, and with Nesterov Σ_{t=2}^{τ+1} b_t
+        start = 1 if nesterov else 0
+        m = tau.double() + start  # the difference below cancels: float32 would leave no digit at ρ = 0.999
+        a = (m - momentum * (1 - momentum**m) / (1 - momentum)) / (1 - momentum) - start
+        return a.to(tau.dtype)
+
+    named = {"momentum": momentum, "weight decay": weight_decay, "clipping": clip_norm}
+    return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v))
+
+
+def adam(
+    beta1: float, beta2: float, tau: float, v0: float = 0.0, bias_correction: bool = False, eps_inside: bool = False
+) -> Optimizer:
+    """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that go by the name of FedAdam.
+
+    m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with ``eps_inside``;
+    m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
+
+    Args:
+        beta1: β1 in [0, 1).
+        beta2: β2 in [0, 1).
+        tau: τ, the floor of the denominator (ε in Adam), > 0.
+        v0: the value v starts from.
+        bias_correction: divide by 1-β^t; t counts the updates.
+        eps_inside: τ under the root.
+
+    Raises:
+        RequestError: for a value out of range.
+    """
+    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
+    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
+    tau = number("algo.tau", tau, above=0)
+    v0 = number("algo.v0", v0, at_least=0)
+    boolean("algo.bias_correction", bias_correction)
+    boolean("algo.eps_inside", eps_inside)
+
+    def init(w: Tensor) -> State:
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": _counter(w)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = beta2 * state["v"] + (1 - beta2) * g.square()
+        t = state["t"] + 1
+        fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+        m_hat, v_hat = (m / fresh[0], v / fresh[1]) if bias_correction else (m, v)
+        floor = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
+        return m_hat / floor, {"m": m, "v": v, "t": t}
+
+    return Optimizer(init, update, parts=_ADAPTIVE)
+
+
+def _counter(w: Tensor) -> Tensor:
+    """Return a count of 0, [..., 1] for w [..., P]; float64 has all whole numbers that matter and feeds powers."""
+    return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
+
+
+def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
+    """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
+
+    Args and errors as in ``adam``.
+    """
+    return _second_moment(beta1, tau, v0, lambda v, g2: v + g2)
+
+
+def yogi(beta1: float, beta2: float, tau: float, v0: float) -> Optimizer:
+    """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
+
+    Args and errors as in ``adam``.
+    """
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    return _second_moment(beta1, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
+
+
+def _second_moment(beta1: float, tau: float, v0: float, grow: Callable[[Tensor, Tensor], Tensor]) -> Optimizer:
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+    v0 = number("v0", v0, at_least=0)
+
+    def init(w: Tensor) -> State:
+        return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = grow(state["v"], g.square())
+        return m / (v.sqrt() + tau), {"m": m, "v": v}
+
+    return Optimizer(init, update, parts=_ADAPTIVE)
+
+
+def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_correction: bool = False) -> Optimizer:
+    """AMSGrad: m, v as Adam from 0 without correction; the denominator never falls.
+
+    ``floor_inside``: v̂ <- max(v̂, v, τ), direction m / √v̂ (FedAMS, Wang, Lin & Chen, ICML 2022, option 1); otherwise
+    v̂ <- max(v̂, v), direction m / (√v̂ + τ). ``bias_correction`` divides m by 1-β1^t and √v̂ by √(1-β2^t).
+
+    Other args and errors as in ``adam``.
+    """
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+
+    def init(w: Tensor) -> State:
+        zeros = torch.zeros_like(w)
+        return {"m": zeros, "v": zeros, "v_max": zeros, "t": _counter(w)}
+
+    def update(g: Tensor, state: State) -> tuple[Tensor, State]:
+        m = beta1 * state["m"] + (1 - beta1) * g
+        v = beta2 * state["v"] + (1 - beta2) * g.square()
+        v_max, t = torch.maximum(state["v_max"], v), state["t"] + 1
+        if floor_inside:
+            v_max = v_max.clamp_min(tau)
+        root = v_max.sqrt()
+        if bias_correction:
+            fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+            m_hat, root = m / fresh[0], root / fresh[1].sqrt()
+        else:
+            m_hat = m
+        return m_hat / (root if floor_inside else root + tau), {"m": m, "v": v, "v_max": v_max, "t": t}
+
+    return Optimizer(init, update, parts=_ADAPTIVE)

@@ -1,0 +1,116 @@
+"""Keyed randomness: every draw is a pure function of (seed, purpose, round, ...).
+
+There is no generator whose state would have to be kept: a draw does not depend on what was drawn before it, so
+batches and cohorts are the same for every algorithm, engine mode, cohort size and device, and after resuming.
+
+The hash is the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), chained over the coordinates. Tensors hold
+the 64 bits as int64; products wrap around as they do in unsigned arithmetic.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = 2**64 - 1
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for; different purposes are independent under one seed. Values are part of the results."""
+
+    INIT = 1
+    SAMPLING = 2
+    BATCHES = 3
+    EPOCHS = 4
+    SETUP = 5
+    PERSONAL = 6
+    LOCAL = 7
+    MODEL = 8
+    AUGMENT = 9
+
+
+def _signed(x: int) -> int:
+    return x - 2**64 if x >= 2**63 else x
+
+
+def _mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * _M1) & _MASK
+    x = ((x ^ (x >> 27)) * _M2) & _MASK
+    return x ^ (x >> 31)
+
+
+def key(*coordinates: int) -> int:
+    """Return the 64-bit key of whole numbers, such as (seed, purpose, round)."""
+    h = 0
+    for c in coordinates:
+        h = _mix((h + _GOLDEN * ((c & _MASK) + 1)) & _MASK)
+    return h
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Return x >> bits as for unsigned numbers (int64 shifts copy the sign bit)."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def fold_in(base: int, *coordinates: Tensor) -> Tensor:
+    """Return 63-bit keys of ``base`` chained with int64 tensors of one shape: uniform, non-negative int64."""
+    h: Tensor | int = _signed(base)
+    for c in coordinates:
+        x = (c + 1) * _signed(_GOLDEN) + h
+        x = (x ^ _shift(x, 30)) * _signed(_M1)
+        x = (x ^ _shift(x, 27)) * _signed(_M2)
+        h = x ^ _shift(x, 31)
+    assert isinstance(h, Tensor)
+    return _shift(h, 1)
+
+
+def generator(seed: int, purpose: Purpose) -> torch.Generator:
+    """Return a fresh CPU generator for a purpose that needs many draws at once, such as the initial model."""
+    return torch.Generator().manual_seed(key(seed, purpose) >> 1)
+
+
+def whole_numbers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Return one uniform whole number in [low, high] per id."""
+    keys = fold_in(base, torch.from_numpy(ids)).numpy()
+    return low + keys % (high - low + 1)
+
+
+def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool = True) -> np.ndarray:
+    """Draw ``size`` of the ids with positive weight, without replacement.
+
+    Args:
+        base: the key of the draw.
+        size: how many; at most the number of positive weights.
+        weight: [N] non-negative; ids of weight 0 are never drawn.
+        uniform: every id alike; else one after another with probability proportional to weight (exponential clocks:
+            the ids with the smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
+
+    Returns:
+        ids [size], ascending.
+    """
+    ids = np.flatnonzero(weight > 0)
+    keys = fold_in(base, torch.from_numpy(ids)).numpy()
+    if not uniform:
+        u = (keys.astype(np.float64) + 0.5) / 2.0**63
+        clocks = -np.log(u) / weight[ids]
+        return np.sort(ids[np.argsort(clocks, kind="stable")[:size]])
+    return np.sort(ids[np.argsort(keys, kind="stable")[:size]])
+
+
+def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
+    """Return x [...] with about ``share`` of its values set to 0 and the others divided by 1 - share.
+
+    Args:
+        x: the values.
+        share: in [0, 1).
+        key: of the draws, one whole number; the same key drops the same values, whatever is computed beside.
+        place: tells several draws under one key apart.
+    """
+    at = torch.arange(x.numel(), device=x.device)
+    kept = fold_in(place, key.expand(at.shape), at) >= int(share * 2**63)
+    return x * kept.view(x.shape) / (1 - share)

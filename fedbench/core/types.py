@@ -1,0 +1,122 @@
+"""The few types that every layer shares.
+
+Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of a batch.
+Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+State: TypeAlias = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """One batch of each of A clients. Rows with weight 0 are padding."""
+
+    x: Tensor  # [A, B, ...]
+    y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
+    weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
+    key: Tensor | None = None  # [A] int64: of the draws of this training step; None draws nothing
+
+
+class Lab(Protocol):
+    """What a method may look up between rounds: one model on the training examples of some clients."""
+
+    def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
+        """Return what the model w [P] makes of all training examples of the clients ``ids`` under the labels y [T]."""
+        ...
+
+
+class Examined(NamedTuple):
+    """M training examples, client by client."""
+
+    rows: Tensor  # [M] rows of the data set
+    counts: np.ndarray  # examples of each client
+    logits: Tensor  # [M, classes]
+    y: Tensor  # [M]
+
+
+class Oracle(Protocol):
+    """First-order information of A clients, each at its own model ``w [A, P]`` on its own batch.
+
+    The loss of a client is the mean over the real examples of its batch.
+    """
+
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P]."""
+        ...
+
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        ...
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes] of the examples x [A, B, ...]."""
+        ...
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """An oracle that takes plain gradient steps itself, where that saves writing the gradients down."""
+
+    def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
+        """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What is known of each client of a cohort in one round.
+
+    On the server every leaf is [C] (a probed gradient [C, P]); client functions see ``columns()``: [C, 1].
+
+    Attributes:
+        id: index of the client in the data set, [C] int64.
+        n: number of training examples.
+        p: aggregation weight, sums to 1 over the cohort.
+        steps: τ_k, the number of local steps of this round.
+        lr: η_l, the rate of the local solver.
+        per_epoch: batches of a local epoch.
+        key: of the client's own draws in this round, non-negative int64 (``fedbench.core.randomness.fold_in``).
+        probe: what the algorithm asked to be measured at the broadcast model (``Algorithm.needs``).
+    """
+
+    id: Tensor
+    n: Tensor
+    p: Tensor
+    steps: Tensor
+    lr: Tensor
+    per_epoch: Tensor
+    key: Tensor
+    probe: State = field(default_factory=dict)
+
+    def columns(self) -> ClientInfo:
+        """Return the view for client functions: numbers as [C, 1], gradients unchanged."""
+        return self._map(lambda v: v.unsqueeze(1) if v.dim() == 1 else v)
+
+    def head(self, k: int) -> ClientInfo:
+        """Return the first ``k`` clients."""
+        return self._map(lambda v: v[:k])
+
+    def take(self, rows: Tensor) -> ClientInfo:
+        """Return the clients at positions ``rows``, in that order."""
+        return self._map(lambda v: v.index_select(0, rows))
+
+    def _map(self, f: _Leaf) -> ClientInfo:
+        leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}
+        return ClientInfo(**leaves, probe={k: f(v) for k, v in self.probe.items()})
+
+
+class _Leaf(Protocol):
+    def __call__(self, v: Tensor, /) -> Tensor: ...
+
+
+def nbytes(tensors: Mapping[str, Tensor]) -> int:
+    """Return the number of bytes the tensors hold."""
+    return sum(v.numel() * v.element_size() for v in tensors.values())

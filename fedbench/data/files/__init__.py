@@ -1,0 +1,1 @@
+"""Files of data sets: download, archives, verification, prepared arrays."""

@@ -1,0 +1,159 @@
+"""Looking at a federated data set: numbers, and pictures of its labels and examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedbench.core.errors import RequestError
+from fedbench.data.dataset import FederatedDataset
+
+_ROWS = 400  # clients in the picture of labels: beyond that, neighbours share a row
+_GRID = (4, 10)  # example images, rows and columns
+
+
+def label_counts(data: FederatedDataset) -> np.ndarray:
+    """Return how many examples of each class each client has, [N, classes]: training, and test unless it is central."""
+    counts = np.zeros((data.num_clients, data.classes), dtype=np.int64)
+    y = data.y.numpy(force=True).reshape(len(data.y), -1)[:, 0]  # of a sequence its first label
+    for rows in (data.train,) if data.central else (data.train, data.test):
+        owner = np.repeat(np.arange(data.num_clients), rows.counts)
+        np.add.at(counts, (owner, y[rows.index.numpy(force=True)]), 1)
+    return counts
+
+
+def label_entropy(counts: np.ndarray) -> np.ndarray:
+    """Return the entropy of each client's labels in nats, [N]; 0 for a client without examples."""
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    terms = np.where(share > 0, share * np.log(np.where(share > 0, share, 1)), 0)
+    entropy: np.ndarray = -terms.sum(1)
+    return entropy
+
+
+def owned(data: FederatedDataset) -> int:
+    """Return how many examples clients have, to train on or to be tested on."""
+    train, test = data.train.counts, data.test.counts
+    return int(train.sum() + (test[0] if data.central else test.sum()))
+
+
+def facts(data: FederatedDataset) -> dict[str, str]:
+    """Return what is to be known of a data set, in the order to print it."""
+    train, test = data.train.counts, data.test.counts
+    sizes = train if data.central else train + test
+    tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
+    entropy = label_entropy(label_counts(data))
+    spread = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
+    most = np.log(data.classes)
+    return {
+        "clients": f"{data.num_clients}"
+        + (f", {(train == 0).sum()} without training examples" * bool((train == 0).any())),
+        "examples": f"{owned(data)} ({train.sum()} to train on, {tested} to test on{whose}); "
+        f"{len(data.y)} in the source",
+        "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
+        "per client": f"{spread}median {np.median(sizes):g}, most {sizes.max()}",
+        "labels": f"entropy per client {entropy.mean():.3f} nats on average, ln {data.classes} = {most:.3f}",
+        **{f"source {k + 1}": source for k, source in enumerate(data.sources)},
+    }
+
+
+def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
+    """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths.
+
+    Raises:
+        RequestError: if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = folder / "labels.png"
+    _label_picture(Figure(figsize=(7, 5), layout="constrained"), label_counts(data), title).savefig(labels, dpi=120)
+    if len(data.shape) == 3:
+        path = folder / "examples.png"
+        _image_picture(Figure(figsize=(8, 3.6), layout="constrained"), data, title).savefig(path, dpi=120)
+        return [labels, path]
+    path = folder / "examples.txt"
+    path.write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
+    return [labels, path]
+
+
+def _lines(data: FederatedDataset) -> list[str]:
+    """Return the first training example of clients spread over all, and its label; tokens as words."""
+    able = np.flatnonzero(data.train.counts)
+    chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
+    rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
+    known = data.vocabulary() if data.vocabulary else ()
+    between = "" if all(len(word) == 1 for word in known) else " "
+
+    def words(tokens: int | list[int]) -> str:
+        return json.dumps(between.join(w for t in np.atleast_1d(tokens) if (w := known[t])), ensure_ascii=False)
+
+    lines = []
+    for k, x, y in zip(chosen, data.features(rows).tolist(), data.labels(rows).tolist(), strict=True):
+        label = words(y) if known and data.classes == len(known) else y
+        lines.append(f"{data.names[k]}: label {label}: {words(x) if known else x}")
+    return lines
+
+
+def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-untyped-def]  # matplotlib has no stubs
+    """Draw the share of each class in each client's examples; colours are readable without seeing red or green."""
+    from matplotlib.colors import PowerNorm
+    from matplotlib.ticker import MaxNLocator
+
+    groups = np.array_split(counts, min(_ROWS, len(counts)))
+    shown = np.stack([g.sum(0) for g in groups])
+    share = shown / np.maximum(shown.sum(1, keepdims=True), 1)
+    axes = figure.subplots()
+    scale = {"cmap": "viridis", "norm": PowerNorm(0.5, 0, 1)}  # 62 even classes have .016 each, which is to be seen
+    image = axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", **scale)
+    figure.colorbar(image, ax=axes, label="share of the client's examples")
+    each = "" if len(groups) == len(counts) else f" (about {len(counts) / len(groups):.0f} to a column)"
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel=f"clients{each}", ylabel="class", title=f"{title}: labels")
+    return figure
+
+
+def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[no-untyped-def]
+    """Draw the first training images of clients spread over all: a row per client."""
+    rows, columns = _GRID
+    able = np.flatnonzero(data.train.counts)
+    chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]
+    axes = figure.subplots(len(chosen), columns, squeeze=False)
+    for line, k in zip(axes, chosen, strict=True):
+        mine = data.train.of_clients(np.array([k]))[:columns]
+        for place, axis in enumerate(line):
+            axis.axis("off")
+            if place < len(mine):
+                picture = data.x[mine[place]].numpy(force=True)
+                picture = picture if len(picture) == 3 else picture[:1]  # of other than RGB the first channel
+                scaled = picture if picture.dtype == np.uint8 else _unit(picture)
+                axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
+                axis.set_title(str(int(data.y[mine[place]])), fontsize=8, pad=2)
+        line[0].text(
+            -0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes, fontsize=7
+        )
+    figure.suptitle(f"{title}: first training images of {len(chosen)} clients", fontsize=10)
+    return figure
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    low, high = values.min(), values.max()
+    scaled: np.ndarray = (values - low) / (high - low if high > low else 1.0)
+    return scaled
+
+
+def as_lines(table: Mapping[str, str]) -> str:
+    """Return aligned lines."""
+    width = max(map(len, table))
+    return "\n".join(f"{k:<{width}}  {v}" for k, v in table.items())
+
+
+def on_cpu(data: FederatedDataset) -> FederatedDataset:
+    """Return the data on the host in the precision of a run."""
+    return data.to(torch.device("cpu"), torch.float32)

@@ -1,0 +1,55 @@
+"""Wrong labels on purpose: a change of the training data that every method can be run with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedbench.core.errors import choice, number
+from fedbench.data.dataset import FederatedDataset
+
+_NOISE = 3  # what a generator is for, beside the data seed
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """How many labels become wrong, and how.
+
+    Attributes:
+        clients: the probability that a client is noisy (FedCorr's ρ).
+        level: the least noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
+        kind: "uniform": each label is redrawn with that probability, uniformly over all classes, so that it may come
+            out right; "pair": it becomes the next class with that probability.
+    """
+
+    clients: float
+    level: float
+    kind: Literal["uniform", "pair"]
+
+    def __post_init__(self) -> None:
+        number("data.noise.clients", self.clients, at_least=0, at_most=1)
+        number("data.noise.level", self.level, at_least=0, at_most=1)
+        choice("data.noise.kind", self.kind, ("uniform", "pair"))
+
+
+def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
+    """Return the data with noisy training labels, and the noise level of each client [N].
+
+    Test labels stay. (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes.)
+    """
+    rng = np.random.default_rng([seed, _NOISE])
+    count, rows = data.num_clients, data.train.index.numpy(force=True)
+    level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
+    y = data.y.numpy(force=True).copy()
+    clean = y[rows]
+    rate = np.repeat(level, data.train.counts).reshape(-1, *[1] * (clean.ndim - 1))  # of a sequence per token
+    hit = rng.random(clean.shape) < rate
+    drawn = rng.integers(0, data.classes, clean.shape) if noise.kind == "uniform" else (clean + 1) % data.classes
+    y[rows] = np.where(hit, drawn, clean)
+    wrong = (y[rows] != clean).sum()
+    note = f"label noise: {(level > 0).sum()} of {count} clients, {wrong} of {clean.size} training labels"
+    noisy = data.relabelled(torch.from_numpy(y).to(data.y.device))
+    return replace(noisy, sources=(*data.sources, note)), level

@@ -1,0 +1,117 @@
+"""Who owns which example: the two rules named after the Dirichlet distribution, which are not the same.
+
+``dirichlet`` draws for every class how it is shared among the clients, so that clients differ in size too;
+``dirichlet_mixture`` draws for every client how its examples, of a number given in advance, are shared among classes.
+The variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedbench.core.errors import boolean, choice, integer, number
+from fedbench.data.partitions.allocation import among, cut, deal, enough, first_enough
+from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
+
+_REMEDY = "for equal clients use data/partition=iid"
+_TINY = np.finfo(np.float64).tiny
+
+
+def dirichlet(
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: float = 0.5,
+    balance: bool = False,
+    min_size: int = 10,
+) -> list[np.ndarray]:
+    """Share every class out among all clients by a Dirichlet draw.
+
+    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). Drawn again, all classes
+    together, until every client has ``min_size`` examples. With ``balance``, before a class is cut q_k is set to 0 for
+    the clients that already hold total / N or more, and q is renormalised (codes of Yurochkin et al. 2019 and of FedMA,
+    Wang et al. 2020). Nothing is lost.
+
+    Raises:
+        RequestError: if ``alpha`` is not positive, or no draw meets ``min_size``.
+    """
+    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
+    balance = boolean("data.partition.balance", balance)
+    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    sizes = np.unique(y, return_counts=True)[1]  # [K]
+
+    def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
+        q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
+        return _balanced(q, sizes, rng) if balance else cut(q, sizes)
+
+    counts = first_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
+    return deal(y, counts, rng)
+
+
+def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Cut the classes one after the other, leaving out the clients that are full.
+
+    Args:
+        q: shares [tries, K, N].
+        sizes: examples of each class, [K].
+        rng: of the draws.
+
+    Returns:
+        Numbers of examples, [tries, K, N].
+    """
+    held = np.zeros((len(q), q.shape[-1]), dtype=np.int64)
+    counts = np.empty(q.shape, dtype=np.int64)
+    for c, size in enumerate(sizes):
+        room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are still to be dealt
+        counts[:, c] = cut(among(q[:, c], room, rng), size)
+        held += counts[:, c]
+    return counts
+
+
+def dirichlet_mixture(
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: float = 1.0,
+    prior: str = "data",
+    size_sigma: float = 0.0,
+    min_size: int = 10,
+) -> list[np.ndarray]:
+    """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
+
+    Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples without replacement:
+    a class of which nothing is left is dropped from the mixture of the clients that follow, which is renormalised; a
+    client all of whose classes are used up draws from what is left, each example as likely. So the last clients are
+    the least like their mixtures. All examples are dealt out.
+
+    Args:
+        y: labels [T].
+        clients: N.
+        rng: of the draws.
+        alpha: whole concentration: with K classes and equal p each class has α / K.
+        prior: p: "data", the shares of the classes in ``y``, or "uniform".
+        size_sigma: sizes in proportion to lognormal(0, size_sigma) draws beyond ``min_size``; 0: equal sizes.
+        min_size: examples that every client has at least.
+
+    Raises:
+        RequestError: if an option is out of range, or there are too few examples for ``min_size``.
+    """
+    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
+    choice("data.partition.prior", prior, ("data", "uniform"))
+    sigma = number("data.partition.size_sigma", size_sigma, at_least=0)
+    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    enough(len(y), clients, min_size)
+    left = np.unique(y, return_counts=True)[1]  # [K]
+    p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
+    q = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]
+    counts = np.zeros((len(left), clients), dtype=np.int64)
+    for k, size in enumerate(sizes_of(lognormal_weights(clients, sigma, rng), len(y), min_size)):
+        while missing := size - counts[:, k].sum():
+            shares = q[k] * (left > 0)
+            shares = shares if shares.sum() > 0 else left
+            got = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
+            counts[:, k] += got
+            left = left - got
+    return deal(y, counts, rng)

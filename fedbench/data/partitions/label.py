@@ -1,0 +1,304 @@
+"""Who owns which example: rules by label, other than the Dirichlet ones.
+
+None uses an example twice, and ``consecutive_classes`` alone leaves some out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedbench.core.errors import RequestError, integer, number
+from fedbench.data.partitions.allocation import among, by_label, deal, enough, evenly, first_enough, to_owners
+
+
+def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2) -> list[np.ndarray]:
+    """Sort by label, cut into shards and deal each client a few of them.
+
+    The N ``shards_per_client`` shards are contiguous in the order by label (within a label as stored), their sizes
+    differ by at most one, and they are dealt without replacement (McMahan et al. 2017).
+
+    Raises:
+        RequestError: if there are fewer examples than shards.
+    """
+    each = integer("data.partition.shards_per_client", shards_per_client, at_least=1)
+    enough(len(y), clients, each, "data.partition.shards_per_client")
+    sizes = evenly(len(y), clients * each)
+    owner = rng.permutation(np.repeat(np.arange(clients), each))  # of each shard
+    return to_owners(by_label(y), np.repeat(owner, sizes), clients)
+
+
+def k_classes(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes_per_client: int = 5
+) -> list[np.ndarray]:
+    """Every client has ``classes_per_client`` random classes; the holders of a class share it evenly.
+
+    A class that nobody has drawn takes the place, at a random client, of a class with several holders.
+
+    Raises:
+        RequestError: if there are not so many classes, not enough clients to hold all classes, or a class has fewer
+            examples than holders; the number of clients that it names does whatever is drawn.
+    """
+    key = "data.partition.classes_per_client"
+    each = integer(key, classes_per_client, at_least=1)
+    labels, sizes = np.unique(y, return_counts=True)
+    if each > len(labels):
+        raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
+    if clients * each < len(labels):
+        raise RequestError(
+            f"data.clients={clients} with {key}={each} leaves classes without a client: there are {len(labels)}; "
+            f"set data.clients to at least {-(-len(labels) // each)} or {key} to at least {-(-len(labels) // clients)}"
+        )
+    held = np.zeros((len(labels), clients), dtype=bool)
+    held[rng.permuted(np.tile(np.arange(len(labels)), (clients, 1)), axis=1)[:, :each].T, np.arange(clients)] = True
+    for c in np.flatnonzero(~held.any(1)):
+        k = rng.choice(np.flatnonzero((held & (held.sum(1) > 1)[:, None]).any(0)))
+        held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
+        held[c, k] = True
+    least = int(sizes.min())  # so many clients can all hold every class
+    ways = f"data.clients={least}"
+    if least * each < len(labels):
+        ways = f"data/partition=iid data.clients={min(clients, len(y))}"
+    return deal(y, _even_counts(held, labels, sizes, ways), rng)
+
+
+def consecutive_classes(
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    classes_per_client: int = 3,
+    mu: float = 4.0,
+    sigma: float = 1.0,
+    more: int = 5,
+    least: int = 2,
+) -> list[np.ndarray]:
+    """Client i has the classes i, i + 1, ... modulo K, as much of each, and of lognormal size.
+
+    Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size // classes_per_client
+    examples, but at least ``least``. Clients take theirs in turn; when a class no longer has enough, a client does
+    without it. What nobody takes is left out (script for skewed FEMNIST of FedProx, Li et al. 2020: 3 of the letters a
+    to j, mu 4, sigma 1, more 5, least 2).
+
+    Raises:
+        RequestError: if there are not so many classes, or a client finds all its classes used up.
+    """
+    key = "data.partition.classes_per_client"
+    each = integer(key, classes_per_client, at_least=1)
+    mu, sigma = number("data.partition.mu", mu), number("data.partition.sigma", sigma, at_least=0)
+    more, least = integer("data.partition.more", more), integer("data.partition.least", least, at_least=1)
+    labels = np.unique(y)
+    if each > len(labels):
+        raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
+    pools = [rng.permutation(np.flatnonzero(y == c)) for c in labels]
+    longest = np.log(len(y))  # a larger draw asks for more than there is all the same
+    sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
+    wanted = np.maximum(sizes / each, least).astype(np.int64)
+    used = np.zeros(len(labels), dtype=np.int64)
+    owned = []
+    for i, size in enumerate(wanted):
+        parts = []
+        for c in (np.arange(i, i + each) % len(labels)).tolist():
+            if used[c] + size <= len(pools[c]):
+                parts.append(pools[c][used[c] : used[c] + size])
+                used[c] += size
+        if not parts:
+            raise _used_up(i, each, int(size), least)
+        owned.append(np.concatenate(parts))
+    return owned
+
+
+def _used_up(client: int, each: int, size: int, least: int) -> RequestError:
+    """Return the error of a client for whom no class has ``size`` examples left."""
+    if client:
+        why, remedy = ": earlier clients have the others", f"data.clients={client} will do with this data.seed"
+    else:
+        key = "least" if size == least else "more, mu or sigma"
+        why, remedy = "", f"lower data.partition.{key}"
+    return RequestError(
+        f"the {each} classes of client {client} have fewer than the {size} examples of each that it should have{why}; "
+        f"{remedy}"
+    )
+
+
+def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: float = 0.95) -> list[np.ndarray]:
+    """Deal a share of the examples at random, and the others in contiguous blocks of the order by label.
+
+    Sizes differ by at most one. 1 is iid, 0 one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it is
+    called s %).
+
+    Args:
+        y: labels [T].
+        clients: N.
+        rng: of the draws.
+        similarity: share of the examples dealt at random, in [0, 1].
+
+    Raises:
+        RequestError: if ``similarity`` is not a share, or there are more clients than examples.
+    """
+    remedy = "it is a share: 0.95 for 95 %"
+    share = number("data.partition.similarity", similarity, at_least=0, at_most=1, remedy=remedy)
+    enough(len(y), clients)
+    rows = rng.permutation(len(y))
+    alike, rest = np.split(rows, [round(share * len(y))])
+    blocks = evenly(len(rest), clients)
+    ids = np.arange(clients)
+    owner = np.concatenate([np.repeat(ids, evenly(len(y), clients) - blocks), np.repeat(ids, blocks)])
+    return to_owners(np.concatenate([alike, rest[by_label(y[rest])]]), owner, clients)
+
+
+def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Give every client the same amount of every class: amounts, and sizes, differ by at most one.
+
+    The disjoint sets with data of all classes of FAFED (Wu et al. 2023).
+
+    Raises:
+        RequestError: if there are more clients than examples.
+    """
+    enough(len(y), clients)
+    return _in_turn(by_label(y, rng), clients)
+
+
+def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Cut the examples, as they are stored, into equal parts: sizes differ by at most one; no seed changes it.
+
+    Raises:
+        RequestError: if there are more clients than examples.
+    """
+    enough(len(y), clients)
+    return np.array_split(np.arange(len(y)), clients)
+
+
+def half_classes(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Sequence[int] | None = None
+) -> list[np.ndarray]:
+    """The first half of the clients shares some classes, the second half the others.
+
+    Inside a half every client has the same amount, to within one, of every class (FAFED, Wu et al. 2023). Of an odd
+    number of clients the second half has one more.
+
+    Args:
+        y: labels [T].
+        clients: N, at least 2.
+        rng: of the draws.
+        classes: labels of the first half; None: the lower half of the labels.
+
+    Raises:
+        RequestError: if ``classes`` are not some of the labels, or a half has fewer examples than clients.
+    """
+    labels = np.unique(y).tolist()
+    if clients < 2 or len(labels) < 2:
+        raise RequestError(
+            f"two halves need 2 clients and 2 classes at least, got {clients} and {len(labels)}; "
+            "for one half use data/partition=stratified"
+        )
+    first = labels[: len(labels) // 2] if classes is None else classes
+    proper = isinstance(first, list | tuple) and all(type(c) is int for c in first)
+    if not (proper and len(set(first)) == len(first) and 0 < len(first) < len(labels) and set(first) <= set(labels)):
+        raise RequestError(
+            f"data.partition.classes must be a list of some, not all, of the {len(labels)} labels "
+            f"{labels[0]} .. {labels[-1]}, each once, got {classes!r}; null is the lower half"
+        )
+    rows = by_label(y, rng)
+    mine = np.isin(y[rows], first)
+    here, there = int(mine.sum()), int((~mine).sum())
+    if clients // 2 > here or clients - clients // 2 > there:
+        raise RequestError(
+            f"data.clients must be at most {min(2 * here + 1, 2 * there)}, got {clients}: "
+            f"the classes of the first half have {here} examples, those of the second {there}"
+        )
+    return _in_turn(rows[mine], clients // 2) + _in_turn(rows[~mine], clients - clients // 2)
+
+
+def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Client k has the class k mod K, in order of the labels; where there are more clients they share it evenly.
+
+    With as many clients as classes a client is a class (agnostic federated learning, Mohri et al. 2019; AdaFed,
+    Hamidi & Yang 2024), and no seed changes who owns what.
+
+    Raises:
+        RequestError: if there are fewer clients than classes, or a class has fewer examples than clients.
+    """
+    labels, sizes = np.unique(y, return_counts=True)
+    if clients < len(labels):
+        raise RequestError(
+            f"data.clients must be at least the number of classes, {len(labels)}, for one class per client, got "
+            f"{clients}; or use data/partition=k_classes"
+        )
+    held = np.arange(len(labels))[:, None] == np.arange(clients) % len(labels)
+    most = int((len(labels) * sizes + np.arange(len(labels))).min())  # class c is held by the clients c, c + K, ...
+    return deal(y, _even_counts(held, labels, sizes, f"data.clients={most}"), rng)
+
+
+def bernoulli_dirichlet(
+    y: np.ndarray, clients: int, rng: np.random.Generator, *, p: float = 0.7, alpha: float = 10.0, min_size: int = 1
+) -> list[np.ndarray]:
+    """Every client has each class with probability p, and a class is shared by a Dirichlet draw among its holders.
+
+    A client without a class draws its classes again; then q ~ Dir(α 1) over the holders of a class, and each of its
+    examples goes to a holder by q (FedCorr, Xu et al. 2022). A class that nobody holds goes to one client at random,
+    where the authors' code stops; everything is drawn again until every client has ``min_size`` examples, where the
+    authors' code lets clients be empty.
+
+    Raises:
+        RequestError: if an option is out of range, or no draw meets ``min_size``.
+    """
+    p = number("data.partition.p", p, above=0, at_most=1)
+    alpha = number("data.partition.alpha", alpha, above=0)
+    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    sizes = np.unique(y, return_counts=True)[1]
+
+    def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
+        q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
+        return rng.multinomial(sizes, among(q, _bernoulli(q.shape, p, rng), rng))
+
+    counts = first_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
+    return deal(y, counts, rng)
+
+
+def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw who holds which class [tries, K, N]: with probability p, given that no client is without.
+
+    The first class of a client has the geometric distribution cut off at K, so that nothing need be drawn again
+    however small p is. A class that nobody holds is given away.
+    """
+    tries, classes, clients = shape
+    ids = np.arange(classes)[:, None]
+    chance = (1 - p) ** ids[:, 0]
+    first = rng.choice(classes, (tries, 1, clients), p=chance / chance.sum())
+    held: np.ndarray = (ids == first) | ((ids > first) & (rng.random(shape) < p))
+    t, c = np.nonzero(~held.any(2))
+    held[t, c, rng.integers(clients, size=len(t))] = True
+    return held
+
+
+def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: str) -> np.ndarray:
+    """Share each class evenly among its holders.
+
+    Args:
+        held: who holds which class, [K, N].
+        labels: of the classes, [K].
+        sizes: examples of each class, [K].
+        ways: what would do, for the error.
+
+    Returns:
+        Numbers of examples, [K, N].
+
+    Raises:
+        RequestError: if a class has fewer examples than holders.
+    """
+    counts = np.zeros(held.shape, dtype=np.int64)
+    for c, holders in enumerate(held.sum(1)):
+        if holders > sizes[c]:
+            raise RequestError(
+                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; "
+                f"{ways} will do"
+            )
+        counts[c, held[c]] = evenly(int(sizes[c]), int(holders))
+    return counts
+
+
+def _in_turn(rows: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Deal ``rows [T]`` like cards, one to each client in turn."""
+    return [rows[k::clients] for k in range(clients)]

@@ -1,0 +1,292 @@
+"""A run on disk: appended as it happens, complete when DONE is there, readable without what made it.
+
+Files are written beside their place and renamed into it, so that a reader, or a run killed at any moment, never finds
+half of one; only ``rounds.jsonl`` grows in place, and a resumed run cuts it back to its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+Fields = dict[str, Any]
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` in one step."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return JSON text; numbers that JSON has no word for (NaN, infinities) become null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class DamagedRun(Exception):
+    """A run's files cannot be read; the message names the directory, the fault and the remedy."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that resuming needs.
+
+    Attributes:
+        tensors: by name.
+        progress: numbers, among them ``round``.
+        files: of what is too large for memory, by name; saving copies them.
+    """
+
+    tensors: dict[str, Tensor]
+    progress: Fields
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes one run.
+
+    Args:
+        path: the run's directory; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._rounds: TextIO | None = None
+        self._written = 0  # lines of rounds.jsonl
+
+    @property
+    def _state(self) -> Path:
+        return self.path / "checkpoint" / "state.safetensors"
+
+    def _beside(self, round: int) -> Path:
+        return self.path / "checkpoint" / f"files_{round:09d}"
+
+    def clear(self) -> None:
+        """Remove what an earlier run left here."""
+        models = ("model.safetensors", "personal.safetensors")
+        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml", "moments.json"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+    def write_config(self, config: Fields) -> None:
+        """Write the resolved configuration."""
+        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+
+    def write_meta(self, meta: Fields) -> None:
+        """Write the facts of the run."""
+        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
+
+    def write_moments(self, content: Fields) -> None:
+        """Write how alike the clients' first moments were at the end."""
+        replace_file(self.path / "moments.json", to_json(content) + "\n")
+
+    def append(self, row: Fields) -> None:
+        """Add a line to ``rounds.jsonl``."""
+        if self._rounds is None:
+            self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+        self._rounds.write(to_json(row) + "\n")
+        self._rounds.flush()
+        self._written += 1
+
+    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
+        """Set the per-client table of a round aside until the run is done."""
+        import pandas as pd
+
+        part = self.path / "checkpoint" / f"clients_{round:09d}.parquet.part"
+        part.parent.mkdir(exist_ok=True)
+        table = pd.DataFrame({"round": round, **{k: list(v) for k, v in columns.items()}})
+        table.to_parquet(part, index=False)
+        part.replace(part.with_suffix(""))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint over the one before."""
+        from safetensors.torch import save_file
+
+        self._state.parent.mkdir(exist_ok=True)
+        beside = self._beside(checkpoint.progress["round"])
+        if checkpoint.files:
+            beside.mkdir(exist_ok=True)
+            for path in checkpoint.files.values():
+                shutil.copyfile(path, beside / path.name)
+        part = self._state.with_suffix(".part")
+        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in checkpoint.tensors.items()}
+        progress = {**checkpoint.progress, "lines": self._written}
+        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
+        part.replace(self._state)
+        for old in self._state.parent.glob("files_*"):
+            if old != beside:
+                shutil.rmtree(old)
+
+    def load(self) -> Checkpoint | None:
+        """Return the checkpoint of an unfinished run, and cut the files back to it; None if there is none.
+
+        Raises:
+            DamagedRun: if the checkpoint, or a line of rounds.jsonl that belongs to it, is lost.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        if not self._state.exists():
+            return None
+        try:
+            with safe_open(self._state, framework="pt") as f:
+                tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
+                progress: Fields = json.loads(f.metadata()["progress"])
+            last, count = progress["round"], progress["lines"]
+            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+            if len(lines) < count or (lines and json.loads(lines[-1])["round"] > last):
+                raise ValueError(f"rounds.jsonl has lost lines before round {last}")
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise DamagedRun(f"{self.path}: {error}") from error
+        replace_file(self.path / "rounds.jsonl", "".join(lines))
+        self._written = count
+        for part in self._state.parent.glob("clients_*.parquet"):
+            if int(part.stem.removeprefix("clients_")) > last:
+                part.unlink()
+        files = {path.stem: path for path in self._beside(last).glob("*")}
+        return Checkpoint(tensors, progress, files)
+
+    def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
+        """Write the model, clients' own models if there are any, the per-client table, the final facts, then DONE."""
+        import pandas as pd
+        from safetensors.torch import save_file
+
+        self.close()
+        for name, tensors in (("model", model), ("personal", personal)):
+            if tensors is not None:
+                part = self.path / f"{name}.safetensors.part"
+                save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, part)
+                part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
+                part.replace(part.with_suffix(""))
+        kept = sorted(self._state.parent.glob("clients_*.parquet"))
+        if kept:
+            part = self.path / "clients.parquet.part"
+            pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
+            part.replace(self.path / "clients.parquet")
+        self.write_meta(meta)
+        replace_file(self.path / "DONE", "")
+        shutil.rmtree(self._state.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Close ``rounds.jsonl``."""
+        if self._rounds is not None:
+            self._rounds.close()
+            self._rounds = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it is on disk."""
+
+    path: Path
+    config: Fields
+    meta: Fields
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return (self.path / "DONE").exists()
+
+    def rounds(self) -> pd.DataFrame:
+        """Return one row per evaluated round.
+
+        Raises:
+            DamagedRun: if rounds.jsonl cannot be read.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._lines(slice(None)))
+
+    def last_round(self) -> Fields:
+        """Return the last evaluated round.
+
+        Raises:
+            DamagedRun: if rounds.jsonl has none that can be read.
+        """
+        return self._lines(slice(-1, None))[0]
+
+    def _lines(self, which: slice) -> list[Fields]:
+        try:
+            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+            rows: list[Fields] = [json.loads(line) for line in lines[which]]
+            if not rows:
+                raise ValueError("rounds.jsonl is empty")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
+        return rows
+
+    def moments(self) -> Fields | None:
+        """Return how alike the clients' first moments were at the end; None if the method has none."""
+        path = self.path / "moments.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of the kept rounds.
+
+        Raises:
+            DamagedRun: if there is none that can be read.
+        """
+        import pandas as pd
+
+        try:
+            return pd.read_parquet(self.path / "clients.parquet")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: clients.parquet: {error}; force=true trains it again") from error
+
+
+class ResultStore:
+    """Reads the runs below a directory; those that cannot be read are told in ``damaged``, once it was gone through."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.damaged: list[str] = []
+
+    def __iter__(self) -> Iterator[Run]:
+        self.damaged = []
+        for meta in sorted(self.root.rglob("meta.json")):
+            if not (meta.parent / "config.yaml").exists():
+                continue
+            try:
+                run = read_run(meta.parent)
+                if run.done:
+                    run.last_round()
+            except DamagedRun as error:
+                self.damaged.append(str(error))
+            else:
+                yield run
+
+
+def read_run(path: Path) -> Run:
+    """Return the run in the directory ``path``.
+
+    Raises:
+        DamagedRun: if its configuration or its facts cannot be read.
+    """
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or not isinstance(meta, dict):
+            raise ValueError("config.yaml or meta.json is empty")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
+    return Run(path, config, meta)

@@ -1,0 +1,30 @@
+"""TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from fedbench.runs.trackers import numbers
+
+
+class TensorboardTracker:
+    """Writes every evaluated round to ``tensorboard/`` in the run's directory."""
+
+    def __init__(self) -> None:
+        self._writer: Any = None
+
+    def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
+        """Begin."""
+        self._writer = SummaryWriter(str(path / "tensorboard"))
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Write one evaluated round."""
+        for key, value in numbers(row).items():
+            self._writer.add_scalar(key, value, row["round"])
+
+    def finish(self, status: str) -> None:
+        """End."""
+        self._writer.close()

@@ -1,0 +1,159 @@
+"""Which examples each client sees at each local step, for a whole chunk of clients at once.
+
+The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a pure function, the
+same for every algorithm, engine mode, cohort size and device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.randomness import Purpose, fold_in, key, whole_numbers
+from fedbench.core.types import Batch
+from fedbench.data.augment import Augmentation
+from fedbench.data.dataset import FederatedDataset
+
+_BLOCK_BYTES = 32 * 2**20  # features gathered at once; more is not faster and only takes memory
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What every client does in a round.
+
+    Attributes:
+        lr: η_l, the rate of the local solver.
+        batch_size: examples of a batch; None is one batch of all of a client's examples, in stored order.
+        epochs: (lo, hi), drawn per client and round; lo = hi is a fixed number.
+        steps: a fixed number of steps in place of epochs, or None.
+        random: training steps make draws of their own (dropout).
+        augment: what training images go through, or None.
+    """
+
+    lr: float
+    batch_size: int | None
+    epochs: tuple[int, int] = (1, 1)
+    steps: int | None = None
+    random: bool = False
+    augment: Augmentation | None = None
+
+    def widths(self, n: np.ndarray) -> np.ndarray:
+        """Return the size of each client's largest batch."""
+        return n if self.batch_size is None else np.minimum(n, self.batch_size)
+
+    def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None) -> np.ndarray:
+        """Return τ_k, the local steps of each client in this round; the last short batch of an epoch counts.
+
+        ``epochs`` stands in place of the epochs or steps of every round.
+        """
+        if epochs is not None:
+            return epochs * self.per_epoch(n)
+        if self.steps is not None:
+            return np.full(len(ids), self.steps, dtype=np.int64)
+        drawn = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        steps: np.ndarray = drawn * self.per_epoch(n)
+        return steps
+
+    def per_epoch(self, n: np.ndarray) -> np.ndarray:
+        """Return the batches of each client's epoch."""
+        batches: np.ndarray = -(-n // np.maximum(self.widths(n), 1))
+        return batches
+
+
+class Plan:
+    """Where the examples of a chunk go, whatever their order: computed once per composition of the chunk.
+
+    Batches are packed step by step; the clients are ordered by τ, most first, so that those still at work at step t
+    are the first active[t].
+
+    Args:
+        ids: [c] the clients, ordered by falling ``tau``.
+        tau: [c] their local steps.
+        data: whose training rows are used.
+        work: the batch size.
+    """
+
+    def __init__(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork) -> None:
+        n = data.train.counts[ids]
+        width = int(work.widths(n).max())
+        per_epoch = -(-n // width)
+        epochs = -(-tau // per_epoch)  # begun
+        client = np.repeat(np.arange(len(ids)), epochs)  # a segment is an epoch of a client
+        epoch = np.arange(len(client)) - np.repeat(np.cumsum(epochs) - epochs, epochs)
+        length = n[client]
+        segment = np.repeat(np.arange(len(client)), length)
+        within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+
+        self.active = (len(ids) - np.searchsorted(tau[::-1], np.arange(tau.max()), side="right")).tolist()
+        starts = np.concatenate([[0], np.cumsum(self.active)])
+        owner = client[segment]
+        number = within // width  # of the batch in its epoch
+        step = epoch[segment] * per_epoch[owner] + number
+        slot = (starts[np.minimum(step, len(self.active))] + owner) * width + within % width
+        slot[step >= tau[owner]] = starts[-1] * width  # one spare place takes what a limit on steps cuts off
+
+        device = data.x.device
+        self.ids, self.data, self.shuffled, self.random = ids, data, work.batch_size is not None, work.random
+        self.augment = work.augment
+        self.shape = (int(starts[-1]), width)
+        self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
+        # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there
+        self.lone = np.minimum(width, n[0] - np.arange(len(self.active)) % per_epoch[0] * width).tolist()
+        first = np.cumsum(n) - n
+        self.rows = data.train.of_clients(ids).index_select(0, _on(device, first[owner] + within))
+        self.epoch, self.segment, self.slot = (_on(device, v) for v in (epoch[segment], segment, slot))
+        self.weight = self._place(_on(device, 1.0 / np.minimum(width, n[owner] - number * width)).to(data.dtype))
+
+    def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
+        """Yield (batch, clients still at work) for every step of this round."""
+        order = self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round))
+        rows, views = self._place(order), None
+        if self.augment is not None:
+            views = self._place(fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
+        keys = self._keys(key(seed, Purpose.MODEL, purpose, round)) if self.random else None
+        example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
+        step = start = 0
+        while step < len(self.active):  # gather the features of several steps at once
+            stop, size = step, 0
+            while stop < len(self.active) and (size == 0 or (size + self.active[stop]) * example <= _BLOCK_BYTES):
+                size += self.active[stop]
+                stop += 1
+            block = rows[start : start + size]
+            change = None
+            if self.augment is not None and views is not None:
+                change = partial(self.augment, key=views[start : start + size])
+            x, y, weight = self.data.features(block, change), self.data.labels(block), self.weight[start : start + size]
+            at = 0
+            for t in range(step, stop):
+                k = self.active[t]
+                width = self.lone[t] if k == 1 else self.shape[1]
+                drawn = None if keys is None else keys[start + at : start + at + k]
+                part = slice(at, at + k)
+                yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn), k
+                at += k
+            step, start = stop, start + size
+
+    def _keys(self, base: int) -> Tensor:
+        """Return a key per client and step, in the order of the batches."""
+        who = np.concatenate([self.ids[:k] for k in self.active])
+        step = np.repeat(np.arange(len(self.active)), self.active)
+        return fold_in(base, *(_on(self.rows.device, v) for v in (who, step)))
+
+    def _shuffle(self, base: int) -> Tensor:
+        hashes = fold_in(base, self.epoch, self.rows)
+        order = torch.argsort((self.segment << self.bits) | (hashes >> (63 - self.bits)), stable=True)
+        return self.rows.index_select(0, order)
+
+    def _place(self, values: Tensor) -> Tensor:
+        packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
+        return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
+
+
+def _on(device: torch.device, values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values).to(device)

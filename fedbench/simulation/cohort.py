@@ -1,0 +1,220 @@
+"""One round of local work: cohorts cut into chunks, chunks trained, uploads put together again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, PlainStep
+from fedbench.core.randomness import Purpose, fold_in, key
+from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
+from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.batches import LocalWork, Plan
+from fedbench.simulation.engine import Engine, chunks
+from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
+from fedbench.simulation.task import Task
+
+
+class Trained(NamedTuple):
+    """What the local phase of some clients comes to, leaves [C, ...]."""
+
+    upload: State
+    lasting: State
+    after: State  # what was measured at the local models
+
+
+def train_cohort(
+    algo: Algorithm,
+    oracle: Oracle,
+    msg: State,
+    clients: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> tuple[State, State, State]:
+    """Carry out the local phase of one chunk.
+
+    Args:
+        algo: the method.
+        oracle: computes losses and gradients.
+        msg: the broadcast.
+        clients: lasting states of the chunk's clients, [C, ...].
+        info: of the chunk's clients, ordered by steps, most first; leaves [C].
+        batches: (batch, A) per step; the first A clients are still at work.
+
+    Returns:
+        The uploads, the new lasting states and the last local variables, [C, ...].
+    """
+    count, info = len(info.id), info.columns()
+    local = {k: v.expand(count, *v.shape[-1:]) for k, v in algo.start(msg, clients, info).items()}
+    if isinstance(algo.step, PlainStep) and isinstance(oracle, Descending):
+        last = _descend(algo.step, oracle, msg, local, info, batches)
+        return *algo.finish(msg, clients, last, info), last
+    finished: State = {}
+    active, here = count, info
+    for batch, k in batches:
+        if k < active:
+            _put_away(finished, local, k, active, count)
+            local = {name: v[:k] for name, v in local.items()}
+            active, here = k, info.head(k)
+        local = algo.step(oracle, msg, local, batch, here)
+    _put_away(finished, local, 0, active, count)
+    return *algo.finish(msg, clients, finished, info), finished
+
+
+def _descend(
+    step: PlainStep,
+    oracle: Descending,
+    msg: State,
+    local: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> State:
+    """Take all plain steps of a chunk in memory of its own; the same as calling ``step``, to rounding."""
+    w = local["w"].clone()
+    for batch, k in batches:
+        here, lr = w[:k], info.lr[:k]
+        extra = None
+        if step.extra is not None:
+            now = {name: v[:k] for name, v in local.items()} | {"w": here}
+            extra = step.extra(msg, now, info.head(k))
+        oracle.descend_(here, batch, lr)
+        if extra is not None:
+            here.addcmul_(lr, extra, value=-1)
+    return {**local, "w": w}
+
+
+def _put_away(finished: State, local: State, start: int, stop: int, count: int) -> None:
+    """Copy the clients start..stop out of ``local``; a view of it would keep the whole chunk's memory alive."""
+    for name, v in local.items():
+        if name not in finished:
+            finished[name] = v.new_empty(count, *v.shape[1:])
+        finished[name][start:stop] = v[start:]
+
+
+class _Part(NamedTuple):
+    """A chunk of a cohort."""
+
+    positions: np.ndarray  # in the cohort
+    rows: Tensor  # the same, on the device
+    plan: Plan
+
+
+class _Whole:
+    """What the chunks of a cohort come to, put together as they finish, by several threads.
+
+    Args:
+        count: clients of the cohort.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.trained, self._lock = count, Trained({}, {}, {}), threading.Lock()
+
+    def put(self, rows: Tensor, part: Trained) -> None:
+        """Put the results of the clients at ``rows`` in their places."""
+        for whole, some in zip(self.trained, part, strict=True):
+            for name, v in some.items():
+                with self._lock:
+                    if name not in whole:
+                        whole[name] = v.new_empty(self.count, *v.shape[1:])
+                whole[name].index_copy_(0, rows, v)
+
+
+class Cohort:
+    """The clients of one round with the plan of their work; reused while the same clients do the same work.
+
+    Args:
+        ids: [C] ascending.
+        tau: [C] local steps.
+        data: the data set.
+        work: the local work.
+        engine: how it is carried out.
+    """
+
+    def __init__(
+        self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork, engine: Engine
+    ) -> None:
+        self.ids, self.tau, self.data, self.engine = ids, tau, data, engine
+        n = data.train.counts[ids]
+        parts = chunks(ids, tau, work.widths(n), engine.cohort_size)
+        device = data.x.device
+        self._parts = [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, work)) for p in parts]
+        count = torch.from_numpy(n).to(device, data.dtype)
+        self._facts = {
+            "id": torch.from_numpy(ids).to(device),
+            "n": count,
+            "steps": torch.from_numpy(tau).to(device, data.dtype),
+            "lr": torch.full_like(count, work.lr),
+            "per_epoch": torch.from_numpy(work.per_epoch(n)).to(device, data.dtype),
+        }
+
+    def same(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> bool:
+        """Return whether this is the cohort of these clients with this work."""
+        return data is self.data and np.array_equal(ids, self.ids) and np.array_equal(tau, self.tau)
+
+    def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
+        """Return the facts of the cohort, leaves [C]; p by size or uniform."""
+        n = self._facts["n"]
+        p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
+        draws = fold_in(key(seed, Purpose.LOCAL, round), self._facts["id"])
+        return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
+
+    @cached_property
+    def _gradients(self) -> GradientPlan:
+        return GradientPlan(self.data, self.ids, self.engine)
+
+    @cached_property
+    def _own(self) -> list[ModelPlan]:
+        return [ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in self._parts]
+
+    def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
+        """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
+        found: State = {}
+        if "grad" in algo.needs:
+            found["loss"], found["grad"] = self._gradients.measure(w)  # the gradient's forward pass gives the loss
+        if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
+            sums = client_sums(
+                task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
+            )
+            found |= dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
+        if "loss_init" in algo.needs and initial_losses is not None:
+            found["loss_init"] = initial_losses[self._facts["id"]]
+        return {k: v for k, v in found.items() if k in algo.needs}
+
+    @torch.no_grad()
+    def train(
+        self,
+        algo: Algorithm,
+        msg: State,
+        clients: State,
+        info: ClientInfo,
+        seed: int,
+        round: int,
+        purpose: Purpose = Purpose.BATCHES,
+    ) -> Trained:
+        """Return what the local phase of the whole cohort comes to, in the order of ``ids``."""
+        measured = bool(algo.needs & {"loss_after", "accuracy_after"})
+        whole = _Whole(len(self.ids))
+
+        @torch.no_grad()
+        def work(number: int) -> None:
+            part = self._parts[number]
+            here = info.take(part.rows)
+            mine = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
+            batches = part.plan.batches(seed, round, purpose)
+            up, lasting, last = train_cohort(algo, self.engine.oracle, msg, mine, here, batches)
+            after: State = {}
+            if measured:
+                sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
+                means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
+                after = {k: v for k, v in means.items() if k in algo.needs}
+            whole.put(part.rows, Trained(up, lasting, after))
+
+        own = self._own if measured else []  # made here and not in the worker threads
+        self.engine.map(work, range(len(self._parts)))
+        return whole.trained

@@ -1,0 +1,96 @@
+"""How a simulation is carried out: side by side or one by one, in chunks, on threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from fedbench.core.types import Oracle
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
+_SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
+
+
+def flush_subnormals(on: bool = True) -> None:
+    """Let numbers below the normal range (1e-38 in float32) count as 0 in the calling thread, where the CPU can."""
+    torch.set_flush_denormal(on)
+
+
+def keep_memory() -> None:
+    """Let this process hold on to the memory it frees, where its allocator is glibc's.
+
+    Buffers of a few MB, of which a step of training makes dozens, are otherwise mapped and cleared anew every time:
+    docs/performance.md has what that costs. What the user has set by MALLOC_* in the environment stays.
+    """
+    if sys.platform != "linux" or any(k.startswith("MALLOC_") for k in os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return
+    for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20)):
+        mallopt(option, value)
+
+
+class Engine:
+    """How the simulation is carried out; nothing here changes the result beyond rounding.
+
+    Args:
+        oracle: computes losses and gradients.
+        mode: "loop" or "stacked", for the record of the run.
+        cohort_size: clients trained side by side.
+        workers: threads that chunks are spread over.
+    """
+
+    def __init__(self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1) -> None:
+        self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
+        # subnormal numbers take a CPU several times as long; decaying moments are full of them
+        self._pool = ThreadPoolExecutor(workers, initializer=flush_subnormals) if workers > 1 else None
+
+    def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
+        """Apply ``f`` to every item, on the worker threads if there are several, and keep the order."""
+        if self._pool is None:
+            return [f(item) for item in items]
+        return list(self._pool.map(f, items))
+
+    def close(self) -> None:
+        """Let the worker threads go."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
+    """Cut a cohort into chunks of at most ``size`` clients that have similar work.
+
+    Clients are ordered by falling steps, then by falling batch width, so that within a chunk those who finish leave
+    the batch; a chunk ends early where padding to its widest batch would waste more than a quarter.
+
+    Args:
+        ids: [C] the clients.
+        tau: [C] local steps.
+        widths: [C] size of each client's largest batch.
+        size: the most clients of a chunk.
+
+    Returns:
+        Positions in ``ids``, each once.
+    """
+    order = np.lexsort((ids, -widths, -tau))
+    groups: list[list[int]] = []
+    low = high = 0
+    for k, width in zip(order.tolist(), widths[order].tolist(), strict=True):
+        low, high = min(low, width), max(high, width)
+        if not groups or high > _SIMILAR * low + _SLACK:
+            groups.append([])
+            low = high = width
+        groups[-1].append(k)
+    return [part for g in groups for part in np.array_split(np.array(g), -(-len(g) // size))]

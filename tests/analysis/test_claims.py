@@ -1,0 +1,590 @@
+"""Verdicts on claims about tables: numbers made up here, p-values by hand (all of n signs alike: 2^-n)."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench.analysis.claims import decide, judge
+from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.matching import Evidence, Found
+from fedbench.papers.registry import Claim, Method, Metric, Paper, Reported, Row, Setup, Table, papers
+
+METHODS = ("new", "x", "y", "z")
+SETUPS = ("a", "b", "c")
+GAMMAS = (0.5, 1.0, 2.0, 10.0)
+UP = tuple(range(1, 11))  # ten seeds, no two alike
+FULL = Found({})
+
+
+def table(name, rows, which="last"):
+    return Table(name, "", tuple(dict.fromkeys(r.setup for r in rows)), ("avg", "std"), tuple(rows), which)
+
+
+PAPER = Paper(
+    id="made_up", name="Made up", citation="",
+    metrics={"avg": Metric("avg", "average %", "higher", "f"), "std": Metric("std", "STD %", "lower", "g")},
+    methods={m: Method(m, m.title(), m) for m in METHODS},
+    setups={s: Setup(s, s.upper(), f"made_up/{s}", 10, 3, 1, 1.0) for s in SETUPS},
+    tables={
+        "t1": table("t1", [Row(s, m) for s in SETUPS for m in METHODS]),
+        "t2": table("t2", [Row("a", "new", {"gamma": g, "kind": "k"}) for g in (2.0, 10.0, 0.5, 1.0)]),
+        "t3": table("t3", [Row(s, m, {"epochs": 2}) for s in SETUPS for m in METHODS], "best"),
+    },
+    figures={}, claims=(), gaps=(), contradictions=(),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Numbers(Found):
+    """What stands for a row: numbers by metric and round instead of runs."""
+
+    given: dict = field(default_factory=dict)
+
+    def values(self, metric, which="last"):
+        return self.given.get((metric.id, which), {})
+
+
+class Given(Evidence):
+    """Numbers by (setup, method, hyperparameter or None): a list is the last average of each seed."""
+
+    def __init__(self, numbers, metric="avg", which="last", **found):
+        super().__init__([])
+        self.numbers, self.key, self.made = numbers, (metric, which), found
+
+    def choices(self, paper, row):
+        hyper = row.hyperparameters.get("gamma", row.hyperparameters.get("epochs"))
+        values = self.numbers.get((row.setup, row.algo, hyper))
+        if values is None:
+            return []
+        by_seed = values if isinstance(values, dict) else dict(enumerate(values))
+        return [
+            Numbers(dict.fromkeys(by_seed), given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))
+        ]
+
+
+def verdict(numbers, check, column="avg", which="last", **made):
+    return judge(PAPER, Claim("c01", "", "", check, "supports"), Given(numbers, column, which, **made))
+
+
+def of(setup="a", **values):
+    return {(setup, m, None): v for m, v in values.items()}
+
+
+BEST = {"kind": "best", "table": "t1", "setups": ["a"], "metrics": ["avg"], "algo": "new"}
+LOW = (0.0,) * 10
+
+
+# ---- holds, fails, undecided
+
+
+def test_ten_seeds_all_ahead_hold():
+    v = verdict(of(new=UP, x=LOW, y=LOW, z=LOW), BEST)
+    assert v.verdict == "holds"
+    assert v.evidence == (
+        "all 3 comparisons are significant; the weakest: average % of New against X on A: "
+        "ahead by 5.5 on average over 10 seeds, p = 0.0010"  # 1 / 1024
+    )
+    assert not v.reduced
+
+
+def test_level_is_enough_where_ties_count():
+    """Equal with every seed is neither for nor against; without the key it would stay undecided for ever."""
+    ties = {**BEST, "ties": True}
+    assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), BEST).verdict == "undecided"
+    assert verdict(of(new=UP, x=UP, y=LOW, z=LOW), ties).verdict == "holds"
+    level = verdict(of(new=UP, x=UP, y=UP, z=UP), ties)
+    assert (level.verdict, level.evidence.rpartition(": ")[2]) == (
+        "holds",
+        "equal, 0 on average over 10 seeds, p = 0.0010",
+    )
+    assert verdict(of(new=UP, x=UP, y=UP, z=UP), ties, a_x={"reduced": ("rounds 2",)}).reduced
+    assert verdict(of(new=LOW, x=LOW, y=UP, z=LOW), ties).verdict == "fails"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "word"), [(1, "undecided"), (3, "undecided"), (4, "undecided"), (5, "holds"), (10, "holds")]
+)
+def test_few_seeds_cannot_decide_and_say_so(seeds, word):
+    v = verdict(of(new=UP[:seeds], x=LOW[:seeds], y=LOW[:seeds], z=LOW[:seeds]), BEST)
+    assert v.verdict == word
+    assert f"p = {2.0**-seeds:.4f}" in v.evidence
+    told = (
+        f"{seeds} seed{'s' * (seeds > 1)} cannot give less than {2.0**-seeds:g}: 5 can decide, 10 do so well"
+        in v.evidence
+    )
+    assert told == (word == "undecided")
+
+
+def test_one_clear_counterexample_fails_with_holms_factor():
+    """Behind z with all ten seeds alike: 1 / 1024, times 3 for three comparisons."""
+    v = verdict(of(new=UP, x=LOW, y=LOW, z=[u + 1 for u in UP]), BEST)
+    assert v.verdict == "fails"
+    assert v.evidence == (
+        "average % of New against Z on A: behind by 1 on average over 10 seeds; p = 0.0029 the other way, "
+        "corrected for 3 comparisons"
+    )
+
+
+@pytest.mark.parametrize(("comparisons", "word"), [(1, "fails"), (51, "fails"), (52, "undecided")])
+def test_a_counterexample_among_many_needs_more(comparisons, word):
+    """51 / 1024 = 0.0498, 52 / 1024 = 0.0508."""
+    behind = above("behind", dict.fromkeys(range(10), -1.0), [FULL])
+    ahead = above("ahead", dict.fromkeys(range(10), 1.0), [FULL])
+    assert decide([ahead] * (comparisons - 1) + [behind]).verdict == word
+
+
+def test_everything_must_be_shown():
+    """x lies ahead in five of ten seeds: the other comparisons do not help."""
+    mixed = [u + (1 if u % 2 else -1) for u in UP]
+    v = verdict(of(new=UP, x=mixed, y=LOW, z=LOW), BEST)
+    assert v.verdict == "undecided"
+    assert v.evidence.startswith("average % of New against X on A: equal, 0 on average over 10 seeds, p = 0.6")
+    # all but those whose sum is below 0: (2^10 + C(10, 5)) / 2^11
+    assert f"p = {(1024 + 252) / 2048:.4f}" in v.evidence
+
+
+def test_means_alone_decide_nothing():
+    """Twice the same means, 1 apart; once with equal differences and once with one seed that makes all of it."""
+    base = dict.fromkeys(("y", "z"), [-100.0] * 10)
+    assert verdict(of(new=[1.0] * 10, x=LOW, **base), BEST).verdict == "holds"
+    noisy = [10.0] + [0.0] * 9
+    v = verdict(of(new=noisy, x=LOW, **base), BEST)
+    assert v.verdict == "undecided"
+    assert "ahead by 1 on average over 10 seeds, p = 0.5000" in v.evidence
+
+
+def test_seeds_are_paired():
+    """Effects of the seed that are far larger than the difference drop out; unpaired seeds are left out."""
+    wild = [(-1) ** s * 100.0 * s for s in range(10)]
+    assert verdict(of(new=[w + 0.1 for w in wild], x=wild, y=wild, z=wild), BEST).verdict == "holds"
+    shifted = {s + 4: w for s, w in enumerate(wild)}
+    v = verdict(of(new={s: w + 0.1 for s, w in enumerate(wild)}, x=shifted, y=shifted, z=shifted), BEST)
+    assert "over 6 seeds" in v.evidence
+    apart = {s + 10: w for s, w in enumerate(wild)}
+    v = verdict(of(new=wild, x=apart, y=apart, z=apart), BEST)
+    assert (v.verdict, v.evidence) == ("not run", "0 of 3 comparisons have been run")
+
+
+@given(st.lists(st.integers(-20, 20), min_size=1, max_size=10), st.integers(-50, 50))
+def test_exchanging_the_sides_exchanges_the_verdicts(differences, shift):
+    there = [d + shift for d in differences]
+    back = [shift] * len(differences)
+    check = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "avg", "better": "new", "worse": "x"}
+    turned = {**check, "better": "x", "worse": "new"}
+    one, other = (verdict(of(new=there, x=back), c).verdict for c in (check, turned))
+    assert {one, other} in ({"holds", "fails"}, {"undecided"})
+    assert verdict(of(new=differences, x=[0] * len(differences)), check).verdict == one  # what is common drops out
+    assert verdict(of(new=there, x=back), {**turned, "metric": "std"}, "std").verdict == one
+
+
+# ---- what is missing
+
+
+def test_missing_rows_are_not_run():
+    v = verdict({}, BEST)
+    assert (v.verdict, v.evidence) == ("not run", "0 of 3 comparisons have been run")
+    v = verdict(of(new=UP, x=LOW), BEST)
+    assert v.verdict == "not run"
+    assert v.evidence == "1 of 3 comparisons have been run: 1 significant, none against it"
+    v = verdict(of(new=UP, x=[u + 1 for u in UP]), BEST)
+    assert v.verdict == "fails"  # one counterexample is enough
+    assert "p = 0.0010 the other way" in v.evidence  # not corrected for what has not been run
+
+
+def test_numbers_that_are_none_are_left_out():
+    ahead = above("x", {0: 1.0, 1: math.nan, 2: math.inf, 3: 2.0}, [FULL])
+    assert (ahead.n, ahead.mean, ahead.greater) == (2, 1.5, 0.25)
+    assert above("x", {0: math.nan}, [FULL]).greater is None
+
+
+def test_no_comparison_no_verdict():
+    assert judge(PAPER, Claim("c", "", "", None, "supports"), Evidence([])).verdict == "not testable"
+    v = verdict({}, {"kind": "test", "test": "tests/test_x.py::test_y"})
+    assert (v.verdict, v.evidence) == ("holds", "a property of the method, shown by tests/test_x.py::test_y")
+
+
+# ---- cut down
+
+
+def test_a_reduced_side_is_passed_on():
+    numbers = of(new=UP, x=LOW, y=LOW, z=LOW)
+    cut = {"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)}
+    alike = {f"a_{m}": cut for m in METHODS}
+    assert verdict(numbers, BEST, **alike) == replace(verdict(numbers, BEST), reduced=True)
+    seeds = {"a_x": {"reduced": ("seeds 10 (paper 20)",)}}
+    assert verdict(numbers, BEST, **seeds) == replace(verdict(numbers, BEST), reduced=True)
+    assert verdict(of(new=LOW, x=UP, y=UP, z=UP), BEST, **alike).reduced  # a failure too
+    assert verdict(of(new=UP, x=UP, y=UP, z=UP), BEST, **alike).reduced
+
+
+def test_sides_that_are_cut_down_differently_are_not_compared():
+    """A method at full length against one after two rounds says nothing of the methods."""
+    numbers = of(new=UP, x=LOW, y=LOW, z=LOW)
+    v = verdict(numbers, BEST, a_x={"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)})
+    assert v.verdict == "not run"
+    assert v.evidence == (
+        "2 of 3 comparisons have been run: 2 significant, none against it; "
+        "not compared, since the two sides are cut down in different ways: 1"
+    )
+    alone = verdict(numbers, BEST, a_new={"cuts": (("rounds", "2"),)})
+    assert alone.evidence.startswith("0 of 3 comparisons have been run; not compared")
+
+
+# ---- kinds of checks
+
+
+def test_best_takes_every_setup_metric_and_rival():
+    v = verdict({}, {**BEST, "setups": ["a", "b"], "metrics": ["avg", "std"]})
+    assert v.evidence == "0 of 12 comparisons have been run"
+    v = verdict(of(new=LOW, x=UP, y=UP, z=UP), {**BEST, "metrics": ["std"]}, "std")
+    assert v.verdict == "holds"  # less deviation is better
+    assert "STD % of New against X on A: ahead by 5.5" in v.evidence
+
+
+NOT_BEST = {"kind": "not_best", "table": "t1", "setups": ["a", "b"], "metrics": ["avg"], "algo": "new"}
+
+
+def test_not_best_needs_a_better_one_in_every_setup():
+    """Any of three will do, so that the p-value of the best counts three times: 3 / 1024."""
+    above_x, equal = [u + 1 for u in UP], UP
+    in_a = of(new=UP, x=above_x, y=LOW, z=LOW)
+    assert verdict({**in_a, **of("b", new=UP, x=LOW, y=LOW, z=above_x)}, NOT_BEST).verdict == "holds"
+    v = verdict(in_a, {**NOT_BEST, "setups": ["a"]})
+    assert v.verdict == "holds"
+    assert v.evidence == (
+        "the comparison is significant; the weakest: New beaten (average % of X against New on A): "
+        "ahead by 1 on average over 10 seeds, p = 0.0029"
+    )
+    assert verdict({**in_a, **of("b", new=UP, x=equal, y=LOW, z=LOW)}, NOT_BEST).verdict == "undecided"
+    v = verdict({**in_a, **of("b", new=UP, x=LOW, y=LOW, z=LOW)}, NOT_BEST)
+    assert v.verdict == "fails"  # it is the best in b
+    assert "p = 0.0020 the other way, corrected for 2 comparisons" in v.evidence  # all three at 1 / 1024
+
+
+def test_not_best_with_missing_rivals():
+    """Who has not been run could still be the better one: the claim can be shown without it, but not refuted."""
+    one = {**NOT_BEST, "setups": ["a"]}
+    v = verdict(of(new=UP, x=[u + 1 for u in UP]), one)
+    assert v.verdict == "holds"
+    assert "p = 0.0029" in v.evidence  # for all three rivals, run or not
+    assert verdict(of(new=UP, x=LOW, y=LOW), one).verdict == "not run"
+    assert verdict(of(new=UP, x=LOW, y=LOW, z=LOW), one).verdict == "fails"
+
+
+def test_compare_takes_every_pair():
+    check = {"kind": "compare", "table": "t1", "setups": ["a", "c"], "metric": "avg", "better": ["new", "x"]}
+    high, numbers = [u + 20 for u in UP], {}
+    for s in ("a", "c"):
+        numbers |= of(s, new=high, x=high, y=UP, z=UP)
+    v = verdict(numbers, {**check, "worse": ["y", "z"]})
+    assert v.verdict == "holds"
+    assert v.evidence.startswith("all 8 comparisons are significant")
+    assert verdict({**numbers, **of("c", z=[h + 1 for h in high])}, {**check, "worse": ["y", "z"]}).verdict == "fails"
+    assert verdict({**numbers, **of("c", z=[h + 1 for h in high])}, {**check, "worse": "y"}).verdict == "holds"
+
+
+def test_rank_compares_neighbours():
+    check = {"kind": "rank", "table": "t1", "setup": "a", "metric": "avg", "order": ["z", "new", "x", "y"]}
+    levels = {"z": 4, "new": 3, "x": 2, "y": 1}
+    v = verdict(of(**{m: [u + 20.0 * n for u in UP] for m, n in levels.items()}), check)
+    assert v.verdict == "holds"
+    assert v.evidence.startswith("all 3 comparisons")
+    v = verdict(of(**{m: [u + 20.0 * n for u in UP] for m, n in (levels | {"new": 1.5}).items()}), check)
+    assert v.verdict == "fails"
+    assert "average % of New against X on A: behind by 10" in v.evidence
+
+
+@pytest.mark.parametrize("metric", ["avg", "std"])
+@pytest.mark.parametrize("trend", ["increasing", "decreasing"])
+def test_monotone_over_setups(trend, metric):
+    """The number rises or falls, whether or not that is for the better."""
+    check = {"kind": "monotone", "table": "t1", "algo": "new", "metric": metric, "over": "setups", "trend": trend}
+    rising = {(s, "new", None): [u * n for u in UP] for s, n in (("b", 1), ("c", 2), ("a", 3))}
+    falling = {(s, "new", None): [u * n for u in UP] for s, n in (("b", 3), ("c", 2), ("a", 1))}
+    right, wrong = (rising, falling) if trend == "increasing" else (falling, rising)
+    v = verdict(right, {**check, "order": ["b", "c", "a"]}, metric)
+    assert v.verdict == "holds"
+    assert v.evidence.startswith("all 2 comparisons")
+    assert verdict(wrong, {**check, "order": ["b", "c", "a"]}, metric).verdict == "fails"
+    assert verdict(wrong, {**check, "order": ["a", "c", "b"]}, metric).verdict == "holds"
+
+
+@pytest.mark.parametrize("metric", ["avg", "std"])
+@pytest.mark.parametrize("trend", ["increasing", "decreasing"])
+def test_monotone_over_a_hyperparameter(trend, metric):
+    """By its value, in whatever order the table has the rows: 2, 10, 0.5, 1 here."""
+    check = {"kind": "monotone", "table": "t2", "setup": "a", "algo": "new", "over": "gamma", "trend": trend}
+    check["metric"], sign = metric, 1 if trend == "increasing" else -1
+    numbers = {("a", "new", g): [sign * g * u for u in UP] for g in GAMMAS}
+    v = verdict(numbers, check, metric)
+    assert v.verdict == "holds"
+    assert v.evidence.startswith("all 3 comparisons")
+    bent = {**numbers, ("a", "new", 10.0): [sign * 1.5 * u for u in UP]}  # between those of 1 and of 2
+    v = verdict(bent, check, metric)
+    assert v.verdict == "fails"
+    assert "New gamma=10 (A)" in v.evidence  # which two rows of the same method
+    assert "New gamma=2 (A)" in v.evidence
+
+
+def test_monotone_for_several_methods():
+    check = {"kind": "monotone", "table": "t1", "algo": ["new", "x"], "metric": "avg", "over": "setups"}
+    check |= {"order": ["a", "b"], "trend": "increasing"}
+    numbers = {(s, m, None): [u * n for u in UP] for s, n in (("a", 1), ("b", 2)) for m in ("new", "x")}
+    assert verdict(numbers, check).verdict == "holds"
+    assert verdict({**numbers, ("b", "x", None): LOW}, check).verdict == "fails"
+
+
+def test_setups_and_tables_are_compared_method_by_method():
+    check = {"kind": "compare_setups", "table": "t1", "metric": "avg", "algos": ["new", "x"]}
+    check |= {"better_setup": "b", "worse_setup": "a"}
+    numbers = {(s, m, None): [u * n for u in UP] for s, n in (("a", 1), ("b", 2)) for m in METHODS}
+    v = verdict(numbers, check)
+    assert v.verdict == "holds"
+    assert v.evidence.startswith("all 2 comparisons")
+    assert "average % of New (B) against New (A)" in v.evidence
+    assert verdict(numbers, {**check, "better_setup": "a", "worse_setup": "b"}).verdict == "fails"
+
+
+def test_each_table_has_its_own_round():
+    """Table t3 prints the best round, with other hyperparameters; t1 the last."""
+    check = {"kind": "compare_tables", "metric": "avg", "algos": ["new", "x"]}
+    check |= {"better": {"table": "t3", "setup": "b"}, "worse": {"table": "t1", "setup": "a"}}
+
+    class Both(Given):
+        def choices(self, paper, row):
+            numbers = {("avg", "best"): dict(enumerate(UP)), ("avg", "last"): dict(enumerate(LOW))}
+            return [Numbers(dict.fromkeys(range(10)), given=numbers)]
+
+    claim = Claim("c", "", "", check, "supports")
+    assert judge(PAPER, claim, Both({})).verdict == "holds"
+    turned = {**check, "better": check["worse"], "worse": check["better"]}
+    assert judge(PAPER, replace(claim, check=turned), Both({})).verdict == "fails"
+    v = verdict({}, {**BEST, "table": "t3"})
+    assert v.verdict == "not run"
+    best = verdict({("a", m, 2): UP if m == "new" else LOW for m in METHODS}, {**BEST, "table": "t3"}, which="best")
+    assert best.verdict == "holds"
+
+
+# ---- comparisons of comparisons
+
+
+def part(greater, less, **more):
+    return Comparison("part", 1.0, greater, less, 5, **more)
+
+
+def test_the_worst_of_comparisons():
+    """All must stand: the largest p; any refutes: the smallest one the other way, times their number."""
+    both = worst_of("both", [part(0.01, 0.99), part(0.2, 0.1)])
+    assert (both.greater, both.less) == (0.2, 0.2)
+    assert worst_of("all", [part(0.01, 0.6)] * 3).less == 1.0
+    assert worst_of("one missing", [part(0.01, 0.99), Comparison("x")]).greater is None
+    assert worst_of("uneven", [part(0.01, 0.99), Comparison("x", uneven=True)]).uneven
+    assert worst_of("none", []).greater is None
+    assert worst_of("reduced", [part(0.1, 0.9), part(0.1, 0.9, reduced=True)]).reduced
+
+
+def test_the_best_of_comparisons():
+    """One is enough: the smallest p, times their number; all refute: the largest one the other way."""
+    one = best_of("one", [part(0.01, 0.99), part(0.2, 0.1)])
+    assert (one.greater, one.less, one.complete) == (0.02, 0.99, True)
+    assert best_of("all", [part(0.6, 0.01)] * 3).greater == 1.0
+    lacking = best_of("missing", [part(0.6, 0.01), Comparison("x")])
+    assert (lacking.greater, lacking.less, lacking.complete) == (1.0, 1.0, False)
+    assert best_of("none", [Comparison("x", uneven=True)]).uneven
+    assert best_of("none", []).greater is None
+
+
+def test_words_of_a_comparison():
+    assert Comparison("x").text() == "x"
+    assert compared("x", {0: 2.0}, {0: 1.5}, 1.0, [FULL]).text() == "x: ahead by 0.5 on average over 1 seed"
+    assert compared("x", {0: 2.0}, {0: 1.5}, -1.0, [FULL]).text() == "x: behind by 0.5 on average over 1 seed"
+    assert compared("x", {0: 2.0, 1: 1.0}, {0: 1.0, 1: 2.0}, 1.0, [FULL]).text() == (
+        "x: equal, 0 on average over 2 seeds"
+    )
+
+
+# ---- runs that diverge
+
+
+def lost(*seeds):
+    return Found({}, tuple((s, "diverged") for s in seeds))
+
+
+def test_a_run_that_diverged_is_behind_by_the_widest_difference():
+    """Seeds 0 to 2 give 1, -3 and 2; the second diverged with seed 3: 3 more, and the mean is (1 - 3 + 2 + 3) / 4."""
+    a, b = {0: 2.0, 1: 0.0, 2: 3.0, 3: 9.0}, {0: 1.0, 1: 3.0, 2: 1.0}
+    c = contest("x", a, b, 1.0, FULL, lost(3))
+    assert (c.mean, c.n) == (0.75, 4)
+    assert c.label == "x (diverged, so counted as behind: the second with seed 3)"
+    other = contest("x", b, a, 1.0, lost(3), FULL)
+    assert (other.mean, other.label) == (-0.75, "x (diverged, so counted as behind: the first with seed 3)")
+    assert contest("x", a, b, -1.0, FULL, lost(3)).mean == (-1 + 3 - 2 + 3) / 4  # diverged is worse in either direction
+
+
+def test_two_that_diverged_say_nothing():
+    c = contest("x", {0: 2.0}, {0: 1.0}, 1.0, lost(1), lost(1))
+    assert (c.mean, c.n) == (1.0, 1)
+    both = contest("x", {}, {}, 1.0, lost(0), lost(0))
+    assert (both.greater, both.less, both.never_behind) == (1.0, 1.0, False)
+    assert both.text() == "x (diverged, so counted as behind: the first with seed 0; the second with seed 0)"
+    gone = {"others": lost(*range(10)).others}
+    v = verdict(of(new={}, x={}, y=LOW, z=LOW), {**BEST, "ties": True}, a_new=gone, a_x=gone)
+    assert v.verdict == "fails"  # against y and z; level with x is nothing
+
+
+def test_where_one_method_always_diverges_the_other_is_ahead():
+    c = contest("x", dict.fromkeys(range(5), 1.0), {}, 1.0, FULL, lost(*range(5)))
+    assert (c.mean, c.greater, c.less) == (math.inf, 2**-5, 1.0)
+    assert c.text().endswith("with seed 0, 1, 2, 3, 4): ahead over 5 seeds")
+
+
+def test_a_run_that_diverged_counts_only_against_one_that_is_there():
+    assert contest("x", {}, {}, 1.0, lost(0), FULL).greater is None
+    assert contest("x", {1: 2.0}, {1: 1.0}, 1.0, lost(0), FULL) == compared("x", {1: 2.0}, {1: 1.0}, 1.0, [FULL])
+
+
+@pytest.mark.parametrize(("seeds", "word"), [(1, "undecided"), (4, "undecided"), (5, "holds")])
+def test_level_takes_seeds_too(seeds, word):
+    """Never behind with n seeds: 2^-n."""
+    v = verdict(of(new=UP[:seeds], x=UP[:seeds], y=LOW[:seeds], z=LOW[:seeds]), {**BEST, "ties": True})
+    assert v.verdict == word
+
+
+def test_level_with_some_seeds_and_ahead_with_the_others_is_enough():
+    """Of five differences 0, 0, 0, 1, 1: flipped signs alone would give 1 / 4."""
+    numbers = of(new=[1, 1, 1, 2, 2], x=[1, 1, 1, 1, 1], y=[0] * 5, z=[0] * 5)
+    assert verdict(numbers, {**BEST, "ties": True}).verdict == "holds"
+    assert verdict(numbers, BEST).verdict == "undecided"
+    behind = of(new=[1, 1, 1, 2, 2], x=[1, 1, 2, 1, 1], y=[0] * 5, z=[0] * 5)
+    assert verdict(behind, {**BEST, "ties": True}).verdict == "undecided"
+
+
+def test_of_a_single_method_a_run_that_diverged_leaves_the_matter_open():
+    c = above("x", dict.fromkeys(range(5), 1.0), [lost(7)])
+    assert (c.greater, c.less) == (1.0, 1.0)
+    assert decide([c]).evidence == "x (undecided: a run diverged with seed 7), p = 1.0000"
+
+
+def test_divergence_cannot_make_a_method_win():
+    """Ahead with four seeds and diverged with six: left out, it would be undecided in its favour."""
+    there = dict(enumerate(UP[:4]))
+    numbers = of(new=there, x=LOW, y=LOW, z=LOW)
+    v = verdict(numbers, BEST, a_new={"others": lost(*range(4, 10)).others})
+    assert (v.verdict, v.evidence.count("diverged, so counted as behind")) == ("undecided", 1)
+    v = verdict(of(new={}, x=LOW, y=LOW, z=LOW), BEST, a_new={"others": lost(*range(10)).others})
+    assert v.verdict == "fails"
+
+
+def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
+    gone, cut = lost(0), Found({}, ((0, "diverged"),), ("rounds 2",), (("rounds", "2"),))
+    assert decide([compared("x", {}, {}, 1.0, [gone, Found({})])]).verdict == "not run"
+    assert contest("x", {}, {}, 1.0, gone, cut).uneven
+    assert above("x", {}, [gone, cut]).uneven
+
+
+# ---- a lead that grows
+
+
+LEAD = {"kind": "lead", "table": "t1", "algo": "new", "metric": "avg", "larger": "a", "smaller": "b"}
+
+
+def test_a_lead_is_that_over_the_best_of_the_others():
+    """On a 6 against 2, on b 6 against 4: three times the best other there, one and a half times here."""
+    a, b = (
+        of("a", new=[6.0] * 10, x=[2.0] * 10, y=[1.0] * 10, z=LOW),
+        of("b", new=[6.0] * 10, x=LOW, y=[4.0] * 10, z=LOW),
+    )
+    v = verdict({**a, **b}, LEAD)
+    assert v.verdict == "holds"
+    assert (
+        "lead of New over the best other in average %, as a ratio, on A against B: "
+        "ahead by 1.5 on average over 10 seeds" in v.evidence
+    )
+    assert verdict({**a, **b}, {**LEAD, "larger": "b", "smaller": "a"}).verdict == "fails"
+    assert verdict(a, LEAD).verdict == "not run"
+
+
+def test_a_lead_in_what_should_be_low_is_over_the_lowest():
+    """Own 2; the lowest other 8 on a (four times as much), 4 on b (twice as much)."""
+    a = of("a", new=[2.0] * 5, x=[8.0] * 5, y=[9.0] * 5, z=[99.0] * 5)
+    b = of("b", new=[2.0] * 5, x=[9.0] * 5, y=[4.0] * 5, z=[99.0] * 5)
+    v = verdict({**a, **b}, {**LEAD, "metric": "std"}, column="std")
+    assert v.verdict == "holds"
+    assert "ahead by 2 on average" in v.evidence
+
+
+def test_a_lead_without_a_rival_has_not_run():
+    """However the others are cut."""
+    a, b = of("a", new=UP, x=LOW, y=LOW), of("b", new=UP, x=LOW, y=LOW, z=LOW)
+    cut = {"cuts": (("rounds", "2"),), "reduced": ("rounds 2",)}
+    v = verdict({**a, **b}, LEAD, a_new=cut, a_x=cut, a_y=cut)
+    assert (v.verdict, v.evidence) == ("not run", "0 of 1 comparisons have been run")
+
+
+def test_a_lead_takes_only_seeds_with_every_rival():
+    """With seed 9 the best of the others is missing on a."""
+    a = of("a", new=[6.0] * 10, x=dict.fromkeys(range(9), 2.0), y=[1.0] * 10, z=LOW)
+    b = of("b", new=[6.0] * 10, x=LOW, y=[4.0] * 10, z=LOW)
+    assert "over 9 seeds" in verdict({**a, **b}, LEAD).evidence
+
+
+# ---- the papers' own numbers
+
+
+def claims(*kinds):
+    return [(p, c) for p in papers().values() for c in p.claims if c.check and c.check["kind"] in kinds]
+
+
+@pytest.mark.parametrize(("paper", "claim"), claims("equal_rows", "equal_cells"), ids=lambda v: getattr(v, "id", ""))
+def test_claims_on_printed_numbers_come_out_as_transcribed(paper, claim):
+    v = judge(paper, claim, Evidence([]))
+    assert v.verdict == {"supports": "holds", "contradicts": "fails"}[claim.printed]
+    assert not v.reduced
+
+
+def of_paper(paper, claim):
+    p = papers()[paper]
+    return judge(p, next(c for c in p.claims if c.id == claim), Evidence([]))
+
+
+def test_the_numbers_that_differ_are_named():
+    """AdaFedAdam, Dirichlet 0.1 in Tables 3 and 6; AdaFed's best 5 % in Tables 1 and 10."""
+    v = of_paper("adafedadam", "c19")
+    assert v.verdict == "fails"
+    assert v.evidence == (
+        "printed numbers differ: STD % 6.58 and 8.59 on cifar10_dir01; worst 30 % 55.26 and 56.48 on cifar10_dir01"
+    )
+    assert of_paper("adafedadam", "c20").evidence == "all 9 printed numbers agree"
+    assert of_paper("adafed", "c41").evidence == "printed numbers differ: best 5 % 69.41 and 67.73 on cifar10_s1"
+    assert of_paper("adafed", "c40").evidence == "all 8 printed numbers agree"
+    assert of_paper("fedcada", "c23").evidence == "all 6 printed numbers agree"
+
+
+def test_a_spread_that_differs_is_a_number_that_differs():
+    row = {"avg": Reported(1.0, 0.1), "std": Reported(2.0, None)}
+    one, two = (table(n, [Row("a", "new", {}, v)]) for n, v in (("p", row), ("q", row | {"avg": Reported(1.0, 0.2)})))
+    paper = replace(PAPER, tables={"p": one, "q": two})
+    check = {"kind": "equal_rows", "tables": ["p", "q"], "algo": "new", "setups": ["a"], "metrics": ["avg", "std"]}
+    v = judge(paper, Claim("c", "", "", check, ""), Evidence([]))
+    assert (v.verdict, v.evidence) == ("fails", "printed numbers differ: average % 1 with ± 0.1 and ± 0.2 on a")
+    same = {**check, "tables": ["p", "p"]}
+    assert judge(paper, Claim("c", "", "", same, ""), Evidence([])).evidence == "all 2 printed numbers agree"
+
+
+def test_without_runs_nothing_is_decided_but_what_needs_none():
+    for p in papers().values():
+        for c in p.claims:
+            v = judge(p, c, Evidence([]))
+            kind = c.check and c.check["kind"]
+            if kind is None:
+                assert v.verdict == "not testable"
+            elif kind not in ("test", "equal_rows", "equal_cells"):
+                assert v.verdict == "not run"
+                assert v.evidence.startswith("0 of ")
+    assert of_paper("adafedadam", "c02").evidence.startswith("0 of 48 ")  # 4 setups, 3 metrics, 4 rivals
+    assert of_paper("adafed", "c19").evidence.startswith("0 of 5 ")  # 6 values of gamma
+    assert of_paper("fedcada", "c10").evidence.startswith("0 of 2 ")  # one of 5 rivals in each of 2 setups
+    assert of_paper("fafed", "c09").evidence.startswith("0 of 12 ")  # 6 methods, 3 levels

@@ -1,0 +1,513 @@
+"""Claims about figures: numbers of curves by hand, and what runs, made up here, come to."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.measures import (
+    area,
+    curve_comparisons,
+    decline,
+    early,
+    low_and_high,
+    roughness,
+    rounds_to,
+    special_comparisons,
+    tail,
+)
+from fedbench.papers.registry import Claim, Figure, Method, Paper, Row, Setup
+
+SEEDS = 10
+
+
+def curve(values, every=1):
+    return pd.Series(list(values), index=[every * i for i in range(len(values))], dtype=float)
+
+
+# ---- numbers of curves
+
+
+def test_area_is_the_mean_height():
+    assert area(curve([1, 3])) == 2
+    assert area(pd.Series([0.0, 1.0, 1.0], index=[0, 1, 5])) == pytest.approx((0.5 + 4) / 5)  # unequal steps
+    assert area(curve([2, 2, 2], every=7)) == 2
+    assert area(pd.Series([0.4], index=[3])) == 0.4
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(-2, 2), st.floats(-2, 2))
+def test_area_is_linear(values, scale, shift):
+    there = area(curve([scale * v + shift for v in values]))
+    assert there == pytest.approx(scale * area(curve(values)) + shift, abs=1e-9)
+
+
+def test_roughness_is_the_variance_of_the_changes():
+    assert roughness(curve([0, 1, 0, 1])) == pytest.approx(8 / 9)  # changes 1, -1, 1: mean 1/3, squares 1
+    assert roughness(curve([0, 2, 4, 6])) == 0  # a straight line does not swing
+    assert roughness(curve([5, 6, 8])) == pytest.approx(0.25)  # changes 1 and 2
+    assert math.isnan(roughness(curve([1, 2])))  # one change has no variance
+    assert math.isnan(roughness(curve([1])))
+
+
+def test_early_is_the_first_tenth():
+    assert list(early(curve(range(40)))) == [0, 1, 2, 3]
+    assert list(early(curve(range(12)))) == [0, 1, 2]  # three points at least
+    assert list(early(curve([7, 8]))) == [7, 8]
+
+
+def test_tail_and_decline():
+    assert tail(curve(range(30))) == 28  # of 27, 28, 29
+    assert tail(curve([4, 6])) == 6
+    assert decline(curve([8, 4, 2])) == 0.25
+    assert decline(curve([8, *[1.0] * 18, 3])) == 0.25  # of 1 and 3
+
+
+def test_rounds_to_a_target():
+    falling = pd.Series([3.0, 1.0, 2.0, 0.5], index=[0, 10, 20, 30])
+    assert rounds_to(falling, 1.0, lower=True) == 10  # reached, though left again
+    assert rounds_to(falling, 0.4, lower=True) == math.inf
+    assert rounds_to(falling, 3.0, lower=False) == 0
+    assert rounds_to(falling, 3.1, lower=False) == math.inf
+
+
+# ---- figures that are made up
+
+
+class Run:
+    """What a run on disk has."""
+
+    def __init__(self, rounds=None, clients=None, cka=None):
+        self._rounds, self._clients, self._cka = rounds, clients, cka
+
+    def rounds(self):
+        return pd.DataFrame(self._rounds)
+
+    def clients(self):
+        return pd.DataFrame(self._clients)
+
+    def moments(self):
+        return self._cka and {"cka": self._cka}
+
+
+def of_curve(values, field="accuracy_mean", every=10):
+    return Run([{"round": every * i, field: v} for i, v in enumerate(values)])
+
+
+def every_seed(make, seeds=SEEDS):
+    """Runs that differ a little from seed to seed."""
+    return {s: make(1 + s / 100) for s in range(seeds)}
+
+
+def constant(value, field="accuracy_mean"):
+    return every_seed(lambda e: of_curve([e * value] * 4, field))
+
+
+class Given(Evidence):
+    """Runs by (setup, method, value of the hyperparameter p)."""
+
+    def __init__(self, runs, **found):
+        super().__init__([])
+        self.given, self.made = runs, found
+
+    def choices(self, paper, row):
+        key = (row.setup, row.algo, row.hyperparameters.get("p"))
+        return [Found(self.given.get(key, {}), **self.made.get(row.algo, {}))]
+
+
+def paper(rows, setups=("a",)):
+    return Paper(
+        id="made_up", name="", citation="", metrics={}, methods={m: Method(m, m.title(), m) for m in ("new", "x", "y")},
+        setups={s: Setup(s, s.upper(), s, 10, 3, 1, 1.0) for s in ("a", "b", "c")}, tables={},
+        figures={"f": Figure("f", "", "curves", tuple(rows), {"setups": list(setups)})}, claims=(), gaps=(),
+        contradictions=(),
+    )  # fmt: skip
+
+
+THREE = [Row("a", m) for m in ("new", "x", "y")]
+SWEEP = [*(Row("a", "new", {"p": p}) for p in (0.0, 0.5, 1.0)), Row("a", "x"), Row("a", "y")]
+
+
+def verdict(check, runs, rows=THREE, setups=("a",), **found):
+    return judge(paper(rows, setups), Claim("c", "", "", {"figure": "f", **check}, ""), Given(runs, **found))
+
+
+def compare(check, runs, rows=THREE, setups=("a",), **found):
+    of = curve_comparisons if check["kind"] == "curves" else special_comparisons
+    return of(paper(rows, setups), {"figure": "f", **check}, Given(runs, **found))
+
+
+CURVES = {"kind": "curves", "better": "new", "worse": "others", "fields": ["accuracy_mean"]}
+
+
+def of(new=None, x=None, y=None, setup="a"):
+    given = {(setup, "new", None): new, (setup, "x", None): x, (setup, "y", None): y}
+    return {k: v for k, v in given.items() if v is not None}
+
+
+def test_curves_compare_everyone_with_everyone_else():
+    two = compare({**CURVES, "measure": "area"}, of(constant(0.8), constant(0.5), constant(0.6)))
+    start = "mean over rounds of accuracy_mean of New against"
+    assert [c.label for c in two] == [f"{start} X on A", f"{start} Y on A"]
+    assert [c.mean for c in two] == pytest.approx([0.3 * 1.045, 0.2 * 1.045])
+    assert [c.greater for c in two] == [2.0**-SEEDS] * 2
+    # both directions, two fields, chosen setups
+    rows = [*THREE, *(Row("b", r.algo) for r in THREE)]
+    check = {**CURVES, "measure": "final", "better": ["new", "x"], "worse": ["y"], "fields": ["train_loss", "f"]}
+    assert len(compare(check, {}, rows, ("a", "b"))) == 8
+    assert len(compare({**check, "setups": ["b"]}, {}, rows, ("a", "b"))) == 4
+
+
+def test_lower_is_better_for_losses_and_errors():
+    for field, word in (("train_loss", "fails"), ("test_loss", "fails"), ("accuracy_mean", "holds")):
+        runs = of(constant(0.8, field), constant(0.5, field), constant(0.6, field))
+        assert verdict({**CURVES, "measure": "final", "fields": [field]}, runs).verdict == word
+        assert verdict({**CURVES, "measure": "area", "fields": [field]}, runs).verdict == word
+
+
+def test_rough_curves_lose_whatever_the_field():
+    smooth, rough = (every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3))
+    assert verdict({**CURVES, "measure": "roughness"}, of(smooth, rough, rough)).verdict == "holds"
+    assert verdict({**CURVES, "measure": "roughness"}, of(rough, smooth, rough)).verdict == "fails"
+    late = every_seed(lambda e: of_curve([0, 0.01, 0, *[e * (i % 2) for i in range(27)]]))
+    steady = every_seed(lambda e: of_curve([0, 0.05 * e, 0, *[0] * 27]))
+    assert verdict({**CURVES, "measure": "roughness_early"}, of(late, steady, steady)).verdict == "holds"
+    assert verdict({**CURVES, "measure": "roughness"}, of(late, steady, steady)).verdict == "fails"
+
+
+def test_two_points_show_no_roughness():
+    short = every_seed(lambda e: of_curve([0.1, e]))
+    v = verdict({**CURVES, "measure": "roughness"}, of(short, short, short))
+    assert (v.verdict, v.evidence) == ("not run", "0 of 2 comparisons have been run")
+
+
+def test_rounds_to_the_best_that_all_reach():
+    """0.5 is what the slowest gets to, with its last round; the others are there after 10 and after 20."""
+    quick, slow, last = (every_seed(lambda e, v=v: of_curve(v)) for v in ([0, 0.8, 0.9], [0, 0.3, 0.7], [0, 0.2, 0.5]))
+    one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, last))
+    assert (one.mean, two.mean) == (10, 10)  # 20 - 10 each
+    assert verdict({**CURVES, "measure": "rounds"}, of(quick, slow, last)).verdict == "holds"
+    assert verdict({**CURVES, "measure": "rounds"}, of(last, slow, slow)).verdict == "undecided"  # all at round 20
+    assert verdict({**CURVES, "measure": "rounds"}, of(slow, quick, quick)).verdict == "fails"
+    only = compare({**CURVES, "measure": "rounds"}, of(quick, slow))
+    assert [c.n for c in only] == [0, 0]  # the target would change once the third was run
+
+
+def test_rounds_to_a_common_loss_and_common_seeds():
+    quick, slow = (every_seed(lambda e, v=v: of_curve(v, "train_loss")) for v in ([3, 1, 0.5], [3, 2, 1]))
+    slow = {s: r for s, r in slow.items() if s > 3}
+    check = {**CURVES, "measure": "rounds", "fields": ["train_loss"], "worse": "x"}
+    (c,) = compare(check, of(quick, slow))
+    assert (c.mean, c.n) == (10, SEEDS - 4)
+
+
+def test_several_measures_are_comparisons_of_their_own():
+    check = {**CURVES, "measure": ["final", "area"], "worse": "x"}
+    labels = [c.label for c in compare(check, of(constant(0.8), constant(0.5)))]
+    assert labels == [f"{m} of accuracy_mean of New against X on A" for m in ("final value", "mean over rounds")]
+
+
+@pytest.mark.parametrize("measure", ["area", "final", "rounds"])
+def test_a_run_that_diverged_is_behind_in_every_measure(measure):
+    """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
+    every = {s: of_curve([0, 0.5, 0.7]) for s in range(8)}
+    new = {s: of_curve([0, 0.8, 0.9]) for s in range(5)}
+    lost = {"others": tuple((s, "diverged") for s in (5, 6, 7))}
+    check = {**CURVES, "measure": measure, "worse": "x"}
+    (c,) = compare(check, of(new, every), new=lost)
+    assert (c.n, c.greater) == (8, 93 / 256)
+    (other,) = compare({**check, "better": "x", "worse": "new"}, of(new, every), new=lost)
+    assert (other.n, other.less) == (8, 93 / 256)
+    none = {"others": tuple((s, "diverged") for s in range(8))}
+    assert verdict(check, of({}, every), new=none).verdict == "fails"
+
+
+def test_the_target_is_what_all_reach_that_did_not_diverge():
+    """With the third method in no seed, the target is 0.7, which X reaches at 20 and New at 10."""
+    quick, slow = ({s: of_curve(v) for s in range(SEEDS)} for v in ([0, 0.8, 0.9], [0, 0.3, 0.7]))
+    lost = {"others": tuple((s, "diverged") for s in range(SEEDS))}
+    one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, {}), y=lost)
+    assert (one.mean, two.mean) == (10, math.inf)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        {"kind": "limit", "methods": "new", "measure": "tail", "field": "accuracy_mean", "at_least": 0.1},
+        {"kind": "curve_steps", "algo": "new", "measure": "area", "field": "accuracy_mean", "trend": "increasing",
+         "order": ["a", "b"]},
+    ],
+    ids=lambda c: c["kind"],
+)  # fmt: skip
+def test_what_speaks_of_one_method_is_open_where_it_diverged(check):
+    rows = [Row("a", "new"), Row("b", "new")]
+    runs = {("a", "new", None): constant(0.5), ("b", "new", None): constant(0.7)}
+    assert verdict(check, runs, rows, ("a", "b")).verdict == "holds"
+    assert verdict(check, runs, rows, ("a", "b"), new={"others": ((9, "diverged"),)}).verdict == "undecided"
+
+
+def test_the_share_of_clients_below_a_threshold():
+    """At the last kept round; clients without test examples are none of them."""
+
+    def clients(last):
+        return Run(clients={"round": [0] * len(last) + [9] * len(last), "accuracy": [0.0] * len(last) + last})
+
+    good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.5, math.nan], [0.9, 0.4, math.nan]))
+    check = {**CURVES, "measure": "below", "threshold": 0.5, "fields": ["accuracy"]}
+    one, _ = compare(check, of(good, bad, bad))
+    assert (one.mean, one.n) == (0.5, SEEDS)
+    assert verdict(check, of(good, bad, bad)).verdict == "holds"
+    assert verdict(check, of(bad, good, good)).verdict == "fails"
+
+
+def test_cka_is_averaged_over_different_clients():
+    alike, apart = ({s: Run(cka=[[1.0, v], [v, 1.0]]) for s in range(SEEDS)} for v in (0.9, 0.2))
+    some = {s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)}
+    check = {**CURVES, "measure": "cka", "fields": ["moments"]}
+    one, two = compare(check, of(alike, apart, some))
+    assert (one.mean, two.mean) == (pytest.approx(0.7), pytest.approx(0.3))  # 0.9 - (0.9 + 0.3) / 2
+    nothing = {s: Run(cka=c) for s, c in enumerate((None, [[1.0]], [[None, None], [None, None]]))}
+    assert [c.n for c in compare(check, of(alike, nothing))] == [0, 0]
+
+
+def test_reduced_and_unevenly_cut_runs():
+    runs, cut = (
+        of(constant(0.8), constant(0.5), constant(0.6)),
+        {"reduced": ("rounds 4 (paper 9)",), "cuts": (("rounds", "4"),)},
+    )
+    check = {**CURVES, "measure": "area"}
+    assert not verdict(check, runs).reduced
+    assert verdict(check, runs, new=cut, x=cut, y=cut).reduced
+    assert verdict(check, runs, new=cut, x=cut, y=cut).verdict == "holds"
+    assert verdict(check, runs, x=cut).verdict == "not run"
+    assert "cut down in different ways: 1" in verdict(check, runs, x=cut).evidence
+
+
+# ---- kinds of their own
+
+
+def test_runs_with_other_hyperparameters():
+    pair = {"field": "f", "lower": {"algo": "new", "p": 0.0}, "higher": {"algo": "new", "p": 1.0}}
+    check = {"kind": "runs", "setup": "a", "pairs": [pair]}
+    runs = {("a", "new", 0.0): constant(0.2, "f"), ("a", "new", 1.0): constant(0.3, "f")}
+    v = verdict(check, runs, SWEEP)
+    assert v.verdict == "holds"
+    assert "f of New p=1.0 above that of New p=0.0: ahead by 0.1045" in v.evidence
+    turned = {**check, "pairs": [{**pair, "lower": pair["higher"], "higher": pair["lower"]}]}
+    assert verdict(turned, runs, SWEEP).verdict == "fails"
+
+
+def test_a_fall_that_is_steeper_at_first():
+    """From 0 to 0.5 the field falls by 0.3, from there to 1 by 0.1; seeds stretch both by 1 to 1.09."""
+    steeper = {"field": "f", "algo": "new", "parameter": "p", "values": [0.0, 0.5, 1.0]}
+    check = {"kind": "runs", "setup": "a", "pairs": [], "steeper": [steeper]}
+    runs = {("a", "new", p): constant(v, "f") for p, v in ((0.0, 0.9), (0.5, 0.6), (1.0, 0.5))}
+    v = verdict(check, runs, SWEEP)
+    assert v.verdict == "holds"
+    assert "fall of f from p 0 to 0.5 beyond that from 0.5 to 1: ahead by 0.209" in v.evidence
+    turned = {**check, "steeper": [{**steeper, "values": [0.5, 0.0, 1.0]}]}  # a rise of 0.3, then a fall of 0.4
+    assert verdict(turned, runs, SWEEP).verdict == "fails"
+
+
+def pairs_of(one, two):
+    return every_seed(
+        lambda e: Run(
+            [{"round": 0, "error_a": 9.0, "error_b": 9.0}, {"round": 5, "error_a": e * one, "error_b": e * two}]
+        )
+    )
+
+
+DOMINANCE = {
+    "kind": "dominance",
+    "setup": "a",
+    "front": "new",
+    "dominated": ["x", "y"],
+    "fields": ["error_a", "error_b"],
+}
+
+
+def front(**points):
+    given = {("a", "new", p): pairs_of(*v) for p, v in zip((0.0, 0.5, 1.0), points.pop("new"), strict=False)}
+    return given | {("a", m, None): pairs_of(*v) for m, v in points.items()}
+
+
+def test_dominance_needs_one_point_that_is_better_in_both():
+    """Three points, so that a p-value of 1 / 1024 counts three times."""
+    v = verdict(DOMINANCE, front(new=[(1, 4), (2, 2), (4, 1)], x=(3, 3), y=(2, 5)), SWEEP)
+    assert v.verdict == "holds"  # x by the second, y by the first
+    assert v.evidence.startswith("all 2 comparisons are significant")
+    assert "p = 0.0029" in v.evidence
+    # no single point is below x in both, though some point is in each
+    assert verdict(DOMINANCE, front(new=[(1, 4), (4, 1), (5, 5)], x=(3, 3), y=(9, 9)), SWEEP).verdict == "fails"
+    level = verdict(DOMINANCE, front(new=[(3, 3), (3, 3), (3, 3)], x=(3, 3), y=(9, 9)), SWEEP)
+    assert level.verdict == "undecided"
+
+
+def test_a_point_that_was_not_run_could_still_dominate():
+    lacking = front(new=[(1, 4), (4, 1)], x=(3, 3), y=(9, 9))
+    assert verdict(DOMINANCE, lacking, SWEEP).verdict == "not run"
+    shown = front(new=[(1, 1), (4, 1)], x=(3, 3), y=(9, 9))
+    assert verdict(DOMINANCE, shown, SWEEP).verdict == "holds"
+    assert verdict(DOMINANCE, front(new=[], x=(3, 3), y=(9, 9)), SWEEP).verdict == "not run"
+
+
+SYMMETRIC = {
+    "kind": "symmetric",
+    "setup": "a",
+    "algo": "new",
+    "parameter": "p",
+    "pairs": [[0.0, 1.0]],
+    "field": "f",
+    "margin": 0.01,
+}
+
+
+@pytest.mark.parametrize(
+    ("difference", "word"), [(0.0, "holds"), (0.009, "holds"), (-0.009, "holds"), (0.011, "fails"), (-0.011, "fails")]
+)
+def test_symmetry_within_a_margin(difference, word):
+    """Two one-sided tests: what is not shown to be small is not small."""
+    at = {p: {s: of_curve([0.5 + s / 50 + d], "f") for s in range(SEEDS)} for p, d in ((0.0, 0.0), (1.0, difference))}
+    v = verdict(SYMMETRIC, {("a", "new", p): r for p, r in at.items()}, SWEEP)
+    assert v.verdict == word
+    few = {("a", "new", p): {s: r[s] for s in range(3)} for p, r in at.items()}
+    assert verdict(SYMMETRIC, few, SWEEP).verdict == "undecided"
+
+
+def test_noise_is_not_symmetry():
+    at = {
+        p: {s: of_curve([0.5 + sign * (-1) ** s * 0.02], "f") for s in range(SEEDS)}
+        for p, sign in ((0.0, 1), (1.0, -1))
+    }
+    assert verdict(SYMMETRIC, {("a", "new", p): r for p, r in at.items()}, SWEEP).verdict == "undecided"
+
+
+def test_limits():
+    """The mean over the last tenth, and that as a share of the first value."""
+    runs = of(
+        every_seed(lambda e: of_curve([8.0 * e, *[1.0] * 18, 0.2 * e], "f"))
+    )  # tail about 0.6, decline about 0.07
+    check = {"kind": "limit", "methods": ["new"], "field": "f"}
+    for more, word in (
+        ({"measure": "tail", "at_least": 0.59}, "holds"), ({"measure": "tail", "at_least": 0.62}, "fails"),
+        ({"measure": "tail", "at_most": 0.62}, "holds"), ({"measure": "decline", "at_most": 0.08}, "holds"),
+        ({"measure": "decline", "at_most": 0.06}, "fails"), ({"measure": "decline", "at_least": 0.06}, "holds"),
+    ):  # fmt: skip
+        assert verdict({**check, **more}, runs).verdict == word, more
+    both = compare({**check, "methods": "all", "measure": "tail", "at_least": 0}, runs)
+    assert [c.n for c in both] == [SEEDS, 0, 0]
+    assert both[0].label == "f (tail) of New at least 0 on A"
+
+
+def test_the_time_of_one_method_over_that_of_another():
+    seconds = [{s: of_curve([1.0 + s, t * (1.0 + s)], "seconds_train") for s in range(SEEDS)} for t in (1.05, 1.0)]
+    check = {"kind": "limit", "methods": ["new"], "measure": "seconds_over", "reference": "x", "field": "seconds_train"}
+    (c,) = compare({**check, "at_most": 1.1}, of(*seconds))
+    assert c.mean == pytest.approx(0.05)
+    assert verdict({**check, "at_most": 1.1}, of(*seconds)).verdict == "holds"
+    assert verdict({**check, "at_most": 1.04}, of(*seconds)).verdict == "fails"
+    (c,) = compare({**check, "at_most": 1.1}, of(*seconds), x={"reduced": ("rounds 2 (paper 9)",)})
+    assert c.reduced  # the other side counts too
+
+
+TARGET = {
+    "kind": "rounds_to_target",
+    "setup": "a",
+    "field": "f",
+    "target": 0.4,
+    "algo": "new",
+    "rounds": 400,
+    "others_rounds": 900,
+}
+
+
+def reaches(at, last=2000):
+    """A curve evaluated every 10 rounds that is at the target from a round on; None: never."""
+    values = [0.4 if at is not None and r >= at else 0.3 for r in range(0, last + 1, 10)]
+    return {s: of_curve(values, "f") for s in range(SEEDS)}
+
+
+def test_rounds_to_a_target_with_a_tenth_of_slack():
+    """New within 440 rounds, everyone else not before 810."""
+    for new, x, word in (
+        (400, 900, "holds"), (430, 820, "holds"), (450, 900, "fails"), (400, 800, "fails"), (100, None, "holds"),
+        (None, 900, "fails"),
+    ):  # fmt: skip
+        assert verdict(TARGET, of(reaches(new), reaches(x), reaches(None))).verdict == word, (new, x)
+    new, x, _ = compare(TARGET, of(reaches(400), reaches(900), reaches(None)))
+    assert (new.mean, x.mean) == (pytest.approx(40), pytest.approx(90))
+    assert new.label == "rounds of New to 40 % at most 440"
+    assert x.label == "rounds of X to 40 % at least 810"
+
+
+def test_a_run_that_stopped_before_the_bound_says_nothing():
+    short, _, _ = compare(TARGET, of(reaches(None, last=300)))
+    assert short.n == 0
+    # 420 rounds are more than 400, but the bound with its slack is 440: it may be reached at 430
+    assert compare(TARGET, of(reaches(None, last=420)))[0].n == 0
+    assert compare(TARGET, of(reaches(None, last=450)))[0].mean == pytest.approx(-10)
+    assert compare(TARGET, of(reaches(100, last=300)))[0].mean == pytest.approx(340)  # it was in time
+    _, other, _ = compare(TARGET, of(x=reaches(None, last=800)))
+    assert other.n == 0
+    _, other, _ = compare(TARGET, of(x=reaches(200, last=800)))
+    assert other.mean == pytest.approx(-610)  # and this one was not
+
+
+def losses(*clients, rounds=(0, 5, 9)):
+    table = [{"round": t, "client": k, "train_loss": v[i]} for k, v in enumerate(clients) for i, t in enumerate(rounds)]
+    return pd.DataFrame(table)
+
+
+def test_low_and_high_are_those_of_the_first_round():
+    low, high = low_and_high(losses((2.0, 0.1, 0.1), (1.0, 3.0, 3.0), (3.0, 2.0, 0.5), (math.nan, 9.0, 9.0)))
+    assert list(low) == [1.0, 3.0, 3.0]
+    assert list(high) == [3.0, 2.0, 0.5]
+    assert list(low.index) == [0, 5, 9]
+
+
+def test_two_clients_by_hand():
+    """The high one falls by 2.4, the low one by 0.5; the gap shrinks from 2 to 0.1, below half of 2."""
+    runs = of({s: Run(clients=losses((1.0, 0.8, 0.5), (3.0, 1.0, 0.6))) for s in range(SEEDS)})
+    check = {"kind": "two_clients", "algo": "new"}
+    drop, close = compare(check, runs)
+    assert (drop.mean, close.mean) == (pytest.approx(1.9), pytest.approx(0.9))
+    assert verdict(check, runs).verdict == "holds"
+    apart = of({s: Run(clients=losses((1.0, 0.8, 0.5), (3.0, 2.5, 2.4))) for s in range(SEEDS)})
+    drop, close = compare(check, apart)  # faster, but 1.9 apart in the end
+    assert (drop.mean, close.mean) == (pytest.approx(0.1), pytest.approx(-0.9))
+    assert verdict(check, apart).verdict == "fails"
+
+
+def test_two_clients_need_a_course():
+    """Where only the last round's clients were kept, nothing can be said."""
+    last = of({s: Run(clients=losses((1.0,), (3.0,), rounds=(9,))) for s in range(SEEDS)})
+    v = verdict({"kind": "two_clients", "algo": "new"}, last)
+    assert (v.verdict, v.evidence) == ("not run", "0 of 2 comparisons have been run")
+
+
+@pytest.mark.parametrize(("trend", "word"), [("increasing", "holds"), ("decreasing", "fails")])
+def test_a_measure_that_rises_from_setup_to_setup(trend, word):
+    rows = [Row(s, "new") for s in ("a", "b", "c")]
+    runs = {
+        (s, "new", None): every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(6)]))
+        for s, d in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+    }
+    check = {"kind": "curve_steps", "algo": "new", "measure": "roughness", "field": "accuracy_mean", "trend": trend}
+    v = verdict({**check, "order": ["a", "b", "c"]}, runs, rows, ("a", "b", "c"))
+    assert v.verdict == word
+    turned = verdict({**check, "order": ["c", "b", "a"]}, runs, rows, ("a", "b", "c"))
+    assert {v.verdict, turned.verdict} == {"holds", "fails"}
+
+
+def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
+    named = {"kind": "curves", "measure": "final", "fields": ["f"], "better": {"algo": "new", "p": 0.5}}
+    labels = [c.label for c in compare({**named, "worse": "others"}, {}, SWEEP)]
+    assert len(labels) == 4
+    assert not any("against New p=0.5" in label for label in labels)
+    assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
+    assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
+    assert np.all([label.startswith("final value of f of New p=0.5 against ") for label in labels])

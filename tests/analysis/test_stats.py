@@ -1,0 +1,222 @@
+"""Tests of differences, against values derived by hand and what holds for all numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbench.analysis.stats import Paired, friedman, holm, interval, least_p, paired, win_tie_loss, with_lost
+
+few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
+shares = st.lists(st.floats(0, 1), min_size=1, max_size=10)
+# Demsar (JMLR 2006), Table 5 a: critical values of Nemenyi's test at 0.05 for 2 to 10 methods
+DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 9: 3.102, 10: 3.164}
+
+
+# ---- intervals
+
+
+def test_pairs_of_which_one_side_is_lost_count_as_the_widest_difference():
+    assert with_lost({0: 1.0, 1: -3.0}, lost={2}, won={4, 3}) == {0: 1.0, 1: -3.0, 2: -3.0, 3: 3.0, 4: 3.0}
+    assert with_lost({}, lost={5}, won=()) == {5: -1.0}
+    assert with_lost({0: 0.0}, lost=(), won={1}) == {0: 0.0, 1: 1.0}
+    assert with_lost({0: 2.0}, (), ()) == {0: 2.0}
+
+
+def test_interval_by_hand():
+    """With 2 degrees of freedom the quantile is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1."""
+    quantile = (2 * 0.975 - 1) / math.sqrt(2 * 0.975 * 0.025)
+    assert quantile == pytest.approx(4.302653, abs=1e-6)
+    low, high = interval([3, 1, 2])
+    assert low == pytest.approx(2 - quantile / math.sqrt(3))
+    assert high == pytest.approx(2 + quantile / math.sqrt(3))
+
+
+def test_interval_with_one_degree_of_freedom_is_cauchys():
+    """The quantile of p is tan(π (p - 1/2)): at level 1/2 it is 1, and 0 and 2 have STD √2."""
+    assert interval([0.0, 2.0], level=0.5) == pytest.approx((0.0, 2.0))
+
+
+def test_one_value_has_no_interval_and_equal_values_one_without_width():
+    assert interval([]) is None
+    assert interval([0.3]) is None
+    assert interval([0.1] * 3) == (0.1, 0.1)  # the floating-point sum is not 0.3
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-100, 100), min_size=2, max_size=8), st.integers(-100, 100))
+def test_interval_moves_and_grows_with_the_values(values, shift):
+    low, high = interval(values)
+    assert interval([2 * v + shift for v in values]) == pytest.approx((2 * low + shift, 2 * high + shift), abs=1e-9)
+    wide = interval(values, level=0.99)
+    assert wide[0] <= low <= high <= wide[1]
+
+
+# ---- the sign-flip test
+
+
+@pytest.mark.parametrize(
+    ("differences", "greater", "less"),
+    [
+        ([1, 2, 3], 1 / 8, 1),  # 6 is the largest of 8 sums
+        ([-1, 2, 3], 2 / 8, 7 / 8),  # 4 is the second largest, and they are all different but ±0
+        ([1, -2, 3], 3 / 8, 6 / 8),  # 6 and 4 are above 2; 0 comes twice
+        ([1, 2, -3], 5 / 8, 5 / 8),  # 0 comes twice
+        ([1, 1, 1, -1], 5 / 16, 15 / 16),  # at least three of four heads; at most three of four
+        ([5], 1 / 2, 1),
+        ([0, 0, 0], 1, 1),
+        ([0, 4], 1 / 2, 1),
+    ],
+)
+def test_sign_flips_by_hand(differences, greater, less):
+    d = paired(differences)
+    assert (d.greater, d.less) == (greater, less)
+    assert d.two_sided == min(1, 2 * greater)
+    assert (d.n, d.mean) == (len(differences), pytest.approx(sum(differences) / len(differences)))
+
+
+@settings(deadline=None)
+@given(few)
+def test_negating_swaps_the_sides(differences):
+    a, b = paired(differences), paired([-d for d in differences])
+    assert (a.greater, a.less, a.mean) == (b.less, b.greater, -b.mean)
+
+
+@settings(deadline=None)
+@given(few, st.sampled_from([1e-9, 0.001, 1 / 3, 7.0, 1e9]), st.randoms())
+def test_neither_scale_nor_order_matters(differences, scale, random):
+    """With 1/3 and 0.001 sums that are equal in whole numbers differ in the last digits."""
+    a = paired(differences)
+    shuffled = random.sample(differences, len(differences))
+    b = paired([scale * d for d in shuffled])
+    assert (a.greater, a.less) == (b.greater, b.less)
+    assert b.mean == pytest.approx(scale * a.mean)
+
+
+@settings(deadline=None)
+@given(few)
+def test_p_values_are_counts_that_overlap_in_the_observed_sum(differences):
+    d = paired(differences)
+    n = len(differences)
+    assert least_p(n) <= d.greater <= 1
+    assert (d.greater * 2**n).is_integer()
+    assert d.greater + d.less >= 1 + least_p(n)
+
+
+def test_equal_sums_that_rounding_tells_apart_are_equal():
+    """0.1 + 0.2 - 0.3 is not 0 in floating point: of 8 sums 0 comes twice, once observed."""
+    assert 0.1 + 0.2 - 0.3 != 0
+    assert paired([0.1, 0.2, -0.3]).greater == paired([1, 2, -3]).greater == 5 / 8
+
+
+def test_least_p_is_reached_and_halves_with_every_pair():
+    for n in range(1, 17):
+        assert paired([1.0] * n).greater == least_p(n) == 2.0**-n
+
+
+def test_above_16_pairs_p_is_drawn_from_a_fixed_seed():
+    ones = [1.0] * 17
+    assert paired(ones).greater >= least_p(17) == 1 / 65537  # of the draws alone it could be 0
+    assert paired(ones).greater <= 10 / 65537  # the true one is 1 / 131072
+    assert paired(ones) == paired(ones)
+    mixed = [*[1.0] * 11, *[-1.0] * 6]
+    heads = sum(math.comb(17, k) for k in range(11, 18)) / 2**17  # at least 11 of 17
+    assert paired(mixed).greater == pytest.approx(heads, abs=0.006)  # four standard errors of 65536 draws
+    assert paired([-d for d in mixed]).less == paired(mixed).greater
+    assert paired([0.0] * 20).greater == paired([0.0] * 20).less == 1
+
+
+def test_pairs_carry_their_interval():
+    assert (paired([1, 2, 3]).low, paired([1, 2, 3]).high) == interval([1, 2, 3])
+    assert (paired([1, 2, 3], 0.5).low, paired([1, 2, 3], 0.5).high) == interval([1, 2, 3], 0.5)
+    assert (paired([4]).low, paired([4]).high) == (None, None)
+    with pytest.raises(ValueError, match="at least one"):
+        paired([])
+
+
+# ---- many tests at once
+
+
+def test_holm_by_hand():
+    """.01 * 3, .03 * 2, and .04 * 1, which may not be below the one before."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9, 0.001]) == pytest.approx([1.0, 1.0, 0.003])
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+@settings(deadline=None)
+@given(shares, st.randoms())
+def test_holm_is_between_p_and_bonferroni_keeps_order_and_goes_along_with_it(p, random):
+    adjusted = holm(p)
+    assert all(x <= y <= min(1, len(p) * x) for x, y in zip(p, adjusted, strict=True))
+    assert all(a <= b for (x, a) in zip(p, adjusted, strict=True) for (y, b) in zip(p, adjusted, strict=True) if x < y)
+    order = random.sample(range(len(p)), len(p))
+    assert holm([p[i] for i in order]) == [adjusted[i] for i in order]
+
+
+# ---- over blocks
+
+
+def test_friedman_by_hand():
+    """All of N blocks agree on k methods: chi-square is N (k - 1), and with 2 degrees of freedom p is exp(-χ²/2)."""
+    f = friedman([[0.9, 0.5, 0.7], [30.0, 10.0, 20.0]])
+    assert f.ranks == (1, 3, 2)
+    assert f.statistic == pytest.approx(4)
+    assert f.p == pytest.approx(math.exp(-2))
+
+
+def test_friedman_with_equal_scores():
+    """Ranks 1.5, 1.5, 3 and 1, 2, 3: Σ(R - 4)² = 2.25 + 0.25 + 4 = 6.5, the sums of squares inside blocks 1.5 and 2."""
+    f = friedman([[7, 7, 1], [3, 2, 1]])
+    assert f.ranks == (1.25, 1.75, 3)
+    assert f.statistic == pytest.approx(6.5 * 2 / (1.5 + 2))  # (k - 1) Σ(R - N(k+1)/2)² over Σ(r - (k+1)/2)²
+    level = friedman([[1, 1, 1], [5, 5, 5]])
+    assert (level.ranks, level.statistic, level.p) == ((2, 2, 2), 0, 1)
+
+
+@pytest.mark.parametrize("k", [3, 4, 7, 10])
+@pytest.mark.parametrize("blocks", [2, 24])
+def test_critical_difference_is_demsars(k, blocks):
+    scores = np.random.default_rng(0).normal(size=(blocks, k))
+    expected = DEMSAR[k] * math.sqrt(k * (k + 1) / (6 * blocks))
+    assert friedman(scores).critical_difference == pytest.approx(expected, rel=3e-4)  # three decimals are printed
+
+
+def test_critical_difference_of_four_methods_on_24_blocks():
+    """2.569 √(20 / 144)."""
+    assert friedman(np.eye(24, 4)).critical_difference == pytest.approx(0.957, abs=5e-4)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 6), st.integers(3, 5), st.integers(0, 2**16))
+def test_ranks_know_the_order_inside_a_block_only(blocks, methods, seed):
+    scores = np.random.default_rng(seed).permuted(np.tile(np.arange(float(methods)), (blocks, 1)), axis=1)
+    f = friedman(scores)
+    moved = friedman(np.exp(scores) + 10.0 * np.arange(blocks)[:, None])
+    assert (moved.ranks, moved.statistic) == (f.ranks, pytest.approx(f.statistic))
+    turned = friedman(-scores)
+    assert turned.ranks == pytest.approx([methods + 1 - r for r in f.ranks])
+    assert (turned.p, turned.statistic) == (pytest.approx(f.p), pytest.approx(f.statistic))
+    assert sum(f.ranks) == pytest.approx(methods * (methods + 1) / 2)
+
+
+@pytest.mark.parametrize("scores", [[[1, 2, 3]], [[1, 2], [1, 2]], [1, 2, 3], [[1, 2, 3], [1, math.nan, 3]]])
+def test_friedman_refuses_what_has_no_ranks(scores):
+    with pytest.raises(ValueError, match="at least 2 blocks and 3 methods"):
+        friedman(scores)
+
+
+def test_a_block_is_won_if_its_two_sided_p_is_at_most_alpha():
+    def block(greater, less):
+        return Paired(9, 0.0, None, None, greater, less)
+
+    blocks = [block(0.025, 0.99), block(0.026, 0.99), block(0.99, 0.001), block(1, 1), block(0.01, 1)]
+    assert win_tie_loss(blocks, 0.05) == (2, 2, 1)
+    assert win_tie_loss([block(b.less, b.greater) for b in blocks], 0.05) == (1, 2, 2)
+    assert win_tie_loss(blocks, 0.01) == (0, 4, 1)
+    assert win_tie_loss([], 0.05) == (0, 0, 0)
+    assert win_tie_loss([paired([1.0] * 5)], 0.05) == (0, 1, 0)  # 2 / 32
+    assert win_tie_loss([paired([1.0] * 6)], 0.05) == (1, 0, 0)  # 2 / 64

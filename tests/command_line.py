@@ -1,0 +1,47 @@
+"""The command as tests call it: in an empty directory, in this process."""
+
+import pytest
+
+from fedbench.cli import main
+
+FAST = ["data.clients=8", "rounds=4"]
+FILES = {"config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "meta.json", "DONE"}
+
+
+@pytest.fixture
+def fed(tmp_path, monkeypatch, capsys):
+    """Run the command in an empty directory; returns (status, lines of stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+
+    def call(*args):
+        capsys.readouterr()
+        status = main(list(args))
+        out = capsys.readouterr()
+        return status, out.out.splitlines(), out.err
+
+    return call
+
+
+def run_dir(tmp_path, lines):
+    path = tmp_path / lines[-1]
+    assert path.is_dir()
+    return path
+
+
+def interrupted(fed, monkeypatch, at, *args):
+    """Interrupt a run at its evaluation number ``at``; rounds 0 .. at-2 are checkpointed."""
+    from fedbench.runs import train as runner
+
+    real, calls = runner.evaluate, []
+
+    def interrupting(*given):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", interrupting)
+        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        assert fed(*args)[0] == 130

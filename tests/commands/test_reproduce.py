@@ -1,0 +1,599 @@
+"""``fedbench reproduce``: what it plans, and what becomes of runs that are there, fail, are cut short or lack data."""
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from tools import ROOT, federation
+
+from fedbench.analysis.matching import Evidence
+from fedbench.cli import main
+from fedbench.commands import carry
+from fedbench.commands import reproduce as word
+from fedbench.commands.carry import carry_out, locate, missing_data, write_labels
+from fedbench.config.compose import compose_request
+from fedbench.core.errors import RequestError
+from fedbench.core.trees import leaves
+from fedbench.papers.estimate import Estimator, Rates, calibrate
+from fedbench.papers.ledger import read_ledger
+from fedbench.papers.plan import chosen, plan, table_names
+from fedbench.papers.registry import papers
+from fedbench.report.figures import FigureMaker
+from fedbench.runs import train as runner
+from fedbench.runs.store import read_run
+
+SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke"]  # three runs of made data
+SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
+
+
+def call(*args):
+    """Return status, stdout and stderr of the command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(args))
+    return status, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """An empty directory, and no data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    """Leave the report out, where a test is not about it."""
+    monkeypatch.setattr(word, "write_report", lambda folder: f"written: {folder}")
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Draw nothing, which takes longest."""
+    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The three runs and their report, as the first call left them; tests that change anything copy them."""
+    root = tmp_path_factory.mktemp("done")
+    status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
+    assert (status, err) == (0, "")
+    return SimpleNamespace(results=root / "results", out=out)
+
+
+@pytest.fixture
+def copied(done, tmp_path):
+    shutil.copytree(done.results, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def models(results):
+    return {p.relative_to(results).parts[:2]: p for p in sorted(results.rglob("model.safetensors"))}
+
+
+def entries(results):
+    return [(e.experiment, e.algo, e.seed, e.status) for e in read_ledger(results).entries]
+
+
+# ---- the plan
+
+
+def registered():
+    """The registry's files, read here."""
+    read = [yaml.safe_load(p.read_text()) for p in sorted((ROOT / "fedbench/papers").glob("*.yaml"))]
+    return {c["paper"]["id"]: c for c in read}
+
+
+def asked_for():
+    """(part, experiment, algo, config keys) of every row of every table and figure."""
+    for paper, c in registered().items():
+        setups = {s["id"]: s for s in c["setups"]}
+        methods = {m["id"]: m for m in c["methods"]}
+        rows = [(t["id"], r["setup"], r) for t in c["tables"] for r in t["rows"]]
+        rows += [(f["id"], s, r) for f in c["figures"] for r in f.get("runs", ()) for s in f["spec"]["setups"]]
+        for part, setup, r in rows:
+            m = methods[r["algo"]]
+            known = {k: v for k, v in r.get("hyperparameters", {}).items() if k in m.get("keys", {}) and v is not None}
+            wanted = {**m.get("set", {}), **{m["keys"][k]: v for k, v in known.items()}}
+            yield f"{paper}/{part}", setups[setup], m["algo"], wanted
+
+
+def test_every_table_and_every_figure_with_runs_or_data_is_planned():
+    names = {f"{paper}/{t['id']}" for paper, c in registered().items() for t in c["tables"]}
+    figures = {f"{paper}/{f['id']}": f["kind"] for paper, c in registered().items() for f in c["figures"]}
+    needing = {name for name, kind in figures.items() if kind not in ("schematic", "functions")}
+    assert {f"{p.id}/{part}" for p, part in chosen([])} == names | needing
+    assert [name for name, _ in table_names()] == [f"{p.id}/{part}" for p, part in chosen([])]
+    with_runs = {name for name, *_ in asked_for()}
+    assert {p for j in plan([], "full") for p in j.parts} == with_runs
+    assert names | needing == with_runs | {name for name, kind in figures.items() if kind == "labels"}
+
+
+def test_the_full_plan_is_every_row_at_the_papers_setting_with_the_papers_seeds():
+    wanted = Counter()
+    for part, setup, algo, keys in asked_for():
+        for seed in range(setup["seeds"]):
+            wanted[part, setup["experiment"], algo, json.dumps(keys, sort_keys=True), seed] += 1
+    jobs = plan([], "full")
+    planned = Counter()
+    for j in jobs:
+        assert j.cut == {}
+        planned.update((p, j.experiment, j.algo, json.dumps(j.wanted, sort_keys=True), j.seed) for p in j.parts)
+    assert planned == wanted
+    assert len({tuple(j.overrides) for j in jobs}) == len(jobs)
+
+
+def test_runs_that_tables_share_are_planned_once():
+    """Table 7 repeats Table 5 on Synthetic: 20 and 15 rows, 5 of them shared, 3 seeds each."""
+    names = ["adafedadam/table5", "adafedadam/table7"]
+    jobs = plan(names, "full")
+    assert len(jobs) == 3 * (20 + 15 - 5)
+    shared = [j for j in jobs if j.parts == names]
+    assert {j.experiment for j in shared} == {SETUPS[0]}
+    assert Counter(j.algo for j in shared) == dict.fromkeys(
+        ("fedavg", "fedadam", "qfedavg", "fednova", "adafedadam"), 3
+    )
+    assert plan([*names, names[0], "adafedadam/table5"], "full") == jobs
+
+
+def test_settings_that_are_typed_in_two_ways_are_one_run():
+    """Figure 3 names alpha=1, which is what the tables have anyway."""
+    names = ["adafedadam/table4", "adafedadam/figure3"]
+    jobs = plan(names, "full", seeds=1)
+    assert len(jobs) == 3 + 12
+    found = locate(jobs, ["results_dir=here"])
+    assert len(found) == len({j.path for j in found}) == 3 + 12 - 1
+    (both,) = [j for j in found if j.parts == names]
+    assert both.path.parts[:4] == ("here", "adafedadam", "table5_synthetic", "adafedadam")
+    assert both.path.name == "seed_0"
+    assert both.also == [{"algo.alpha": 1.0}]
+
+
+def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
+    """Its outcome, a failure above all, has to show in either row."""
+    found = locate(plan(["adafedadam/table4", "adafedadam/figure3"], "full", seeds=1), [f"results_dir={tmp_path}"])
+    (both,) = [j for j in found if len(j.parts) == 2]
+    carry_out([both], {both.experiment: "why"}, [], tmp_path, [])
+    ledger = read_ledger(tmp_path)
+    for wanted in ({}, {"algo.alpha": 1.0}):
+        assert [(e.status, e.error) for e in ledger.of(both.experiment, "adafedadam", wanted)] == [("refused", "why")]
+
+
+def test_a_run_belongs_where_the_command_would_put_it():
+    for job in locate(plan(["fedfa/table2"], "smoke", seeds=2)[:4], []):
+        assert job.path == compose_request(job.overrides).path
+        assert job.config["rounds"] == 2
+
+
+def test_seeds_are_as_many_as_asked_for():
+    for profile in ("full", "cpu", "smoke"):
+        per_row = Counter((j.setting, j.experiment) for j in plan([], profile, seeds=4))
+        assert set(per_row.values()) == {4}
+    cpu = plan(["adafedadam/table5"], "cpu")
+    seeds = {s.experiment: s.profiles["cpu"].seeds for s in papers()["adafedadam"].setups.values()}
+    assert {(j.experiment, j.seed) for j in cpu} == {(j.experiment, s) for j in cpu for s in range(seeds[j.experiment])}
+
+
+@pytest.mark.parametrize("profile", ["cpu", "smoke"])
+def test_a_profile_cuts_what_the_registry_says_and_a_rows_own_settings_stay(profile):
+    for j in plan([], profile, seeds=1):
+        cut = j.paper.setups[j.row.setup].profiles[profile].set
+        assert {**cut, **j.wanted, **({"rounds": cut["rounds"]} if "rounds" in cut else {})} == {**j.wanted, **j.cut}
+        keys = [o.split("=")[0] for o in j.overrides]
+        assert len(keys) == len(set(keys))
+
+
+def test_rounds_of_a_methods_own_are_cut_as_well():
+    """FedCorr's 1100 rounds are part of its rows; the record still says what the rows set."""
+    full, smoke = (
+        {j.algo: j for j in plan(["adafed/table19"], profile) if j.algo.startswith("fedcorr") and j.seed == 0}
+        for profile in ("full", "smoke")
+    )
+    assert set(full) == set(smoke) == {"fedcorr", "fedcorr_adafed"}
+    for algo in full:
+        assert "rounds=1100" in full[algo].setting
+        assert [o for o in smoke[algo].setting if o.startswith("rounds=")] == ["rounds=2"]
+        assert compose_request(smoke[algo].overrides).config["rounds"] == 2
+        assert smoke[algo].wanted == full[algo].wanted == papers()["adafed"].overrides(full[algo].row)
+
+
+def test_a_whole_paper_and_unknown_names():
+    whole = plan(["fedfa"], "full")
+    assert whole == [j for j in plan([], "full") if j.paper.id == "fedfa"]
+    for name, hint in (
+        ("adafedadam/tabel4", "did you mean adafedadam/table4?"),
+        ("fedfaa", "did you mean fedfa?"),
+        ("adafedadam/figure1", "is no table, figure or paper on record"),  # a sketch
+    ):
+        with pytest.raises(RequestError, match=name) as error:
+            plan(["adafed", name], "full")
+        assert hint in str(error.value)
+
+
+# ---- what it would take
+
+
+def test_seconds_by_hand():
+    """AdaFedAdam on Synthetic: 100 clients take ceil(83 / 10) steps on two gradients, and all examples are looked at.
+
+    At a million operations a second a step of 10 examples of 3600 takes 0.036 s; forward passes are a third.
+    """
+    (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
+    training, evaluation = 100 * 9 * 2 * 0.036, 100 * 83 * 3600 / 3 / 1e6
+    slow = Estimator(lambda: Rates(1e6, 1.0, 1.0))
+    assert slow.seconds(job, []) == pytest.approx(1 + 1000 * (training + evaluation))  # a second to set up
+    fast = Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(job, [])
+    assert fast == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)  # what a step costs however small it is
+
+
+def test_cores_share_the_work_of_a_run_but_not_what_a_step_costs():
+    (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
+    one, four = (Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=n).seconds(job, []) - 1 for n in (1, 4))
+    assert four == pytest.approx(one / 4)
+    least = Estimator(lambda: Rates(1e30, 1.0, 1.0), cores=4).seconds(job, [])
+    assert least == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)
+    (alone, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), ["engine.workers=1"])
+    assert Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=4).seconds(alone, []) == pytest.approx(one + 1)
+
+
+def test_a_narrower_lstm_costs_the_square_of_its_width():
+    """WikiText-2 has 650 units; the reduced one 64."""
+    (job, *_) = locate(plan(["fafed/figure1"], "cpu", seeds=1), [])
+    assert job.cut["model.hidden"] == 64
+    narrow = Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1
+    job.cut = {k: v for k, v in job.cut.items() if k != "model.hidden"}
+    assert narrow == pytest.approx((64 / 650) ** 2 * (Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1))
+
+
+def test_a_model_that_a_profile_puts_in_place_counts_as_itself():
+    """The linear model on CIFAR-10 costs what is on record for it, not what the paper's does."""
+    job = next(j for j in locate(plan(["adafedadam/table2"], "smoke", 1), []) if j.algo == "fedavg")
+    seconds = Estimator(lambda: Rates(1e6, 1.0, 1.0)).seconds(job, [])
+    training, evaluation = 16 * 2 * job.config["local"]["batch_size"] * 1.8e5 / 1e6, 16 * 2500 * 1.8e5 / 3 / 1e6
+    assert seconds == pytest.approx(1 + 2 * (training + evaluation))
+
+
+def test_runs_that_are_there_are_the_best_estimate(copied):
+    jobs = locate(plan(["adafedadam/table4"], "smoke", seeds=2), ["results_dir=results"])
+    there, missing = [j for j in jobs if j.done], [j for j in jobs if not j.done]
+    assert [j.seed for j in there] == [0] * 3
+    assert [j.seed for j in missing] == [1] * 3
+    estimator = Estimator(lambda: pytest.fail("nothing has to be measured"))
+    for a, b in zip(there, missing, strict=True):
+        last = read_run(a.path).last_round()
+        assert estimator.seconds(b, there) == last["seconds_train"] + last["seconds_eval"]
+    (there[0].path / "rounds.jsonl").write_text("")  # damaged: as if it were not there
+    assert Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(missing[0], there) == pytest.approx(1 + 0.024)
+
+
+def test_a_device_that_is_not_there():
+    for device in ("tpu", "cuda:99"):
+        with pytest.raises(RequestError, match=f"device={device} cannot be used here; use auto, cpu, cuda"):
+            calibrate(device)
+    rates = calibrate("cpu")
+    assert min(rates.dense, rates.convolution, rates.recurrent) > 0
+    assert [rates.of(m) for m in ("lstm_char", "mlp", "linear", "vgg11")] == [
+        rates.recurrent, rates.dense, rates.dense, rates.convolution,
+    ]  # fmt: skip
+
+
+# ---- the command
+
+
+@pytest.fixture
+def known_speed(monkeypatch):
+    """A machine on which a step of any model takes what is least."""
+    monkeypatch.setattr(word, "calibrate", lambda device: Rates(1e30, 1e30, 1e30))
+
+
+def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
+    status, out, err = call("reproduce", "adafedadam/table4", "--plan", "--seeds", "2", "adafedadam/figure3")
+    assert (status, err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["profile", "cpu,", "results", "in", "results"]
+    assert lines[2][:3] == ["adafedadam/table4", "6", "0"]
+    assert lines[3][:3] == ["adafedadam/figure3", "24", "0"]
+    assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
+    _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
+    assert "results in a (new) =place\n" in out
+    assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
+    assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_tells_of_the_words_own_options(tmp_path):
+    for name, option in (("reproduce", "--profile"), ("report", "--compare")):
+        for flag in ("--help", "-h"):
+            status, out, _ = call(name, flag)
+            assert status == 0
+            assert out.startswith(f"usage: fedbench {name}")
+            assert option in out
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD = [
+    (["rounds=3"], "rounds=3: reproduce takes overrides of results_dir, data_dir, device, engine., tracker, "),
+    (["algo=fedavg"], "`fedbench -m experiment=... algo=fedavg` runs a variant"),
+    (["force=true"], "force=true: reproduce takes overrides of"),
+    (["local.lr=1"], "since the papers say the rest"),
+    (["data.clients=3"], "data.clients=3: reproduce takes"),
+    (["adafedadam/tabel4"], "did you mean adafedadam/table4?"),
+    (["--profile", "big"], "invalid choice: 'big'"),
+    (["--foo"], "unrecognized arguments: --foo; fedbench reproduce --help tells more"),
+    (["--seeds", "0"], "--seeds must be a whole number >= 1, got 0"),
+    (["--seeds", "two"], "invalid int value: 'two'"),
+    (["--jobs", "0"], "--jobs must be a whole number >= 1, got 0"),
+    (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; hydra/launcher is one of basic, joblib; did you mean"),
+    (["adafedadam/table4", "device=tpu"], "device=tpu cannot be used here"),
+    (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
+    (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
+    (["adafedadam/table4", "engine.mod=loop"], "did you mean engine.mode?"),
+    (["adafedadam/table4", "results_dir="], "results_dir must be a directory"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message):
+    status, out, err = call("reproduce", *args)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_joblib_launcher", None)
+    status, _, err = call("reproduce", "adafedadam/table4", "--jobs", "2")
+    assert (status, err) == (2, "fedbench: --jobs 2 needs joblib; run: pip install fedbench[parallel]\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_is_carried_out(done):
+    """Every run is there, with its files, and the record says so; no sweep is left."""
+    assert entries(done.results) == [(s, "adafedadam", 0, "done") for s in SETUPS]
+    assert [e.error for e in read_ledger(done.results).entries] == [None] * 3
+    assert {p.name for p in done.results.iterdir()} == {"adafedadam", "plan.json", "report"}
+    for path in models(done.results).values():
+        run = read_run(path.parent)
+        assert run.done
+        assert run.rounds()["round"].tolist() == [0, 1, 2]
+        assert (run.config["local"]["steps"], run.meta["seed"]) == (2, 0)
+    assert f"written: {done.results / 'report'}" in done.out
+
+
+def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):
+    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("nothing is left to train"))
+    monkeypatch.setattr(word, "calibrate", lambda _: pytest.fail("nothing is left to estimate"))
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in copied.rglob("seed_0/*")}
+    assert len(before) == 3 * 6
+    status, out, _ = call(*SMOKE)
+    assert status == 0
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in copied.rglob("seed_0/*")} == before
+    assert ["adafedadam/table4", "3", "3", "–"] in [line.split()[:4] for line in out.splitlines()]
+    assert entries(copied) == [(s, "adafedadam", 0, "done") for s in SETUPS]
+
+
+def test_more_seeds_are_added_to_those_that_are_there(copied, no_report, known_speed):
+    stamps = {k: p.stat().st_mtime_ns for k, p in models(copied).items()}
+    assert call(*SMOKE[:2], "--seeds", "2", *SMOKE[2:])[0] == 0
+    assert entries(copied) == [(s, "adafedadam", seed, "done") for s in SETUPS for seed in (0, 1)]
+    assert len(list(copied.rglob("DONE"))) == 6
+    assert {p.stat().st_mtime_ns for p in copied.rglob("seed_0/model.safetensors")} == set(stamps.values())
+
+
+def stopping(monkeypatch, number, error):
+    """Raise ``error`` at one of the evaluations that are to come; each run has three."""
+    real, calls = runner.evaluate, []
+
+    def evaluate(*args):
+        calls.append(1)
+        if len(calls) == number:
+            raise error
+        return real(*args)
+
+    monkeypatch.setattr(runner, "evaluate", evaluate)
+    return calls
+
+
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypatch, no_report, known_speed):
+    """Ctrl-C at the last evaluation of the second of three runs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        stopping(patch, 6, KeyboardInterrupt())
+        status, _, err = call(*SMOKE)
+    assert (status, err) == (130, "fedbench: interrupted; the same command goes on where it stopped\n")
+    results = tmp_path / "results"
+    assert [e[3] for e in entries(results)] == ["done", "planned", "planned"]
+    assert not (results / "sweeps").exists()
+    (first,) = models(results).values()
+    stamp = first.stat().st_mtime_ns
+    calls = stopping(monkeypatch, 0, AssertionError)
+    assert call(*SMOKE)[0] == 0
+    assert len(calls) == 1 + 3  # round 2 of the second run, and all of the third
+    assert [e[3] for e in entries(results)] == ["done"] * 3
+    assert first.stat().st_mtime_ns == stamp
+    for a, b in zip(models(results).values(), models(done.results).values(), strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_a_run_without_its_mark_is_trained_again(copied, done, no_report, known_speed):
+    lost = models(copied)["adafedadam", "table7_synthetic_momentum"]
+    (lost.parent / "DONE").unlink()
+    lost.unlink()
+    stamps = {p: p.stat().st_mtime_ns for p in models(copied).values()}
+    assert call(*SMOKE)[0] == 0
+    assert lost.read_bytes() == models(done.results)["adafedadam", "table7_synthetic_momentum"].read_bytes()
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+@pytest.mark.parametrize("profile", [pytest.param("cpu", marks=pytest.mark.slow), "smoke"])
+@pytest.mark.parametrize("paper", list(papers()))
+def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
+    """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
+    wholes = {}
+    for job in plan([paper], profile, seeds=1):
+        request = compose_request(job.setting)
+        base = (f"experiment={job.experiment}", f"algo={job.algo}")
+        if base not in wholes:
+            wholes[base] = leaves(compose_request(base).config)
+        here, there = leaves(request.config), wholes[base]
+        changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
+        departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}
+        meta = {
+            "experiment": job.experiment, "algo": job.algo, "hash": request.digest, "seed": 0, "model": "m",
+            "departures": departures, "status": "running", "started": "", "sources": [],
+        }  # fmt: skip
+        run = SimpleNamespace(meta=meta, config=request.config, done=False)
+        (found,) = Evidence([run]).choices(job.paper, job.row)
+        assert found.others == ((0, "not finished"),), job.setting
+
+
+def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures, known_speed):
+    """The second run fails in its second evaluation, with a message of two lines."""
+    with monkeypatch.context() as patch:
+        stopping(patch, 5, RuntimeError("no such\n    luck & 100 %"))
+        status, out, _ = call(*SMOKE)
+    results = tmp_path / "results"
+    assert status == 1
+    assert [e[3] for e in entries(results)] == ["done", "failed", "done"]
+    (broken,) = [e for e in read_ledger(results).entries if e.status == "failed"]
+    assert broken.error == "RuntimeError: no such luck & 100 %"
+    assert "1 of 3 runs are not done; the report says which and why" in out
+    tables = results / "report" / "tables"
+    row = next(x for x in (tables / "adafedadam_table4.csv").read_text().splitlines() if "momentum" in x)
+    assert ",failed," in row
+    markdown = (tables / "adafedadam_table4.md").read_text()
+    assert "- AdaFedAdam: seed 0 failed; RuntimeError: no such luck & 100 %\n" in markdown
+    assert "RuntimeError: no such luck &amp; 100 %" in (results / "report" / "index.html").read_text()
+    for line in (tables / "adafedadam_table4.tex").read_text().splitlines():
+        assert "no such" not in line or line.startswith(("%", r"\par{\footnotesize"))
+    status, _, _ = call(*SMOKE)  # now it goes through
+    assert status == 0
+    assert {(e.status, e.error) for e in read_ledger(results).entries} == {("done", None)}
+    assert "no such luck" not in (results / "report" / "index.html").read_text()
+
+
+def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report, known_speed):
+    path = models(copied)["adafedadam", "table5_synthetic"].parent
+    facts = json.loads((path / "meta.json").read_text())
+    (path / "meta.json").write_text(json.dumps(facts | {"status": "diverged"}))
+    assert call(*SMOKE)[0] == 1
+    assert [e[3] for e in entries(copied)] == ["diverged", "done", "done"]
+
+
+def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report, known_speed):
+    damaged, lost = (models(copied)["adafedadam", f"table7_synthetic_{k}"].parent for k in ("momentum", "nesterov"))
+    (damaged / "meta.json").write_text("torn")
+    shutil.rmtree(lost)
+    assert call(*SMOKE)[0] == 1
+    assert [e[3] for e in entries(copied)] == ["done", "failed", "done"]
+    assert "force=true trains it again" in read_ledger(copied).entries[1].error
+    assert (lost / "DONE").exists()
+
+
+def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures, known_speed):
+    """Table 5 takes three data sets from files, of which there are none, and Synthetic, which is made."""
+    where = ["data_dir=nothing", "data.download=false"]
+    status, out, err = call("reproduce", "adafedadam/table5", "--profile", "smoke", *where)
+    assert status == 0
+    results = tmp_path / "results"
+    by_status = {
+        s: {e.experiment for e in read_ledger(results).entries if e.status == s} for s in ("done", "refused", "failed")
+    }
+    setups = papers()["adafedadam"].tables["table5"].setups
+    everything = {papers()["adafedadam"].setups[s].experiment for s in setups}
+    assert by_status == {"done": {SETUPS[0]}, "refused": everything - {SETUPS[0]}, "failed": set()}
+    assert len(models(results)) == 1
+    assert len(list(results.rglob("DONE"))) == 5
+    for e in read_ledger(results).entries:
+        assert (e.error is None) == (e.status == "done")
+        assert e.error is None or "data.download=false" in e.error
+    for name in by_status["refused"]:
+        assert err.count(f"no data for {name}: ") == 1
+    assert "15 of 20 runs are not done" in out
+    rows = (results / "report" / "tables" / "adafedadam_table5.csv").read_text().splitlines()[1:]
+    assert sum(",no data," in row for row in rows) == 15
+    assert sum(",reduced," in row for row in rows) == 5
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_data_that_several_experiments_share_are_read_once(monkeypatch):
+    jobs = locate(plan(["adafedadam/table3", "adafedadam/table4"], "smoke"), [])
+    read = []
+
+    def reading(config, name):
+        read.append(name)
+        if "cifar10" in name:
+            return None
+        raise RequestError(f"no {config['data']['source']['_target_']}")
+
+    monkeypatch.setattr(carry, "read_examples", reading)
+    faults = missing_data(jobs)
+    assert len(read) == 2
+    assert set(faults) == set(SETUPS)
+    assert set(faults.values()) == {"no fedbench.data.sources.synthetic.leaf"}
+
+
+@pytest.mark.slow
+def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report, known_speed):
+    results = tmp_path / "results"  # absolute: joblib keeps its processes, and where they were
+    status, _, err = call(*SMOKE, "--jobs", "2", f"results_dir={results}")
+    assert status == 0, err
+    assert entries(results) == entries(done.results)
+    assert not (results / "sweeps").exists()
+    for a, b in zip(models(results).values(), models(done.results).values(), strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_failure_in_another_process_is_told(tmp_path, no_report, known_speed):
+    """A file stands where the directory of a run belongs."""
+    where = f"results_dir={tmp_path}"
+    jobs = locate(plan(["adafedadam/table4"], "smoke"), [where])
+    jobs[1].path.parent.mkdir(parents=True)
+    jobs[1].path.write_text("in the way")
+    status, _, _ = call(*SMOKE, "--launcher", "joblib", where)
+    assert [e[3] for e in entries(tmp_path)] == ["done", "refused", "done"]
+    assert f"results_dir={tmp_path} cannot be written to" in read_ledger(tmp_path).entries[1].error
+    assert status == 1  # it has data
+
+
+def test_results_may_be_anywhere(tmp_path, no_report, known_speed):
+    status, out, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=rés (ü) =1, x")
+    assert (status, err) == (0, "")
+    assert len(models(tmp_path / "rés (ü) =1, x")) == 3
+    assert out.splitlines()[-1] == "written: rés (ü) =1, x"
+
+
+# ---- label counts
+
+
+def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
+    data = federation([2, 3, 1], [4, 0, 9])
+    data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
+    calls = []
+    monkeypatch.setattr(carry, "federated", lambda config, name: calls.append(name) or data)
+    write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
+    skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
+    experiments = [f"adafedadam/table{skew}" for skew in skews]
+    assert calls == experiments
+    for name in experiments:
+        counts = json.loads((tmp_path / "labels" / f"{name}.json").read_text())
+        assert counts == [[1, 0, 1], [0, 2, 1], [0, 0, 1]]
+    write_labels(["adafedadam"], tmp_path, [])
+    assert len(calls) == 4
+
+
+def test_without_data_there_are_no_label_counts(tmp_path, capsys):
+    write_labels(["adafedadam/figure6"], tmp_path, ["data_dir=nothing", "data.download=false"])
+    assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 4
+    assert list(tmp_path.iterdir()) == []

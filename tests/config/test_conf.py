@@ -1,0 +1,143 @@
+"""Every file of the config tree composes into a request, and means what its name says."""
+
+import pytest
+from tools import CONF, composed
+
+from fedbench.config.schema import make_request, merge_presets, options
+from fedbench.core.errors import RequestError
+
+GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
+CHOICES = [(g, name) for g in GROUPS for name in options(g)]
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_every_choice_makes_a_request(group, name, tmp_path):
+    needed = {
+        "leaf_json": ["data.train=t.json"],
+        "imagefolder": ["data.root=img"],
+        "npz": ["data.file=x.npz"],
+        "huggingface": ["data.root=d"],
+    }
+    tree, names = composed(f"{group}={name}", *needed.get(name, []))
+    request = make_request(tree, names)
+    assert len(request.digest) == 10
+    if group == "data":
+        assert names["model"] in options("model")  # each data set names its default
+
+
+@pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda p: p.relative_to(CONF).as_posix())
+def test_every_file_says_what_it_is(path):
+    lines = path.read_text().splitlines()
+    about = [line for line in lines if line.startswith("# ") and "@package" not in line]
+    assert about or path.parent.name == "partition" or path.name == "none.yaml"
+
+
+def test_what_experiments_share_is_no_experiment():
+    """Files beginning with an underscore are included by others, and listed nowhere."""
+    shared = {p.relative_to(CONF).with_suffix("").as_posix() for p in CONF.rglob("_*.yaml")}
+    assert {"experiment/adafed/_presets", "experiment/adafedadam/_presets"} <= shared
+    assert not shared & {f"{g}/{name}" for g, name in CHOICES}
+    for name in shared:
+        users = [p for p in (CONF / name).parent.glob("*.yaml") if f"/{name}@_here_" in p.read_text()]
+        assert len(users) > 1, name
+
+
+def test_the_model_can_be_chosen_for_any_data_set():
+    assert composed("data=cifar10_iid")[1]["model"] == "simplecnn"
+    assert composed("data=cifar10_iid", "model=mlp")[1]["model"] == "mlp"
+    assert composed("model=mlp", "data=cifar10_iid")[1]["model"] == "mlp"
+
+
+def test_the_partition_can_be_chosen_for_any_data_set():
+    tree, _ = composed("data=cifar10_dir0.05", "data/partition=iid")
+    assert tree["data"]["partition"] == {"_target_": "fedbench.data.partitions.whole.iid"}
+    for alpha in ("0.05", "0.1", "0.5", "1"):
+        tree, _ = composed(f"data=cifar10_dir{alpha}")
+        assert tree["data"]["partition"]["alpha"] == float(alpha)
+        assert (tree["data"]["clients"], tree["data"]["partition"]["min_share"]) == (16, 0.1)
+
+
+def test_table_7_is_table_5_with_another_local_solver():
+    five, seven, momentum, nesterov = (
+        composed(f"experiment=adafedadam/{name}")[0]
+        for name in ("table5_synthetic", "table7_synthetic", "table7_synthetic_momentum", "table7_synthetic_nesterov")
+    )
+    assert seven == five
+    assert momentum["local"] == {**five["local"], "momentum": 0.9}
+    assert nesterov["local"] == {**five["local"], "momentum": 0.9, "nesterov": True}
+    assert {k: v for k, v in momentum.items() if k != "local"} == {k: v for k, v in five.items() if k != "local"}
+    paper = {"rounds": 1000, "participation": 1.0, "weights": "size"}
+    assert five["rounds"] == paper["rounds"]
+    assert five["participation"] == 1.0
+    local = {k: five["local"][k] for k in ("lr", "batch_size", "epochs", "momentum", "weight_decay")}
+    assert local == {"lr": 0.01, "batch_size": 10, "epochs": 1, "momentum": 0, "weight_decay": 0}
+    assert five["data"]["clients"] == 100
+
+
+def test_table_5_settings_per_algorithm():
+    """AdaFedAdam, Sec. 6 and App. C.1: FedAdam (.001, .9, .999), q-FedAvg rate 1 and q 1, FedAvg with server rate 1."""
+    tree, _ = composed("experiment=adafedadam/table5_synthetic")
+    adam = {"server_lr": 0.001, "beta1": 0.9, "beta2": 0.999}
+    assert tree["presets"] == {
+        "fedavg": {"server_lr": 1.0},
+        "fedadam": {**adam, "tau": 1e-8, "v0": 0.0, "bias_correction": True},
+        "qfedavg": {"q": 1.0, "L": 1.0},
+        "fednova": {"server_momentum": 0.0},
+        "adafedadam": {**adam, "alpha": 1.0, "step_scale": "certainty", "inverse_rate": "loss"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "ab"), [("0_0", (0, 0)), ("0.5_0.5", (0.5, 0.5)), ("1_1", (1, 1)), ("iid", (None,) * 2)]
+)
+def test_synthetic_names_say_alpha_and_beta(name, ab):
+    tree, _ = composed(f"data=synthetic_{name}")
+    source = tree["data"]["source"]
+    assert (source["alpha"], source["beta"]) == ab
+    assert (tree["data"]["clients"], source["size_sigma"]) == (30, 2)
+
+
+def test_presets_may_set_the_local_solver():
+    config = {
+        "presets": {"a": {"x": 1, "local": {"lr": 3}}},
+        "algo": {"x": 0, "y": 0},
+        "local": {"lr": 1, "momentum": 0},
+    }
+    merged = merge_presets(config, "a", ["local.momentum=0.5"])
+    assert merged == {"algo": {"x": 1, "y": 0}, "local": {"lr": 3, "momentum": 0}}
+    assert merge_presets(config, "a", ["local.lr=1", "+algo.x=0"]) == {
+        "algo": {"x": 0, "y": 0},
+        "local": config["local"],
+    }
+    assert merge_presets(config, "b", [])["algo"] == config["algo"]
+    with pytest.raises(RequestError, match="presets.a sets z, which algo does not have; it has x, y"):
+        merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", [])
+
+
+def test_what_is_part_of_a_setting():
+    base = composed()
+    digest = lambda *o: make_request(*composed(*o)).digest  # noqa: E731
+    same = [["seed=3"], ["device=cpu"], ["engine.mode=loop"], ["engine.cohort_size=3"], ["engine.workers=2"]]
+    same += [["results_dir=x"], ["data_dir=x"], ["tracker=wandb"], ["force=true"], ["algo.server_lr=1"]]
+    for o in same:
+        assert digest(*o) == make_request(*base).digest, o
+    others = [
+        ["rounds=3"],
+        ["engine.precision=float64"],
+        ["data.seed=1"],
+        ["eval_every=2"],
+        ["algo=fedprox"],
+        ["model=mlp"],
+    ]
+    digests = [digest(*o) for o in others]
+    assert len({*digests, make_request(*base).digest}) == len(others) + 1
+
+
+def test_departures_name_what_differs_from_the_experiment():
+    chosen = ["experiment=adafedadam/table5_synthetic", "algo=adafedadam"]
+    baseline, _ = composed(*chosen)
+    more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]
+    tree, names = composed(*chosen, *more)
+    request = make_request(tree, names, [*chosen, *more], baseline)
+    assert request.departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
+    assert make_request(baseline, names, chosen, baseline).departures == {}

@@ -1,0 +1,82 @@
+"""Crops and mirror images by hand, and in the batches of a round."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from tools import federation, snapshots, task_for
+
+from fedbench.algorithms.fedavg import fedavg
+from fedbench.data.augment import Augmentation
+from fedbench.models.cnn import ConvNet
+from fedbench.simulation.batches import LocalWork, Plan
+
+IMAGE = torch.arange(1.0, 13.0).view(1, 1, 3, 4)
+
+
+def key(down, across, mirrored, crop):
+    span = 2 * crop + 1
+    return torch.tensor([down + span * across + span * span * mirrored])
+
+
+def test_every_crop_by_hand():
+    """An image of 3 x 4 inside two black pixels, cut out ``down`` and ``across``, mirrored or not."""
+    change, padded = Augmentation(crop=2, flip=True), torch.zeros(7, 8)
+    padded[2:5, 2:6] = IMAGE[0, 0]
+    for down in range(5):
+        for across in range(5):
+            want = padded[down : down + 3, across : across + 4]
+            assert torch.equal(change(IMAGE, key(down, across, 0, 2))[0, 0], want)
+            assert torch.equal(change(IMAGE, key(down, across, 1, 2))[0, 0], want.flip(1))
+
+
+def test_without_flip_and_without_crop():
+    assert torch.equal(Augmentation(crop=2)(IMAGE, key(2, 2, 1, 2)), IMAGE)
+    assert torch.equal(Augmentation(flip=True)(IMAGE, torch.tensor([1])), IMAGE.flip(3))
+    bytes_ = IMAGE.to(torch.uint8).expand(2, 3, 3, 3, 4)
+    assert torch.equal(Augmentation(flip=True)(bytes_, torch.zeros(2, 3, dtype=torch.int64)), bytes_)
+
+
+def test_draws_of_a_round_cover_all_and_change_with_epoch_and_round():
+    data = federation(sizes=(64,), features=12, shape=(1, 3, 4))
+    work = LocalWork(0.1, 64, (2, 2), augment=Augmentation(crop=1, flip=True))
+    plan = Plan(np.arange(1), np.array([2]), data, work)
+    seen = []
+    for round_ in range(2):
+        for batch, _ in plan.batches(0, round_):
+            original = {tuple(v.flatten().tolist()) for v in data.x[data.train.index]}
+            views = [tuple(v.flatten().tolist()) for v in batch.x[0]]
+            kept = sum(v in original for v in views) / 64
+            assert kept < 0.25  # one in eighteen: in the middle and not mirrored
+            seen.append(set(views))
+    assert all(len(a & b) < 16 for k, a in enumerate(seen) for b in seen[:k])
+
+
+def test_engine_modes_see_the_same_images():
+    data = federation(sizes=(7, 25, 12), features=64, shape=(1, 8, 8), classes=3)
+    task = task_for(data, ConvNet, channels=[3], kernel=3, hidden=4)
+    work = LocalWork(0.1, 8, (1, 2), augment=Augmentation(crop=2, flip=True))
+    ends = [
+        snapshots(fedavg(), data, task=task, work=work, mode=m, cohort_size=c, workers=k)[-1].server["w"]
+        for m, c, k in (("loop", 1, 1), ("loop", 1, 2), ("stacked", 2, 1), ("stacked", 9, 1))
+    ]
+    assert all(torch.allclose(other, ends[0], rtol=1e-9, atol=1e-12) for other in ends[1:])
+    plain = snapshots(fedavg(), data, task=task, work=LocalWork(0.1, 8, (1, 2)), mode="loop")[-1].server["w"]
+    assert not torch.allclose(plain, ends[0], rtol=1e-3)
+
+
+def test_the_border_is_black_and_not_the_mean():
+    """Images of bytes are cropped as they are stored: a padded pixel is (0 - mean) / std."""
+    data = federation(sizes=(8,), features=4, shape=(1, 2, 2))
+    white = replace(
+        data,
+        x=torch.full(data.x.shape, 255, dtype=torch.uint8),
+        mean=torch.tensor([0.5], dtype=torch.float64),
+        std=torch.tensor([0.25], dtype=torch.float64),
+    )
+    rows = torch.tensor([0])
+    seen = white.features(
+        rows, partial(Augmentation(crop=1), key=key(0, 0, 0, 1))
+    )  # its lower right corner is the image
+    assert seen.flatten().tolist() == [-2, -2, -2, 2]

@@ -1,0 +1,66 @@
+"""What is said and drawn of a data set."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tools import federation
+
+from fedbench.data.inspect import facts, label_counts, label_entropy, pictures
+
+
+def labelled(sizes, tests, y, **options):
+    data = federation(sizes=sizes, tests=tests, **options)
+    return data.relabelled(torch.tensor(y))
+
+
+def test_counts_and_entropy_by_hand():
+    """Client 0: labels 0 0 1 and 1 to test on; client 1: 2 alone; the rest is ln 2 and 0."""
+    data = labelled((3, 1), (1, 0), [0, 0, 1, 1, 2])
+    counts = label_counts(data)
+    assert counts.tolist() == [[2, 2, 0], [0, 0, 1]]
+    assert label_entropy(counts) == pytest.approx([np.log(2), 0])
+    assert label_entropy(np.zeros((1, 3), dtype=int)).tolist() == [0]
+
+
+def test_facts_by_hand():
+    said = facts(labelled((3, 1, 0), (1, 0, 0), [0, 0, 1, 1, 2]))
+    assert said["clients"] == "3, 1 without training examples"
+    assert said["examples"] == "5 (4 to train on, 1 to test on); 5 in the source"
+    assert said["per client"] == "mean 1.67, STD 1.70 (of the population), least 0, median 1, most 4"
+    assert said["labels"].startswith("entropy per client 0.231 nats")  # ln 2 / 3
+
+
+def test_pictures_show_the_data(tmp_path):
+    """The picture of labels is dark but where the client's only class is bright; images become a grid, vectors text."""
+    from matplotlib.image import imread
+
+    data = labelled((6, 6), (0, 0), [0] * 6 + [2] * 6, features=64, shape=(1, 8, 8))
+    labels, examples = pictures(data, tmp_path / "new", "a set")
+    assert [labels.name, examples.name] == ["labels.png", "examples.png"]
+    shown = imread(labels)
+    assert shown.shape[0] == 600
+    bright = (shown[..., 0] > 0.9) & (shown[..., 1] > 0.85) & (shown[..., 2] < 0.3)  # the top of viridis
+    assert 0.1 < bright.mean() < 0.5
+    assert imread(examples).std() > 0.1
+    text = pictures(labelled((2, 2), (0, 0), [0, 1, 2, 0], features=2), tmp_path, "b")[1]
+    lines = text.read_text().splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["label 0", "label 2"]  # the first of each client
+
+
+def test_tokens_are_shown_as_words(tmp_path):
+    """The label too where it is a word; nothing for padding; letters are not set apart."""
+    data = replace(labelled((1, 1), (0, 0), [2, 1], features=3), x=torch.tensor([[1, 2, 0], [2, 2, 1]]))
+    for known, classes, want in (
+        (["", "be", "it"], 4, ['label 2: "be it"', 'label 1: "it it be"']),
+        (["", "be", "it"], 3, ['label "it": "be it"', 'label "be": "it it be"']),
+        ("-ab", 3, ['label "b": "ab-"', 'label "a": "bba"']),
+    ):
+        path = pictures(replace(data, classes=classes, vocabulary=lambda known=known: known), tmp_path, "t")[1]
+        assert [line.split(": ", 1)[1] for line in path.read_text().splitlines()] == want
+
+
+def test_many_clients_share_columns(tmp_path):
+    data = labelled((1,) * 200, (0,) * 200, [k % 3 for k in range(200)])
+    assert pictures(data, tmp_path, "many")[0].is_file()

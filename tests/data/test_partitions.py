@@ -1,0 +1,527 @@
+"""The partition rules: what all of them keep, cases worked by hand, and every refusal."""
+
+import inspect
+from itertools import accumulate
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tools import ROOT
+
+from fedbench.core.errors import RequestError
+from fedbench.data.assemble import assemble
+from fedbench.data.examples import Examples
+from fedbench.data.partitions.allocation import cut, evenly
+from fedbench.data.partitions.dirichlet import _balanced, dirichlet, dirichlet_mixture
+from fedbench.data.partitions.label import (
+    bernoulli_dirichlet,
+    consecutive_classes,
+    contiguous,
+    half_classes,
+    k_classes,
+    one_class,
+    shards,
+    similarity,
+    stratified,
+)
+from fedbench.data.partitions.quantity import lognormal_sizes, power_law_sizes, sizes_of
+from fedbench.runs.build import call
+
+RULES = {
+    "dirichlet": (dirichlet, {"alpha": 1.0, "min_size": 1}),
+    "dirichlet, balanced": (dirichlet, {"alpha": 1.0, "balance": True, "min_size": 2}),
+    "dirichlet_mixture": (dirichlet_mixture, {"alpha": 0.3, "min_size": 3}),
+    "dirichlet_mixture, sizes": (dirichlet_mixture, {"prior": "uniform", "size_sigma": 1.0, "min_size": 1}),
+    "shards": (shards, {}),
+    "k_classes": (k_classes, {"classes_per_client": 2}),
+    "similarity": (similarity, {"similarity": 0.5}),
+    "stratified": (stratified, {}),
+    "contiguous": (contiguous, {}),
+    "half_classes": (half_classes, {}),
+    "one_class": (one_class, {}),
+    "bernoulli_dirichlet": (bernoulli_dirichlet, {"p": 0.4, "alpha": 2.0}),
+    "lognormal_sizes": (lognormal_sizes, {"sigma": 1.0, "min_size": 2}),
+    "power_law_sizes": (power_law_sizes, {"min_size": 1}),
+}
+LEAST = {"min_size": 1, "dirichlet, balanced": 2, "dirichlet_mixture": 3, "lognormal_sizes": 2}
+EVEN = ("dirichlet_mixture", "shards", "similarity", "stratified", "contiguous")  # sizes that differ by one at most
+rules = pytest.mark.parametrize("name", RULES)
+cifar = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
+
+
+@st.composite
+def labels(draw):
+    """2 to 5 classes of 20 to 60 examples in any order; the labels need not be consecutive."""
+    sizes = draw(st.lists(st.integers(20, 60), min_size=2, max_size=5))
+    names = draw(st.permutations(range(9)))[: len(sizes)]
+    return np.random.default_rng(draw(st.integers(0, 9))).permutation(np.repeat(names, sizes))
+
+
+def made(name, y, clients, seed=0, **options):
+    rule, defaults = RULES[name]
+    return rule(y, clients, np.random.default_rng(seed), **{**defaults, **options})
+
+
+def table(y, owned):
+    """[classes, N] how many examples of each label that occurs a client has."""
+    found = np.unique(y)
+    return np.array([[(y[o] == c).sum() for o in owned] for c in found])
+
+
+def lists(owned):
+    return [sorted(o.tolist()) for o in owned]
+
+
+@rules
+@settings(deadline=None, max_examples=30)
+@given(y=labels(), clients=st.integers(5, 9), seed=st.integers(0, 99))
+def test_every_example_has_one_owner_and_every_client_has_some(name, y, clients, seed):
+    before = y.copy()
+    owned = made(name, y, clients, seed)
+    assert len(owned) == clients
+    assert sorted(np.concatenate(owned).tolist()) == list(range(len(y)))
+    sizes = [len(o) for o in owned]
+    assert min(sizes) >= LEAST.get(name, 1)
+    if name in EVEN:
+        assert max(sizes) - min(sizes) <= (2 if name == "shards" else 1)
+    assert np.array_equal(y, before)
+    assert lists(made(name, y, clients, seed)) == lists(owned)
+
+
+@rules
+def test_another_seed_is_another_partition(name):
+    y = cifar[:600]
+    same = lists(made(name, y, 12, 0)) == lists(made(name, y, 12, 1))
+    assert same == (name == "contiguous")
+
+
+@rules
+def test_options_are_those_of_the_config_and_have_its_defaults(name):
+    rule, options = RULES[name]
+    text = (ROOT / "conf" / "data" / "partition" / f"{rule.__name__}.yaml").read_text()
+    assert text.startswith("# ")
+    section = yaml.safe_load(text)
+    assert section.pop("_target_") == f"{rule.__module__}.{rule.__name__}"
+    parameters = inspect.signature(rule).parameters.values()
+    assert section == {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert set(options) <= set(section)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_two_shards_for_each_of_a_hundred_clients(name):
+    tree = yaml.safe_load((ROOT / "conf" / "data" / f"{name}_shards2.yaml").read_text())
+    section = yaml.safe_load(
+        (ROOT / "conf" / "data" / "partition" / f"{tree['defaults'][0]['partition']}.yaml").read_text()
+    )
+    y = cifar if name == "cifar10" else np.repeat(np.arange(10), 6000)
+    given = {"y": y, "clients": tree["clients"], "rng": np.random.default_rng(0)}
+    owned = call(section, "data.partition", **given)
+    assert {len(o) for o in owned} == {len(y) // 100}
+    assert {len(np.unique(y[o])) for o in owned} == {1, 2}
+    assert tree["local_test"] == "official"
+
+
+def test_shards_of_the_test_images_follow_those_for_training():
+    held_out = np.repeat([False, True], [50000, 10000])
+    y = np.concatenate([cifar, np.repeat(np.arange(10), 1000)])
+    examples = Examples(np.zeros((60000, 1), dtype=np.float32), y, 10, held_out=held_out)
+    data = assemble(examples, partition=shards, clients=100, split=0.8, local_test="official", seed=0)
+    for k in range(100):
+        train, test = (y[r.split()[k]] for r in (data.train, data.test))
+        assert set(test) == set(train)
+        assert (len(train), len(test)) == (500, 100)
+
+
+# Dirichlet shares per class
+
+
+@settings(deadline=None, max_examples=40)
+@given(y=labels(), clients=st.integers(1, 6), balance=st.booleans(), alpha=st.sampled_from([0.2, 1.0, 30.0]))
+def test_dirichlet_takes_the_first_draw_that_will_do(y, clients, balance, alpha):
+    """One draw after the other, class by class, in plain loops."""
+    owned = dirichlet(y, clients, np.random.default_rng(3), alpha=alpha, balance=balance, min_size=2)
+    rng, classes = np.random.default_rng(3), np.unique(y)
+    counts = [[0] * clients]
+    while min(map(sum, zip(*counts, strict=True))) < 2:
+        counts = []
+        for c, q in zip(classes, rng.dirichlet([alpha] * clients, len(classes)), strict=True):
+            if balance:
+                held = [sum(row[k] for row in counts) for k in range(clients)]
+                q = np.array([q[k] if held[k] < len(y) / clients else 0 for k in range(clients)])
+                q = q / q.sum()
+            upto = list(accumulate(q))  # rounded as cumsum rounds: sum() of floats is exact from Python 3.12 on
+            edges = [int(u / upto[-1] * (y == c).sum()) for u in upto]
+            counts.append([b - a for a, b in zip([0, *edges], edges, strict=False)])
+    assert table(y, owned).tolist() == counts
+
+
+def test_cut_at_the_floor_of_the_cumulated_shares():
+    """11 examples at .2, .5, 1: floors of 2.2, 5.5, 11, so 2, 3 and 6."""
+    assert cut(np.array([0.2, 0.3, 0.5]), 11).tolist() == [2, 3, 6]
+    assert cut(np.array([[0.0, 2.0], [1.0, 0.0]]), np.array([3, 4])).tolist() == [[0, 3], [4, 0]]
+
+
+def test_balancing_leaves_out_who_is_full():
+    """Two classes of 10, two clients: shares .8 and .2 fill the first (8 < 10 is not full), then .25 and .75.
+
+    Of three classes of 10 with N = 2 a client is full at 15: 10, 9 (19 in all) and then nothing.
+    """
+    q = np.array([[[0.8, 0.2], [0.25, 0.75]]])
+    rng = np.random.default_rng(0)
+    assert _balanced(q, np.array([10, 10]), rng).tolist() == [[[8, 2], [2, 8]]]
+    q = np.array([[[1.0, 0.0], [0.9, 0.1], [0.5, 0.5]]])
+    assert _balanced(q, np.array([10, 10, 10]), rng).tolist() == [[[10, 0], [9, 1], [0, 10]]]
+
+
+def test_balancing_gives_all_to_one_where_the_shares_of_the_others_vanish():
+    """The limit of small alpha: the first client is full and has all of the second class; one other gets it."""
+    q = np.tile([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], (40, 1, 1))
+    counts = _balanced(q, np.array([4, 4, 4]), np.random.default_rng(0))
+    assert (counts.sum(1) == 4).all()
+    assert len(np.unique(counts, axis=0)) == 2
+
+
+def test_balancing_evens_sizes_out():
+    plain, balanced = (
+        np.std([len(o) for o in dirichlet(cifar, 20, np.random.default_rng(0), alpha=0.1, balance=b)])
+        for b in (False, True)
+    )
+    assert balanced < plain
+
+
+def test_dirichlet_small_alpha_is_skewed_and_large_is_even():
+    share = lambda alpha: np.mean(  # noqa: E731
+        table(cifar, dirichlet(cifar, 10, np.random.default_rng(0), alpha=alpha)).max(0) / 5000
+    )
+    assert share(0.1) > 0.4
+    assert share(1000.0) < 0.12
+
+
+@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize(("clients", "alpha"), [(500, 0.05), (100, 0.05), (500, 1e-300)])
+def test_a_hopeless_dirichlet_request_ends_with_settings_that_will_do(balance, clients, alpha):
+    options = {"alpha": alpha, "balance": balance, "min_size": 10}
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=.* in \d+ tries; .* will do$") as error:
+        dirichlet(cifar, clients, np.random.default_rng(0), **options)
+    _, ways = str(error.value).rsplit("; ", 1)
+    ways = [way.removeprefix("data.").split("=") for way in ways.removesuffix(" will do").split(" or ")]
+    assert {key for key, _ in ways} >= {"partition.alpha", "clients"}
+    for key, value in ways:
+        fewer = int(value) if key == "clients" else clients
+        more = {**options, key.removeprefix("partition."): float(value)} if key != "clients" else options
+        owned = dirichlet(cifar, fewer, np.random.default_rng(0), **more)
+        assert min(len(o) for o in owned) >= more["min_size"]
+
+
+def test_where_no_alpha_will_do_equal_parts_are_proposed():
+    """Ten clients with ten examples each of a hundred: the draw would have to be exactly even."""
+    match = r"the poorest had \d at best; data/partition=iid or data.clients=\d or data.partition.min_size=\d will do$"
+    with pytest.raises(RequestError, match=match):
+        dirichlet(np.zeros(100, dtype=int), 10, np.random.default_rng(0), alpha=1.0)
+
+
+def test_dirichlet_of_two_classes_and_two_clients_at_the_limit():
+    """With tiny alpha each class goes to one client; every second draw gives each client one: 50 and 50."""
+    y = np.repeat([0, 1], 50)
+    owned = dirichlet(y, 2, np.random.default_rng(0), alpha=1e-12, min_size=50)
+    assert sorted(table(y, owned).tolist()) == [[0, 50], [50, 0]]
+
+
+# Dirichlet mixture per client
+
+
+def test_mixture_draws_from_what_is_left():
+    """One client has everything; with huge alpha every client has the classes as the data has them."""
+    y = np.repeat([0, 1, 2], [600, 300, 100])
+    one = dirichlet_mixture(y, 1, np.random.default_rng(0))
+    assert lists(one) == [list(range(1000))]
+    counts = table(y, dirichlet_mixture(y, 4, np.random.default_rng(0), alpha=1e9))
+    assert np.abs(counts[:, 0] / 250 - [0.6, 0.3, 0.1]).max() < 0.1  # multinomial(250), three standard deviations
+    first = table(y, dirichlet_mixture(y, 10, np.random.default_rng(0), alpha=1e9, prior="uniform"))[:, 0]
+    assert np.abs(first / 100 - 1 / 3).max() < 0.15
+
+
+def test_mixture_with_tiny_alpha_has_one_class_until_it_is_used_up():
+    y = np.repeat(np.arange(10), 100)
+    counts = table(y, dirichlet_mixture(y, 50, np.random.default_rng(0), alpha=1e-9))
+    assert (counts.sum(0) == 20).all()
+    assert (counts.max(0) == 20).sum() >= 25  # the first ones at least have one class
+    assert (counts.sum(1) == 100).all()
+
+
+def test_mixture_mean_and_spread_are_those_of_the_dirichlet():
+    """Var of q_kc is p (1 - p) / (α + 1); of a share of n draws p (1 - p) / n more, times α / (α + 1)."""
+    y, alpha, n = np.repeat([0, 1], 200_000), 4.0, 40
+    counts = table(y, dirichlet_mixture(y, 10_000, np.random.default_rng(0), alpha=alpha))[0, :2000] / n
+    assert abs(counts.mean() - 0.5) < 0.02
+    assert counts.var() == pytest.approx(0.25 / (alpha + 1) * (1 + alpha / n), rel=0.1)
+
+
+def test_mixture_sizes():
+    sizes = [len(o) for o in dirichlet_mixture(cifar, 100, np.random.default_rng(0), size_sigma=2.0)]
+    assert min(sizes) >= 10
+    assert max(sizes) > 10 * np.median(sizes)
+
+
+# rules by label
+
+
+def test_shards_by_hand():
+    """Labels 0 at 1 3 5, 1 at 0 2, 2 at 4 6 7: shards of two in stored order, dealt once each."""
+    y = np.array([1, 0, 1, 0, 2, 0, 2, 2])
+    pieces = {(1, 3), (0, 5), (2, 4), (6, 7)}
+    for seed in range(5):
+        owned = lists(shards(y, 2, np.random.default_rng(seed)))
+        assert all(sum(set(p) <= set(o) for p in pieces) == 2 for o in owned)
+
+
+@settings(deadline=None)
+@given(y=labels(), clients=st.integers(3, 9), each=st.integers(1, 4), seed=st.integers(0, 9))
+def test_k_classes(y, clients, each, seed):
+    """Each client has so many classes, no class is without a client, and its holders have the same amount of it."""
+    found = len(np.unique(y))
+    if each > found or clients * each < found:
+        with pytest.raises(RequestError):
+            k_classes(y, clients, np.random.default_rng(seed), classes_per_client=each)
+        return
+    counts = table(y, k_classes(y, clients, np.random.default_rng(seed), classes_per_client=each))
+    assert ((counts > 0).sum(0) == each).all()
+    for row in counts:
+        assert np.ptp(row[row > 0]) <= 1
+
+
+def test_k_classes_without_a_class_to_spare():
+    """Five clients with two of ten classes: each class has one holder, whatever the draw."""
+    for seed in range(20):
+        counts = table(cifar, k_classes(cifar, 5, np.random.default_rng(seed), classes_per_client=2))
+        assert ((counts > 0).sum(1) == 1).all()
+
+
+def test_k_classes_are_drawn_uniformly():
+    """20000 pairs of five classes: each of the ten pairs has a tenth, to within four standard deviations."""
+    y = np.tile(np.arange(5), 12000)
+    counts = table(y, k_classes(y, 20000, np.random.default_rng(0), classes_per_client=2))
+    pairs = np.unique((counts > 0).T, axis=0, return_counts=True)[1]
+    assert len(pairs) == 10
+    assert np.abs(pairs / 20000 - 0.1).max() < 4 * np.sqrt(0.09 / 20000)
+
+
+def test_consecutive_classes_by_hand():
+    """With sigma 0 everybody has int((e^mu + more) / 3) of each of its classes while there are so many."""
+    y = np.repeat(np.arange(4), 7)
+    options = {"mu": np.log(6.5), "sigma": 0, "more": 3}  # 3 of each
+    owned = consecutive_classes(y, 3, np.random.default_rng(0), **options)
+    # client 0 takes of 0, 1, 2; client 1 of 1, 2, 3; client 2 of 3 and 0, for 2 has one left
+    assert table(y, owned).tolist() == [[3, 0, 3], [3, 3, 0], [3, 3, 0], [0, 3, 3]]
+    with pytest.raises(
+        RequestError, match=r"classes of client 3 .* data.clients=3 will do"
+    ):  # 3, 0 and 1 have one left
+        consecutive_classes(y, 4, np.random.default_rng(0), **options)
+
+
+def test_consecutive_classes_has_the_sizes_of_the_script():
+    """Of each class int((lognormal(4, 1) + 5) / 3), at least 2; FedFa's Table 1 has 18345 examples of 200 clients."""
+    y = np.repeat(np.arange(10), 5000)
+    counts = table(y, consecutive_classes(y, 200, np.random.default_rng(0)))
+    assert all(set(np.flatnonzero(counts[:, i])) == {i % 10, (i + 1) % 10, (i + 2) % 10} for i in range(200))
+    each = counts.max(0)
+    assert (counts.sum(0) == 3 * each).all()
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        rng.permutation(5000)
+    assert each.tolist() == np.maximum((np.exp(4 + rng.standard_normal(200)) + 5) / 3, 2).astype(int).tolist()
+    assert 14000 < counts.sum() < 24000
+
+
+def test_similarity_by_hand():
+    """12 examples, 3 classes of 4, 2 clients: at 0 blocks of the sorted labels, at .5 six at random, three for each."""
+    y = np.array([2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1])
+    rng = np.random.default_rng(0)
+    assert table(y, similarity(y, 2, rng, similarity=0)).tolist() == [[4, 0], [2, 2], [0, 4]]
+    assert [len(o) for o in similarity(y, 5, rng, similarity=1)] == [3, 3, 2, 2, 2]
+    first, second = similarity(y, 2, rng, similarity=0.5)
+    assert (len(first), len(second)) == (6, 6)
+    assert y[first[3:]].max() <= y[second[3:]].min()  # the blocks come after the random part
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.95, 1.0])
+def test_similarity_is_the_share_that_is_alike(share):
+    """Client 0's block is class 0, so of class 0 it has all but what the random part takes."""
+    counts = table(cifar, similarity(cifar, 10, np.random.default_rng(0), similarity=share))
+    assert counts[0, 0] / 5000 == pytest.approx((1 - share) + share / 10, abs=0.02)
+    assert (counts.sum(0) == 5000).all()
+
+
+@settings(deadline=None)
+@given(y=labels(), clients=st.integers(1, 25))
+def test_stratified_amounts_differ_by_one_at_most(y, clients):
+    owned = stratified(y, clients, np.random.default_rng(0))
+    assert np.ptp(table(y, owned), axis=1).max() <= 1
+    assert np.ptp([len(o) for o in owned]) <= 1
+
+
+def test_contiguous_by_hand():
+    assert lists(contiguous(np.zeros(7), 3, np.random.default_rng(0))) == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(20, [0, 1, 2, 5, 9]), (5, (3,)), (4, None)])
+def test_half_classes(clients, classes):
+    """20 clients: 25000 images for 10 on either side, 500 of each class of theirs for each."""
+    counts = table(cifar, half_classes(cifar, clients, np.random.default_rng(0), classes=classes))
+    first = [0, 1, 2, 3, 4] if classes is None else list(classes)
+    others = [c for c in range(10) if c not in first]
+    half = clients // 2
+    assert (counts[first, :half] == 5000 // half).all()
+    assert not counts[first, half:].any()
+    assert not counts[others, :half].any()
+    assert np.ptp(counts[others, half:]) <= 1
+
+
+def test_one_class_by_hand():
+    """Labels 0, 2, 6 and three clients: a client is a class, in this order; five share 0 and 2 between two."""
+    y = np.array([6, 0, 2, 0, 6, 2, 0, 6])
+    assert lists(one_class(y, 3, np.random.default_rng(0))) == [[1, 3, 6], [2, 5], [0, 4, 7]]
+    assert table(y, one_class(y, 5, np.random.default_rng(0))).tolist() == [
+        [2, 0, 0, 1, 0],
+        [0, 1, 0, 0, 1],
+        [0, 0, 3, 0, 0],
+    ]
+
+
+def test_bernoulli_dirichlet_holds_classes_with_probability_p():
+    """Given one class at least: p / (1 - (1 - p)^K) on average; no class is preferred."""
+    p, clients = 0.3, 2000
+    y = np.tile(np.arange(4), 200_000)
+    held = table(y, bernoulli_dirichlet(y, clients, np.random.default_rng(0), p=p, alpha=100.0)) > 0
+    expected = p / (1 - (1 - p) ** 4)
+    assert np.abs(held.mean(1) - expected).max() < 4 * np.sqrt(expected * (1 - expected) / clients)
+
+
+def test_bernoulli_dirichlet_at_its_limits():
+    """With p = 1 and large alpha all share all evenly; with tiny p everybody has one class, and no class is lost."""
+    counts = table(cifar, bernoulli_dirichlet(cifar, 10, np.random.default_rng(0), p=1.0, alpha=1e9))
+    assert np.abs(counts - 500).max() < 5 * np.sqrt(5000 * 0.1 * 0.9)
+    counts = table(cifar, bernoulli_dirichlet(cifar, 200, np.random.default_rng(0), p=1e-12))
+    assert ((counts > 0).sum(0) == 1).all()
+    counts = table(cifar, bernoulli_dirichlet(cifar, 2, np.random.default_rng(0), p=1e-12))
+    assert (counts.sum(1) == 5000).all()  # ten classes, two clients with one each by chance: the others are given away
+
+
+def test_bernoulli_dirichlet_keeps_min_size():
+    sizes = [len(o) for o in bernoulli_dirichlet(cifar, 100, np.random.default_rng(0), p=0.3, min_size=100)]
+    assert min(sizes) >= 100
+
+
+def test_a_hopeless_bernoulli_dirichlet_request_ends():
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.001 .* data.clients=\d+ .*will do"):
+        bernoulli_dirichlet(cifar, 100, np.random.default_rng(0), p=0.3, alpha=0.001)
+
+
+# quantities
+
+
+def test_sizes_by_hand():
+    """100 = 3 · 10 + 70, shared 1 : 2 : 4 as 10, 20, 40."""
+    assert sizes_of(np.array([1.0, 2.0, 4.0]), 100, 10).tolist() == [20, 30, 50]
+    assert evenly(11, 4).tolist() == [3, 3, 3, 2]
+
+
+def test_power_law():
+    """Harmonic shares of 1100 beyond one for each of four: 1, 1/2, 1/3, 1/4 of 528."""
+    sizes = sorted(
+        (len(o) for o in power_law_sizes(np.zeros(1104), 4, np.random.default_rng(0), min_size=1)), reverse=True
+    )
+    assert sizes == [529, 265, 177, 133]
+    equal = power_law_sizes(np.zeros(100), 4, np.random.default_rng(0), exponent=0)
+    assert [len(o) for o in equal] == [25] * 4
+    steep = power_law_sizes(np.zeros(100), 4, np.random.default_rng(0), exponent=1e6)
+    assert sorted(len(o) for o in steep) == [10, 10, 10, 70]
+
+
+def test_lognormal():
+    """The logarithms of what is beyond the least size spread by sigma."""
+    y = np.zeros(4_000_000)
+    sizes = np.array([len(o) for o in lognormal_sizes(y, 2000, np.random.default_rng(0), sigma=0.5)])
+    assert np.log(sizes - 10).std() == pytest.approx(0.5, rel=0.05)
+    equal = lognormal_sizes(np.zeros(100), 4, np.random.default_rng(0), sigma=0)
+    assert [len(o) for o in equal] == [25] * 4
+    assert min(len(o) for o in lognormal_sizes(np.zeros(100), 4, np.random.default_rng(0), sigma=1e9)) == 10
+
+
+def test_quantity_rules_do_not_look_at_labels():
+    for rule in (lognormal_sizes, power_law_sizes):
+        a, b = (rule(y, 7, np.random.default_rng(0)) for y in (np.zeros(500), np.arange(500)))
+        assert lists(a) == lists(b)
+
+
+# refusals
+
+TEN = np.repeat(np.arange(5), 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "clients", "options", "message"),
+    [
+        (dirichlet, 4, {"alpha": 0}, "alpha must be > 0, got 0; for equal clients use data/partition=iid"),
+        (dirichlet, 4, {"balance": 1}, "data.partition.balance must be true or false, got 1"),
+        (dirichlet, 4, {"min_size": 0}, "data.partition.min_size must be a whole number >= 1, got 0"),
+        (dirichlet, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples, but there are "
+         "10; set data.clients to at most 1 or data.partition.min_size to at most 2"),
+        (dirichlet, 1, {"min_size": 11}, "but there are 10; set data.partition.min_size to at most 10"),
+        (dirichlet, 11, {"min_size": 2}, "needs 22 examples, but there are 10; set data.clients to at most 5"),
+        (dirichlet, 11, {"min_size": 11}, "needs 121 examples, but there are 10; set both lower"),
+        (dirichlet, 11, {"min_size": 1}, "data.clients must be at most the number of examples, 10, got 11"),
+        (dirichlet_mixture, 4, {"alpha": -1}, "data.partition.alpha must be > 0, got -1; for equal clients"),
+        (dirichlet_mixture, 4, {"prior": "uniforn"}, "data.partition.prior must be one of data, uniform; got "
+         "'uniforn'; did you mean uniform?"),
+        (dirichlet_mixture, 4, {"size_sigma": -1}, "data.partition.size_sigma must be >= 0, got -1"),
+        (dirichlet_mixture, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
+        (shards, 4, {"shards_per_client": 0}, "data.partition.shards_per_client must be a whole number >= 1, got 0"),
+        (shards, 4, {"shards_per_client": 3}, "data.clients=4 with data.partition.shards_per_client=3 needs 12 "
+         "examples, but there are 10; set data.clients to at most 3 or data.partition.shards_per_client to at most 2"),
+        (k_classes, 4, {"classes_per_client": 6}, "data.partition.classes_per_client must be at most the number of "
+         "classes, 5, got 6"),
+        (k_classes, 2, {"classes_per_client": 2}, "leaves classes without a client: there are 5; set "
+         "data.clients to at least 3 or data.partition.classes_per_client to at least 3"),
+        (k_classes, 3, {"classes_per_client": 5}, "class 0 has 2 examples, too few for the 3 clients that hold it; "
+         "data.clients=2 will do"),
+        (k_classes, 50, {"classes_per_client": 2}, "data/partition=iid data.clients=10 will do"),
+        (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
+         "of each that it should have; lower data.partition.least"),
+        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a share: "
+         "0.95 for 95 %"),
+        (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
+        (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
+         "fewer than the 2 examples of each that it should have: earlier clients have the others; data.clients=3 will"),
+        (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
+        (stratified, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
+        (contiguous, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
+        (half_classes, 1, {}, "two halves need 2 clients and 2 classes at least, got 1 and 5; for one half use "
+         "data/partition=stratified"),
+        (half_classes, 12, {}, "data.clients must be at most 9, got 12: the classes of the first half have 4 examples, "
+         "those of the second 6"),
+        (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, not all, of the 5 "
+         "labels 0 .. 4, each once, got [0, 7]; null is the lower half"),
+        (half_classes, 4, {"classes": []}, "each once, got []"),
+        (half_classes, 4, {"classes": [1, 1]}, "each once, got [1, 1]"),
+        (half_classes, 4, {"classes": 3}, "each once, got 3"),
+        (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "not all, of the 5 labels"),
+        (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
+         "or use data/partition=k_classes"),
+        (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; data.clients=10 will do"),
+        (bernoulli_dirichlet, 4, {"p": 0}, "data.partition.p must be > 0 and <= 1, got 0"),
+        (bernoulli_dirichlet, 4, {"p": 1.1}, "data.partition.p must be > 0 and <= 1, got 1.1"),
+        (bernoulli_dirichlet, 4, {"alpha": 0}, "data.partition.alpha must be > 0, got 0"),
+        (bernoulli_dirichlet, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
+        (lognormal_sizes, 4, {"sigma": -1}, "data.partition.sigma must be >= 0, got -1"),
+        (lognormal_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
+        (power_law_sizes, 4, {"exponent": -1}, "data.partition.exponent must be >= 0, got -1"),
+        (power_law_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
+    ],
+)  # fmt: skip
+def test_refusals_say_what_would_do(rule, clients, options, message):
+    with pytest.raises(RequestError) as error:
+        rule(TEN, clients, np.random.default_rng(0), **options)
+    assert message in str(error.value)

@@ -1,0 +1,368 @@
+"""Readers on small files in the official forms, made here."""
+
+import gzip
+import hashlib
+import json
+import pickle
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from loopback import serving, status, whole
+from PIL import Image
+
+from fedbench.config.compose import compose_tree
+from fedbench.config.schema import options
+from fedbench.core.errors import RequestError
+from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
+from fedbench.runs.build_data import official_files
+
+OWN = {"leaf_json": "data.train=t", "imagefolder": "data.root=d", "npz": "data.file=x", "huggingface": "data.root=d"}
+
+# ---- LEAF JSON
+
+
+def leaf_file(path, users):
+    """``users``: name -> (x, y)."""
+    content = {
+        "users": list(users),
+        "num_samples": [len(y) for _, y in users.values()],
+        "user_data": {u: {"x": x, "y": y} for u, (x, y) in users.items()},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+TRAIN = {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1]), "b": ([[5.0, 6.0]], [2])}
+
+
+def test_leaf_json_reads_a_file(tmp_path):
+    e = leaf_json.load(tmp_path, 0, train=leaf_file(tmp_path / "t.json", TRAIN))
+    assert e.x.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert e.y.tolist() == [0, 1, 2]
+    assert (e.names, e.owner.tolist(), e.classes, e.held_out) == (("a", "b"), [0, 0, 1], 3, None)
+
+
+def test_leaf_json_reads_directories_and_test_sets(tmp_path):
+    leaf_file(tmp_path / "train" / "1.json", {"b": TRAIN["b"]})
+    leaf_file(tmp_path / "train" / "0.json", {"a": TRAIN["a"]})
+    test = leaf_file(tmp_path / "test.json", {"b": ([[7.0, 8.0]], [1.0]), "c": ([[9.0, 0.0]], [0])})
+    e = leaf_json.load(tmp_path, 0, train=str(tmp_path / "train"), test=test)
+    assert e.names == ("a", "b", "c")  # c is only tested
+    assert e.held_out.tolist() == [False, False, False, True, True]
+    assert e.owner.tolist() == [0, 0, 1, 1, 2]
+    assert e.y.tolist() == [0, 1, 2, 1, 0]
+
+
+def test_leaf_json_shapes_and_classes(tmp_path):
+    flat = leaf_file(tmp_path / "t.json", {"a": ([[0.0] * 4, [1.0] * 4], [0, 0])})
+    assert leaf_json.load(tmp_path, 0, train=flat, shape=[1, 2, 2], classes=7).x.shape == (2, 1, 2, 2)
+    assert leaf_json.load(tmp_path, 0, train=flat, classes=7).classes == 7
+    scalars = leaf_file(tmp_path / "s.json", {"a": ([1.0, 2.0], [0, 1])})
+    assert leaf_json.load(tmp_path, 0, train=scalars).x.shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not in LEAF's form: expected the keys users, num_samples, user_data, got list"),
+        ('{"users": []}', r"got \['users'\]"),
+        ('{"users": ["a"], "num_samples": [], "user_data": {}}', "must be lists of one length"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
+        ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, but .* 2"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [["p"]], "y": [0]}}}', "x must be numbers"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "whole numbers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "whole numbers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[NaN]], "y": [0]}}}', "not finite"),
+        (
+            '{"users": ["a", "b"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]},'
+            ' "b": {"x": [[1, 2]], "y": [0]}}}',
+            "must all have one shape",
+        ),
+        (
+            '{"users": ["a", "a"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]}}}',
+            "user 'a' is there twice",
+        ),
+        ('{"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "y": []}}}', "holds no example"),
+    ],
+)
+def test_leaf_json_refuses(tmp_path, text, message):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=message):
+        leaf_json.load(tmp_path, 0, train=str(path))
+
+
+def test_leaf_json_names_what_is_missing(tmp_path):
+    with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
+        leaf_json.load(tmp_path, 0, train=str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RequestError, match=r"data.test=.*empty holds no .json file"):
+        leaf_json.load(tmp_path, 0, train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
+    with pytest.raises(RequestError, match="data.classes=2, but .* has the label 2"):
+        leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), classes=2)
+    with pytest.raises(RequestError, match=r"data.shape=\[3\] does not hold the 2 values"):
+        leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), shape=[3])
+
+
+# ---- MNIST
+
+
+def write_idx(folder, counts=(5, 3)):
+    """The four files, gzipped too, as torchvision lays them out; pixels and labels are told by their position."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    made = []
+    for part, n in zip(("train", "t10k"), counts, strict=True):
+        images, labels = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), (np.arange(n) % 10).astype(np.uint8)
+        for name, body in (
+            (f"{part}-images-idx3-ubyte", struct.pack(">iiii", 2051, n, 28, 28) + images.tobytes()),
+            (f"{part}-labels-idx1-ubyte", struct.pack(">ii", 2049, n) + labels.tobytes()),
+        ):
+            (folder / name).write_bytes(body)
+            (folder / f"{name}.gz").write_bytes(gzip.compress(body))
+        made.append((images, labels))
+    return made
+
+
+def test_mnist_reads_idx_files(tmp_path):
+    (train, train_y), (test, test_y) = write_idx(tmp_path / "MNIST" / "raw")
+    e = mnist.load(tmp_path, 0)
+    assert e.x.dtype == np.uint8
+    assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
+    assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
+    assert e.held_out.tolist() == [False] * 5 + [True] * 3
+    assert mnist.load(tmp_path, 0, pool=True).held_out is None
+    assert "not the official files" in e.sources[0]
+
+
+def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
+    with pytest.raises(RequestError, match=r"MNIST: missing 4 of its files.*MNIST/raw/train-images-idx3-ubyte.gz"):
+        mnist.load(tmp_path, 0, download=False)
+
+
+def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
+    """Only what is missing; the compressed files come from the mirror where the official address has none."""
+    official = tmp_path / "official"
+    write_idx(official)
+    packed = {f.name: gzip.compress(f.read_bytes()) for f in official.iterdir()}
+    monkeypatch.setattr(mnist, "_MD5", {k: ("", hashlib.md5(packed[k]).hexdigest()) for k in mnist._MD5})
+    with serving() as server:
+        for name, raw in packed.items():
+            server.url(status(404), path=f"gone/{name}.gz")
+            server.url(whole(raw), path=f"mnist/{name}.gz")
+        monkeypatch.setattr(mnist, "_URLS", (f"{server.root}/gone/", f"{server.root}/mnist/"))
+        got = mnist.load(tmp_path / "data", 0)
+    write_idx(tmp_path / "there" / "MNIST" / "raw")
+    want = mnist.load(tmp_path / "there", 0, download=False)
+    assert np.array_equal(got.x, want.x)
+    assert np.array_equal(got.y, want.y)
+
+
+# ---- CIFAR-10
+
+
+def write_cifar(folder, per_batch=4):
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    made = []
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        data = rng.integers(0, 256, (per_batch, 3072), dtype=np.uint8)
+        labels = rng.integers(0, 10, per_batch).tolist()
+        content = {
+            b"batch_label": name.encode(),
+            b"labels": labels,
+            b"data": data,
+            b"filenames": [b"x.png"] * per_batch,
+        }
+        # the official files were pickled by Python 2 with protocol 2: text as bytes
+        (folder / name).write_bytes(pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2))
+        made.append((data, labels))
+    return made
+
+
+def test_cifar_reads_batches(tmp_path):
+    made = write_cifar(tmp_path / "cifar-10-batches-py")
+    e = cifar10.load(tmp_path, 0)
+    assert e.x.shape == (24, 3, 32, 32)
+    assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
+    assert e.y.tolist() == sum((labels for _, labels in made), [])
+    assert e.held_out.tolist() == [False] * 20 + [True] * 4
+
+
+def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar(folder)
+
+    class Evil:
+        def __reduce__(self):
+            return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w')",))
+
+    (folder / "data_batch_3").write_bytes(pickle.dumps({"labels": [0], "data": Evil()}))
+    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it asks for builtins.exec"):
+        cifar10.load(tmp_path, 0)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x80\x02", pickle.dumps([1, 2]), pickle.dumps({"labels": [1], "data": [[0]]})]
+)
+def test_cifar_refuses_damaged_batches(tmp_path, damage):
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar(folder)
+    (folder / "test_batch").write_bytes(damage)
+    with pytest.raises(RequestError, match="test_batch is not a CIFAR-10 batch"):
+        cifar10.load(tmp_path, 0)
+
+
+def test_cifar_says_what_is_missing(tmp_path):
+    write_cifar(tmp_path / "cifar-10-batches-py")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
+    with pytest.raises(RequestError, match=r"CIFAR-10.*www.cs.toronto.edu.*md5 c58f30108f718f92721af3b9"):
+        cifar10.load(tmp_path, 0, download=False)
+
+
+# ---- image folders
+
+
+def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
+    for i, name in enumerate(classes):
+        (root / part / name).mkdir(parents=True, exist_ok=True)
+        for j in range(per_class):
+            color = (10 * i, 20 * j, 200)
+            Image.new("RGB", (side, side), color).save(root / part / name / f"{j}.png")
+
+
+def test_imagefolder(tmp_path):
+    write_images(tmp_path, "train", 3)
+    write_images(tmp_path, "test", 1)
+    Image.new("L", (6, 6), 7).save(tmp_path / "train" / "dog" / "grey.jpg")
+    (tmp_path / "train" / "dog" / "notes.txt").write_text("not an image")
+    e = imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    assert e.x.shape == (9, 3, 6, 6)
+    assert e.y.tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 1]
+    assert e.held_out.tolist() == [False] * 7 + [True] * 2
+    assert e.x[1, :, 0, 0].tolist() == [0, 20, 200]
+
+
+def test_imagefolder_resizes(tmp_path):
+    write_images(tmp_path, "train", 1)
+    Image.new("RGB", (20, 10)).save(tmp_path / "train" / "cat" / "wide.png")
+    with pytest.raises(RequestError, match=r"wide.png is 20x10, expected 6x6; set data.size"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    assert imagefolder.load(tmp_path, 0, root=str(tmp_path), size=4).x.shape == (3, 3, 4, 4)
+
+
+def test_imagefolder_refuses(tmp_path):
+    with pytest.raises(RequestError, match="has no directory train/"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    (tmp_path / "train").mkdir()
+    with pytest.raises(RequestError, match="train"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    write_images(tmp_path, "train", 1)
+    write_images(tmp_path, "test", 1, classes=("cow",))
+    with pytest.raises(RequestError, match="classes that train/ has not: cow"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    (tmp_path / "train" / "cat" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(RequestError, match="broken.png"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+
+
+# ---- the real data
+
+
+@pytest.mark.data("MNIST")
+def test_real_mnist(real_data):
+    e = mnist.load(real_data, 0)
+    assert e.x.shape == (70000, 1, 28, 28)
+    assert e.sources == ("MNIST: official files",)
+    train = e.x[:60000] / 255
+    assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=1e-4)
+    assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+
+
+@pytest.mark.data("cifar-10-batches-py")
+def test_real_cifar10(real_data):
+    e = cifar10.load(real_data, 0)
+    assert e.x.shape == (60000, 3, 32, 32)
+    assert np.bincount(e.y[~e.held_out]).tolist() == [5000] * 10
+    assert np.bincount(e.y[e.held_out]).tolist() == [1000] * 10
+    sample = e.x[:10000] / 255
+    assert sample.mean((0, 2, 3)) == pytest.approx(e.mean, abs=0.01)
+    assert sample.std((0, 2, 3)) == pytest.approx(e.std, abs=0.01)
+
+
+@pytest.mark.parametrize("name", [n for n in options("data") if n])
+def test_every_public_source_names_its_official_files(name):
+    """verify can only fail for what is named: an archive to fetch, with its checksum, and no place twice."""
+    tree = compose_tree([f"data={name}", *([OWN[name]] if name in OWN else [])])
+    files = official_files(tree, name)
+    if tree["data"]["source"]["_target_"].split(".")[3] in ("synthetic", "clothing1m", *OWN):
+        assert files == []
+        return
+    assert any(f.urls and f.md5 for f in files)
+    assert all(f.sums for f in files if f.urls)
+    assert len({f.path for f in files}) == len(files)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ([0.5], [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
+        (0.5, [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got 0.5"),
+        ([0.5] * 3, [0.5, 0, 0.5], r"data.source.std\[1\] must be > 0, got 0"),
+        (["a"] * 3, None, r"data.source.mean\[0\] must be a number, got 'a'"),
+    ],
+)
+def test_imagefolder_refuses_odd_scales(tmp_path, mean, std, message):
+    write_images(tmp_path, "train", 1)
+    with pytest.raises(RequestError, match=message):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=mean, std=std)
+
+
+def test_imagefolder_without_a_scale(tmp_path):
+    write_images(tmp_path, "train", 1)
+    e = imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=None, std=None)
+    assert (e.mean, e.std) == ((0.0,) * 3, (1.0,) * 3)
+
+
+def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
+    """A file of a few bytes that says it is 100000 pixels wide."""
+    write_images(tmp_path, "train", 1)
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", 10**5, 10**5, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(b"x"))
+    body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    (tmp_path / "train" / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    with pytest.raises(RequestError, match=r"0.png cannot be read as an image: Image size"):
+        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        ("[0, Infinity]", {}, "labels must be whole numbers from 0"),
+        ("[0, NaN]", {}, "labels must be whole numbers from 0"),
+        ("[0, 1e300]", {}, "labels must be whole numbers from 0"),
+        ("[0, 1000000000]", {}, "the label 1000000000, but only 2 different ones; number them from 0, or .*classes"),
+        ("[0, 1]", {"shape": [-1, -2]}, r"data.shape must be a list of lengths, got \[-1, -2\]"),
+        ("[0, 1]", {"shape": [2.0]}, r"data.shape must be a list of lengths, got \[2.0\]"),
+    ],
+)
+def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
+    file = tmp_path / "a.json"
+    file.write_text(
+        f'{{"users": ["u"], "num_samples": [2], "user_data": {{"u": {{"x": [[1, 2], [3, 4]], "y": {y}}}}}}}'
+    )
+    with pytest.raises(RequestError, match=message):
+        leaf_json.load(tmp_path, 0, train=str(file), **options)
+
+
+def test_cifar10_refuses_labels_that_are_none(tmp_path):
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar(folder)
+    batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [10, 10]}
+    (folder / "data_batch_1").write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(RequestError, match="data_batch_1 holds labels from 10 to 10, expected 0 to 9"):
+        cifar10.load(tmp_path, 0, download=False)

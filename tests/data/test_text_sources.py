@@ -1,0 +1,579 @@
+"""Readers of text on small files in the official forms, made here."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from fedbench.core.errors import RequestError
+from fedbench.data.assemble import assemble
+from fedbench.data.files import download as fetch
+from fedbench.data.sources import sent140, shakespeare, wikitext2
+
+# ---- Shakespeare
+
+SAY = "0123456789" * 10  # characters of known places
+
+GUTENBERG = f"""\ufeffThe Project Gutenberg EBook of The Complete Works of William Shakespeare, by
+William Shakespeare
+
+1609
+
+THE SONNETS
+
+by William Shakespeare
+
+                     1
+  Time. this would be a role,
+    and so this line, were it not of the first work.
+
+1601
+
+THE TRAGEDY OF ONE, OR:
+NONE
+
+by William Shakespeare
+
+DRAMATIS PERSONAE
+  Fool, a fool
+
+ACT_1|SC_1
+
+  Ghost. nobody's title page
+Enter the FOOL and SIR TOBY
+  FOOL. {"a" * 50}
+    {"b" * 30}
+                                        Exit GHOST
+  Sir Toby. {SAY[:59]}
+    {SAY[:59]}
+  And so he sang, a line that belongs to nobody
+    {SAY[:59]}
+  GHOST. two lines
+    are too few
+  FIRST LORD (aside). not a name
+    but still the ghost's, so he has four
+  LADY. No
+    more
+    .
+
+THE END
+
+
+
+1593
+
+THE COMEDY OF ERRORS
+
+
+
+by William Shakespeare
+
+ACT I. SCENE 1
+
+AEGEON. Proceed,
+  Solinus,
+OF SYRACUSE, not a name
+ACT II. SCENE 1
+This line is nobody's
+DUKE. {"c" * 78}
+d
+<<THIS ELECTRONIC VERSION OF THE COMPLETE WORKS>>
+Nobody again
+DUKE. e
+
+1609
+
+A MONOLOGUE
+
+by William Shakespeare
+
+  ALONE. one role is no play
+    indeed
+    not
+"""
+
+
+@pytest.fixture
+def gutenberg(tmp_path):
+    path = tmp_path / "shakespeare" / "data" / "raw_data" / "raw_data.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(GUTENBERG, encoding="utf-8")
+    return tmp_path
+
+
+def letters(row):
+    return "".join(shakespeare.LETTERS[t] for t in row)
+
+
+def test_the_letters_are_leafs():
+    assert len(shakespeare.LETTERS) == 80
+    assert shakespeare.encode("\n Az}")[0].tolist() == [0, 1, 25, 78, 79]
+    codes, unknown = shakespeare.encode("é<€ÿ")  # none has a place
+    assert (codes.tolist(), unknown, codes.dtype) == ([1] * 4, 4, np.uint8)
+
+
+def test_plays_and_their_roles():
+    one, comedy = shakespeare.plays(GUTENBERG)
+    assert one[0] == "NONE"  # the nearest line above the author that is not empty
+    assert one[1] == {
+        "GHOST": ["nobody's title page", "two lines", "are too few", "but still the ghost's, so he has four"],
+        "FOOL": ["a" * 50, "b" * 30, " " * 36 + "Exit GHOST"],
+        "SIR TOBY": [SAY[:59]] * 3,
+        "LADY": ["No", "more", "."],
+    }
+    assert comedy[0] == "THE COMEDY OF ERRORS"
+    assert comedy[1] == {
+        "AEGEON": ["Proceed,", "  Solinus,", "OF SYRACUSE, not a name"],
+        "DUKE": ["c" * 78, "d", "e", "", "1609", "", "A MONOLOGUE", ""],
+    }
+
+
+def test_title_and_author_may_be_two_to_seven_lines_apart():
+    for apart in range(2, 8):
+        text = "x\nby William Shakespeare\nTITLE" + "\n" * apart + "by William Shakespeare\n  A. b\n  C. d\n"
+        assert shakespeare.plays(text) == [("TITLE", {"A": ["b"], "C": ["d"]})]
+
+
+def test_shakespeare_windows(gutenberg):
+    e = shakespeare.load(gutenberg, 0, split=1.0)
+    # FOOL: 50 a, blank, 30 b, blanks joined into one, "Exit GHOST", blank: 93 characters. SIR TOBY: 3 x (59 + blank).
+    # LADY: 10 characters; GHOST: 80 characters, one too few; AEGEON: 43; DUKE: 78 c, " d e 1609 A MONOLOGUE ".
+    assert e.names == ("NONE_FOOL", "NONE_SIR_TOBY", "THE_COMEDY_OF_ERRORS_DUKE")
+    assert np.bincount(e.owner).tolist() == [13, 100, 20]
+    assert (e.x.shape, e.x.dtype, e.y.shape, e.classes) == ((133, 80), np.uint8, (133,), 80)
+    fool = "a" * 50 + " " + "b" * 30 + " Exit GHOST "
+    assert [letters(row) for row in e.x[:13]] == [fool[i : i + 80] for i in range(13)]
+    assert letters(e.y[:13]) == fool[80:] == "b Exit GHOST "
+    assert letters(e.x[113]) == "c" * 78 + " d"
+    assert letters(e.y[113:]) == " e 1609 A MONOLOGUE "
+    assert not e.held_out.any()
+    assert e.sources[0] == "Shakespeare: 2 plays, 6 roles, 3 with a window, 133 windows"
+
+
+def test_shakespeare_cuts_in_time(gutenberg):
+    e = shakespeare.load(gutenberg, 0, split=0.1)
+    # SIR TOBY: 100 windows, 10 to train on, 79 across the border, 11 to test on; the others have none after theirs
+    assert e.names == ("NONE_SIR_TOBY",)
+    assert e.held_out.tolist() == [False] * 10 + [True] * 11
+    line = (SAY[:59] + " ") * 3
+    assert letters(e.x[0]) == line[:80]
+    assert letters(e.x[9]) == line[9:89]
+    assert letters(e.x[10]) == line[89:169]  # begins where the last window to train on ends
+    assert letters(e.y[10:]) == line[169:]
+    assert "(2 roles have not); 10 windows to train on, 11 to test on, 79 across the border left out" in e.sources[1]
+    data = assemble(e, partition=None, clients=None, split=0.1, local_test="auto", seed=0)
+    assert (data.train.counts.tolist(), data.test.counts.tolist()) == ([10], [11])
+
+
+def test_shakespeare_limits_its_roles(gutenberg):
+    assert shakespeare.load(gutenberg, 0, split=1, min_samples=20).names[0] == "NONE_SIR_TOBY"
+    assert len(shakespeare.load(gutenberg, 0, split=1, min_samples=21).names) == 1
+    some = [shakespeare.load(gutenberg, seed, split=1, clients=2) for seed in (0, 0, *range(1, 9))]
+    assert all(len(e.names) == 2 and np.unique(e.owner).tolist() == [0, 1] for e in some)
+    assert some[0].names == some[1].names
+    assert len({e.names for e in some}) == 3  # of three roles every pair is drawn by some seed
+    everything = shakespeare.load(gutenberg, 0, split=1)
+    for e in some:
+        rows = np.isin(everything.owner, [everything.names.index(n) for n in e.names])
+        assert np.array_equal(e.x, everything.x[rows])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": 0.8}, "no role is long enough for windows on both sides of data.split=0.8"),
+        ({"split": 0}, "data.split must be > 0"),
+        ({"min_samples": 101}, r"no role has data.source.min_samples=101 windows; the most is 100"),
+        ({"split": 1, "clients": 4}, "must be at most 3, the roles of this source; got 4"),
+        ({"json_test": "x"}, "data.test needs data.train"),
+    ],
+)
+def test_shakespeare_refuses(gutenberg, options, message):
+    with pytest.raises(RequestError, match=message):
+        shakespeare.load(gutenberg, 0, **options)
+
+
+def test_shakespeare_reads_other_encodings_and_refuses_other_texts(gutenberg):
+    path = gutenberg / "shakespeare" / "data" / "raw_data" / "raw_data.txt"
+    expected = shakespeare.load(gutenberg, 0, split=1)
+    other = GUTENBERG.removeprefix("\ufeff").replace("Enter the", "\xe9nter the").replace("\n", "\r\n")
+    path.write_bytes(other.encode("latin-1"))
+    assert np.array_equal(shakespeare.load(gutenberg, 0, split=1).x, expected.x)
+    path.write_text("To be, or not to be\n")
+    with pytest.raises(RequestError, match=r"raw_data.txt holds no plays; it must be 100.txt of http://www.gut"):
+        shakespeare.load(gutenberg, 0)
+
+
+def leaf_strings(path, users):
+    """``users``: name -> text, of which every 80 characters predict the next."""
+    data = {}
+    for user, text in users.items():
+        count = len(text) - 80
+        data[user] = {"x": [text[i : i + 80] for i in range(count)], "y": [text[i + 80] for i in range(count)]}
+    content = {"users": list(users), "num_samples": [len(d["y"]) for d in data.values()], "user_data": data}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_shakespeare_reads_leafs_json(tmp_path):
+    text = (SAY[:59] + " ") * 3
+    train = leaf_strings(tmp_path / "train" / "0.json", {"B": text[:90], "A": text[:82]})
+    test = leaf_strings(tmp_path / "test.json", {"A": text[59:140], "B": text[89:170]})
+    e = shakespeare.load(tmp_path, 0, json_train=str(tmp_path / "train"), json_test=test)
+    assert e.names == ("B", "A")
+    assert e.owner.tolist() == [0] * 11 + [1] * 3
+    assert e.held_out.tolist() == [False] * 10 + [True] + [False] * 2 + [True]
+    assert letters(e.x[10]) + letters(e.y[10:11]) == text[89:170]
+    assert shakespeare.load(tmp_path, 0, json_train=train, json_test=test, min_samples=4).names == ("B",)
+    one = leaf_strings(tmp_path / "all.json", {"A": text})  # without a test file: cut in time, as the text is
+    assert shakespeare.load(tmp_path, 0, json_train=one, split=0.1).held_out.tolist() == [False] * 10 + [True] * 11
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not in LEAF's form"),
+        ({"users": ["a"], "user_data": {}}, "user 'a' has no user_data with x and y"),
+        ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": []}}}, "must be lists of strings, of one length"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}, "must be lists of strings, of one length"),
+        ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": ["c"]}}}, "strings of 80 characters and y of one"),
+        ({"users": ["a", "a"], "user_data": {"a": {"x": [], "y": []}}}, "user 'a' is there twice"),
+        ({"users": [], "user_data": {}}, "holds no user"),
+    ],
+)
+def test_leafs_json_of_text_is_checked(tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(RequestError, match=message):
+        shakespeare.load(tmp_path, 0, json_train=str(path))
+
+
+def test_leafs_json_names_what_is_missing(tmp_path):
+    with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
+        shakespeare.load(tmp_path, 0, json_train=str(tmp_path / "nowhere"))
+    with pytest.raises(RequestError, match=r"holds no .json file"):
+        shakespeare.load(tmp_path, 0, json_train=str(tmp_path))
+
+
+# ---- Sentiment140
+
+TWEETS = (
+    b'"0","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","bob","@amy Caf\xe9, it\'s ""great""! &amp; MORE"\n'
+    b'"4","2","Mon Apr 06 22:19:49 PDT 2009","NO_QUERY","amy","good good good good good good"\r\n'
+    b'"4","3","Mon Apr 06 22:19:53 PDT 2009","NO_QUERY","bob",""\n'
+    b'"0","4","Mon Apr 06 22:19:57 PDT 2009","NO_QUERY","cat","Good, two\nlines"\n'
+)
+TEST_TWEETS = (
+    b'"2","5","Mon May 11 03:17:40 UTC 2009","kindle2","cat","neutral good"\n'
+    b'"4","6","Mon May 11 03:18:03 UTC 2009","kindle2","amy","great?"\n'
+)
+GLOVE = "good 1 0.5\ngreat 2 0\n! 3 0\ncaf\u00e9 4 0\ngreat 9 9\nit's 5 -1e-3\n; 6 0\n"
+
+
+@pytest.fixture
+def tweets(tmp_path):
+    for name, content in (
+        ("sent140/data/raw_data/training.csv", TWEETS),
+        ("sent140/data/raw_data/test.csv", TEST_TWEETS),
+        ("glove/small.2d.txt", GLOVE.encode()),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def read(folder, **options):
+    return sent140.load(folder, 0, **{"glove": "small.2d.txt", "min_tweets": 1, "length": 8, **options})
+
+
+def test_sent140_reads_accounts(tweets):
+    e = read(tweets)
+    assert e.names == ("amy", "bob", "cat")
+    assert (e.owner.tolist(), e.y.tolist(), e.classes) == ([0, 0, 1, 1, 2], [1, 1, 0, 1, 0], 2)
+    # good 2, great 3, ! 4, café 5, it's 6, ; 7; unknown: amy , amp more two lines ?
+    assert list(e.vocabulary()) == ["", "<unknown>", "good", "great", "!", "café", "it's", ";"]
+    assert e.tokens == 8
+    words = {line.split()[0]: line.split()[1:] for line in reversed(GLOVE.splitlines())}  # of two the first counts
+    rows = [[0, 0], [0, 0], *([float(v) for v in words[w]] for w in list(e.vocabulary())[2:])]
+    assert np.array_equal(e.vectors(), np.array(rows, dtype=np.float32))
+    assert e.x.tolist() == [
+        [2, 2, 2, 2, 2, 2, 0, 0],
+        [3, 1, 0, 0, 0, 0, 0, 0],
+        [1, 5, 1, 6, 3, 4, 1, 7],  # amy café , it's great ! amp ; and "more" is cut off
+        [0] * 8,
+        [2, 1, 1, 1, 0, 0, 0, 0],
+    ]
+    assert e.x.dtype == np.int64
+    assert (
+        "4 training and 2 test tweets (official: 1600000 and 498), 1 neutral ones left out, 3 accounts" in e.sources[0]
+    )
+
+
+def test_sent140_options(tweets):
+    assert read(tweets, min_tweets=2).names == ("amy", "bob")
+    assert read(tweets, length=2).x.tolist() == [[2, 2], [3, 1], [1, 4], [0, 0], [2, 1]]
+    assert read(tweets, length=25).x.shape == (5, 25)
+    leaf = read(tweets, lowercase=False)
+    assert leaf.x[2].tolist() == [1, 1, 1, 5, 3, 4, 1, 6]  # "Café" has no vector
+    assert leaf.x[4, 0] == 1
+
+
+def test_sent140_is_read_once_until_its_files_change(tweets, monkeypatch):
+    first = read(tweets)
+    with monkeypatch.context() as m:
+        m.setattr(sent140, "_read", None)
+        assert np.array_equal(read(tweets).x, first.x)
+    (tweets / "glove" / "small.2d.txt").write_text("more 1 1\n")
+    assert (read(tweets).x >= 2).sum() == 0  # "more" is cut off
+    assert (read(tweets, length=9).x >= 2).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b'"target","id","date","query","user","text"\n', "training.csv, line 1: expected .* got polarity 'target'"),
+        (b'"0","1","d","q","bob"\n', "line 1: expected .* got 5 columns"),
+        (b'"0","1","d","q","bob","never ends\n' + b"x" * 200_000, "training.csv, line 2: field larger"),
+    ],
+)
+def test_sent140_refuses_other_files(tweets, row, message):
+    (tweets / "sent140" / "data" / "raw_data" / "training.csv").write_bytes(row)
+    with pytest.raises(RequestError, match=message):
+        read(tweets)
+
+
+def test_sent140_refuses(tweets):
+    with pytest.raises(RequestError, match=r"no account has data.source.min_tweets=3 tweets; the most is 2"):
+        read(tweets, min_tweets=3)
+    with pytest.raises(RequestError, match=r"data.source.glove=x.txt is not in .*; put .* to one of small.2d.txt"):
+        read(tweets, glove="x.txt")
+    with pytest.raises(RequestError, match=r"glove.6B.zip"):
+        read(tweets, glove="glove.6B.50d.txt", download=False)
+    with pytest.raises(RequestError, match="data.source.lowercase must be true or false"):
+        read(tweets, lowercase=1)
+
+
+def test_vectors_are_what_the_tokens_stand_for(tweets):
+    path = tweets / "glove" / "small.2d.txt"
+    words = sent140.vocabulary(path)
+    assert words == ["good", "great", "!", "caf\u00e9", "great", "it's", ";"]
+    table = sent140.vectors(path)
+    assert table.dtype == np.float32
+    expected = [[0, 0], [0, 0], [1, 0.5], [2, 0], [3, 0], [4, 0], [9, 9], [5, -0.001], [6, 0]]
+    assert table.tolist() == np.array(expected, dtype=np.float32).tolist()
+    some = sent140.vectors(path, ["it's", "nowhere", "great"])
+    assert np.array_equal(some, table[[0, 1, 7, 0, 3]])
+    path.write_text("a 1 2\nb 1\n")
+    with pytest.raises(RequestError, match="line 2: expected a word and 2 numbers"):
+        sent140.vectors(path)
+    path.write_text("a 1 x\n")
+    with pytest.raises(RequestError, match="line 1: expected a word and its numbers"):
+        sent140.vectors(path)
+    path.write_text("")
+    with pytest.raises(RequestError, match="is empty"):
+        sent140.vectors(path)
+
+
+# ---- WikiText-2
+
+WIKI = {
+    "train": " \n = A title = \n \n b c <unk> . \n b b @-@ – \n",
+    "valid": " \n b c b c b c \n",
+    "test": " \n = new = \n A b c b \n",
+}
+
+
+@pytest.fixture
+def wiki(tmp_path):
+    (tmp_path / "wikitext-2").mkdir()
+    for part, text in WIKI.items():
+        (tmp_path / "wikitext-2" / f"wiki.{part}.tokens").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_wikitext_numbers_words_by_appearance(wiki):
+    train = wikitext2.words(wiki / "wikitext-2" / "wiki.train.tokens")
+    assert train == "<eos> = A title = <eos> <eos> b c <unk> . <eos> b b @-@ – <eos>".split()
+    known = wikitext2.vocabulary(train)
+    assert list(known) == ["<eos>", "=", "A", "title", "b", "c", "<unk>", ".", "@-@", "–"]
+    assert list(known.values()) == list(range(10))
+    assert wikitext2.vocabulary(["a"]) == {"a": 0, "<unk>": 1}
+
+
+def test_wikitext_streams(wiki):
+    e = wikitext2.load(wiki, 0, clients=2, columns=2, length=3)
+    # 17 words: two pieces of 8, columns of 4, one segment of 3 each
+    # piece 0: <eos> = A title | = <eos> <eos> b;  piece 1: c <unk> . <eos> | b b @-@ –
+    assert e.x[:4].tolist() == [[0, 1, 2], [1, 0, 0], [5, 6, 7], [4, 4, 8]]
+    assert e.y[:4].tolist() == [[1, 2, 3], [0, 0, 4], [6, 7, 0], [4, 8, 9]]
+    # test: <eos> = new = <eos> A b c b <eos>: two pieces of 5, one segment each; "new" is unknown
+    assert e.x[4:].tolist() == [[0, 1, 6], [2, 4, 5]]
+    assert e.y[4:].tolist() == [[1, 6, 1], [4, 5, 4]]
+    assert e.owner.tolist() == [0, 0, 1, 1, 0, 1]
+    assert e.held_out.tolist() == [False] * 4 + [True] * 2
+    assert (e.classes, e.names, e.x.dtype) == (10, ("piece_0", "piece_1"), np.int64)
+    assert e.sources == (
+        "WikiText-2: not the official files (sha1 of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens differs)",
+        "wiki.train.tokens: 17 words, 10 different, 12 predicted",
+        "wiki.test.tokens: 10 words, 1 read as <unk>, 6 predicted",
+    )
+    data = assemble(e, partition=None, clients=2, split=0.8, local_test="auto", seed=0)
+    assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == ((6, 3), [2, 2], [1, 1])
+
+
+def test_wikitext_of_the_first_words_only(wiki):
+    e = wikitext2.load(wiki, 0, clients=1, columns=1, length=3, held_out=None, first=7)
+    # <eos> = A title = <eos> <eos>, and <unk>, which is not among them
+    assert (e.x.tolist(), e.y.tolist(), e.classes) == ([[0, 1, 2], [3, 1, 0]], [[1, 2, 3], [1, 0, 0]], 5)
+
+
+def test_wikitext_can_test_on_another_file_or_none(wiki):
+    valid = wikitext2.load(wiki, 0, clients=2, columns=2, length=3, held_out="valid")
+    assert valid.x[4:].tolist() == [[0, 4, 5], [5, 4, 5]]  # <eos> b c b | c b c <eos>
+    assert wikitext2.load(wiki, 0, clients=2, columns=2, length=3, held_out=None).held_out.tolist() == [False] * 4
+
+
+def test_streams_walk_down_the_columns():
+    x, y, owner = wikitext2.streams(np.arange(41), 2, 3, 2, "f")
+    # pieces of 20, columns of 6, segments of 2 that leave the last word to be predicted
+    first = [[0, 1], [6, 7], [12, 13], [2, 3], [8, 9], [14, 15]]
+    assert x.tolist() == [*first, *([a + 20, b + 20] for a, b in first)]
+    assert np.array_equal(y, x + 1)
+    assert owner.tolist() == [0] * 6 + [1] * 6
+
+
+@pytest.mark.parametrize(("count", "clients", "columns", "length"), [(1000, 16, 2, 5), (997, 3, 7, 35), (72, 1, 1, 35)])
+def test_no_word_is_predicted_twice(count, clients, columns, length):
+    x, y, owner = wikitext2.streams(np.arange(count), clients, columns, length, "f")
+    assert len(np.unique(y)) == y.size == x.size
+    assert np.array_equal(y, x + 1)
+    assert np.bincount(owner).tolist() == [len(x) // clients] * clients
+    assert count - y.size < clients + clients * columns * (length + 1)  # all that rounding can leave out
+    for k in range(clients):  # pieces follow each other
+        piece = y[owner == k]
+        assert piece.min() > k * (count // clients)
+        assert piece.max() < (k + 1) * (count // clients)
+
+
+def test_wikitext_refuses(wiki):
+    with pytest.raises(RequestError, match=r"wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col"):
+        wikitext2.load(wiki, 0)
+    with pytest.raises(RequestError, match="data.source.held_out must be one of test, valid, null"):
+        wikitext2.load(wiki, 0, held_out="train")
+    (wiki / "wikitext-2" / "wiki.test.tokens").write_bytes(b"\xff")
+    with pytest.raises(RequestError, match="is not text in UTF-8"):
+        wikitext2.load(wiki, 0, clients=2, columns=2, length=3)
+
+
+# ---- fetching
+
+
+def archive(path, files):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as z:
+        for name, content in files.items():
+            z.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("load", "remote", "files"),
+    [
+        (
+            lambda d: wikitext2.load(d, 0, clients=2, columns=2, length=3),
+            "wikitext-2-v1.zip",
+            {f"wikitext-2/wiki.{part}.tokens": text for part, text in WIKI.items()},
+        ),
+        (lambda d: shakespeare.load(d, 0, split=1), "shakespeare/1994-01-100.zip", {"100.txt": GUTENBERG}),
+        (
+            lambda d: read(d, glove="glove.6B.50d.txt"),
+            "sent140/trainingandtestdata.zip",
+            {
+                "training.1600000.processed.noemoticon.csv": TWEETS,
+                "testdata.manual.2009.06.14.csv": TEST_TWEETS,
+            },
+        ),
+    ],
+    ids=["wikitext2", "shakespeare", "sent140"],
+)
+def test_official_archives_are_fetched_unpacked_and_read(tmp_path, monkeypatch, load, remote, files):
+    bodies = {remote: files, "glove/glove.6B.zip": {"glove.6B.50d.txt": GLOVE}}
+    asked = []
+
+    def ensure(remotes, data_dir, *, download, what):
+        (one,) = remotes
+        asked.append(one.path)
+        assert download
+        assert one.md5
+        assert all(url.endswith(one.path.rsplit("/", 1)[-1]) for url in one.urls)
+        return [archive(data_dir / one.path, bodies[one.path])]
+
+    monkeypatch.setattr(fetch, "ensure", ensure)
+    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)  # these are small ones
+    examples = load(tmp_path)
+    assert asked[0] == remote
+    monkeypatch.setattr(fetch, "ensure", None)  # now everything is there
+    assert np.array_equal(load(tmp_path).x, examples.x)
+
+
+def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
+    def ensure(remotes, data_dir, *, download, what):
+        return [archive(data_dir / remotes[0].path, {"other.txt": "x"})]
+
+    monkeypatch.setattr(fetch, "ensure", ensure)
+    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file, it has md5 \w+ instead of b8d6"):
+        shakespeare.load(tmp_path, 0)
+    assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
+    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)
+    with pytest.raises(RequestError, match=r"1994-01-100.zip does not hold 100.txt; delete it and try again"):
+        shakespeare.load(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("load", "name"),
+    [
+        (shakespeare.load, "1994-01-100.zip"),
+        (sent140.load, "trainingandtestdata.zip"),
+        (wikitext2.load, "wikitext-2-v1"),
+    ],
+)
+def test_without_a_network_the_files_wanted_are_named(tmp_path, load, name):
+    with pytest.raises(RequestError, match=name):
+        load(tmp_path, 0, download=False)
+
+
+# ---- the real data
+
+
+@pytest.mark.data("shakespeare")
+def test_real_shakespeare(real_data):
+    e = shakespeare.load(real_data, 0, split=1)
+    assert e.sources[0] == "Shakespeare: 36 plays, 1144 roles, 1129 with a window, 4226158 windows"  # as LEAF publishes
+    assert e.x.shape == (4226158, 80)
+    sizes = np.bincount(e.owner)
+    assert (len(sizes), round(sizes.mean()), round(sizes.std())) == (1129, 3743, 6212)
+    assert np.array_equal(e.x[1, :-1], e.x[0, 1:])
+    assert e.x[1, -1] == e.y[0]
+
+
+@pytest.mark.data("wikitext-2")
+def test_real_wikitext(real_data):
+    e = wikitext2.load(real_data, 0)
+    assert e.classes == 33278
+    assert e.sources[1].startswith("wiki.train.tokens: 2088628 words")
+    assert e.sources[2].startswith("wiki.test.tokens: 245569 words, 0 read as <unk>")
+    assert e.x.shape == ((2088628 // 16 // 20 - 1) // 35 * 20 * 16 + (245569 // 16 - 1) // 35 * 16, 35)
+
+
+@pytest.mark.data("sent140", "glove")
+def test_real_sent140(real_data, tmp_path):
+    glove = sorted((real_data / "glove").glob("*.txt"))[0]
+    for name in ("sent140", "glove"):  # what is prepared stays out of the real directory
+        (tmp_path / name).symlink_to((real_data / name).resolve())
+    e = sent140.load(tmp_path, 0, min_tweets=5, glove=glove.name)
+    assert np.bincount(e.owner).min() >= 5
+    assert set(np.unique(e.y)) == {0, 1}
+    assert sent140.vectors(glove).shape[0] > e.x.max()

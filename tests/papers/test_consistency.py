@@ -1,0 +1,178 @@
+"""Which printed statistics no accuracies can have: by hand, from random accuracies, and in the five papers."""
+
+import importlib.util
+import math
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tools import ROOT
+
+from fedbench.papers.consistency import impossible, why_impossible
+from fedbench.papers.registry import Reported, Row, papers
+
+ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
+at_hand = pytest.mark.skipif(
+    not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
+)
+
+
+# ---- by hand
+
+
+def test_the_others_average_what_is_left_to_them():
+    """100 clients with 88.34 %, 30 of them with 25.94 %: the 70 others would have (8834 - 30 * 25.94) / 70."""
+    assert impossible(100, 0.3, 88.34, 16.77, 25.94, None) == ("the 70 clients outside the tails would average 115.1 %")
+    assert impossible(100, 0.3, 77.0, 36.0, 25.94, None) is None  # 98.9 % for the others, and √0.21 * 72.9 = 33.4
+    # below the worst tail: (10 * 50 - 51 - 90) / 8 = 44.9
+    assert impossible(10, 0.1, 50.0, 10.0, 51.0, 90.0) == "the 8 clients outside the tails would average 44.9 %"
+    # above the best tail: (31 * 60.74 - 3 * 53.57 - 3 * 55.92) / 25 = 62.2
+    assert "would average 62.2 %" in impossible(31, 0.1, 60.74, 8.32, 53.57, 55.92)
+
+
+def test_tails_far_apart_need_a_deviation():
+    """Ten clients: 0, 100 and eight at 50 have √((50² + 50²) / 10) = 22.36; nothing has less."""
+    assert impossible(10, 0.1, 50.0, 22.36, 0.0, 100.0) is None
+    assert impossible(10, 0.1, 50.0, 22.25, 0.0, 100.0) == "these averages need a deviation of at least 22.3"
+    # one tail only: four of ten at 20, six at 70 average 50; √((4 * 30² + 6 * 20²) / 10) = √600
+    assert impossible(10, 0.4, 50.0, math.sqrt(600), 20.0, None) is None
+    assert impossible(10, 0.4, 50.0, math.sqrt(600) - 0.1, 20.0, None) == (
+        "these averages need a deviation of at least 24.4"
+    )
+
+
+def test_tails_close_together_allow_little():
+    """Ten clients with tails at 49 and 51, one each: 49 and 51 five times have 1; the bound adds the roots of the three
+    parts, with 0.05 for rounding: (2 * 1.05 + √8 * 1.05) / √10 = 1.60."""
+    assert impossible(10, 0.1, 50.0, 1.0, 49.0, 51.0) is None
+    assert (2.1 + math.sqrt(8) * 1.05) / math.sqrt(10) == pytest.approx(1.603, abs=1e-3)
+    assert impossible(10, 0.1, 50.0, 1.64, 49.0, 51.0) is None
+    assert impossible(10, 0.1, 50.0, 1.67, 49.0, 51.0) == "these averages allow a deviation of at most 1.7"
+    # a large tail can hide one client at 0: 29 of 30 at 60, one at 0 are 58 on average
+    one = [0.0] + [60.0] * 99
+    assert impossible(100, 0.3, np.mean(one), np.std(one), 58.0, 60.0) is None
+
+
+def test_rows_without_tails_clients_or_average_say_nothing():
+    p = papers()["adafed"]
+    row = next(r for r in p.tables["table1"].rows if why_impossible(p, r))
+    assert why_impossible(p, Row(row.setup, row.algo, {}, {k: v for k, v in row.values.items() if k != "avg"})) is None
+    untailed = {k: v for k, v in row.values.items() if not k.startswith(("worst", "best"))}
+    assert why_impossible(p, Row(row.setup, row.algo, {}, untailed)) is None
+    unknown = replace(p, setups={row.setup: replace(p.setups[row.setup], clients=None)})
+    assert why_impossible(unknown, row) is None
+
+
+def test_a_variance_is_a_deviation_squared():
+    p = papers()["fedfa"]
+    values = {"avg": 50.0, "worst20": 20.0, "best20": 80.0}
+    # 30 clients: six at 20, six at 80, the others at 50: 12 * 900 / 30 = 360
+    for variance, fits in ((360.0, True), (350.0, False)):
+        row = Row("synthetic_iid", "fedavg", {}, {k: Reported(v, None) for k, v in values.items()})
+        row.values["var_clients"] = Reported(variance, None)
+        assert (why_impossible(p, row) is None) == fits
+
+
+# ---- from random accuracies
+
+SIZES = [(100, 0.05), (10, 0.1), (31, 0.1), (20, 0.1), (50, 0.1), (30, 0.2), (16, 0.3), (100, 0.3)]
+
+
+@st.composite
+def federations(draw):
+    """Accuracies of one to five seeds: anything, mostly one value, or only wrong and right."""
+    clients, fraction = draw(st.sampled_from(SIZES))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    seeds = []
+    for kind in draw(st.lists(st.sampled_from(("any", "one", "ends", "normal", "few")), min_size=1, max_size=5)):
+        x = rng.uniform(0, 100, clients)
+        if kind == "one":
+            x = np.full(clients, x[0])
+            x[: rng.integers(0, 4)] = rng.choice([0.0, 100.0])
+        elif kind == "ends":
+            x = 100.0 * (x < rng.uniform(0, 100))
+        elif kind == "normal":
+            x = np.clip(rng.normal(x[0], rng.uniform(0, 30), clients), 0, 100)
+        elif kind == "few":
+            x = rng.choice([0.0, x[0], 100.0], clients)
+        seeds.append(np.sort(x))
+    return clients, fraction, np.array(seeds)
+
+
+@settings(deadline=None, max_examples=400)
+@given(federations(), st.booleans())
+def test_statistics_of_accuracies_are_never_called_impossible(federation, both):
+    """Averaged over seeds and rounded to two digits as printed, with both tails or only the worst one."""
+    clients, fraction, seeds = federation
+    size = max(1, round(fraction * clients))
+    worst, best = seeds[:, :size].mean(), seeds[:, -size:].mean()
+    printed = [round(float(v), 2) for v in (seeds.mean(), seeds.std(1).mean(), worst)]
+    assert impossible(clients, fraction, *printed, round(float(best), 2) if both else None) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(federations())
+def test_exchanging_right_and_wrong_exchanges_the_tails(federation):
+    """Accuracies turned into errors: possible deviations stay possible, impossible ones impossible."""
+    clients, fraction, seeds = federation
+    size = max(1, round(fraction * clients))
+    average, worst, best = seeds.mean(), seeds[:, :size].mean(), seeds[:, -size:].mean()
+    for deviation in (0.0, 5.0, 20.0, 50.0):
+        there = impossible(clients, fraction, average, deviation, worst, best)
+        back = impossible(clients, fraction, 100 - average, deviation, 100 - best, 100 - worst)
+        assert there == back
+
+
+# ---- in the papers
+
+
+def rows():
+    return [(p, t, r) for p in papers().values() for t in p.tables.values() for r in t.rows if r.values]
+
+
+def test_54_rows_of_the_papers_are_impossible():
+    """AdaFedAdam 13 (its contradiction x08), AdaFed 28 with too small a deviation and 13 on Shakespeare (x10, x11)."""
+    found = Counter((p.id, _kind(why)) for p, _, r in rows() if (why := why_impossible(p, r)))
+    assert sum(found.values()) == 54
+    assert sum(n for (paper, _), n in found.items() if paper == "adafedadam") == 13
+    assert found["adafed", "below"] == 28
+    assert found["adafed", "above"] + found["adafed", "mean"] == 13
+    shakespeare = {
+        r.setup for p, _, r in rows() if p.id == "adafed" and _kind(why_impossible(p, r)) in ("above", "mean")
+    }
+    assert shakespeare == {"shakespeare_s1"}
+
+
+def _kind(why):
+    words = {"would average": "mean", "at least": "below", "at most": "above"}
+    return next((kind for text, kind in words.items() if why and re.search(text, why)), None)
+
+
+@at_hand
+def test_they_are_those_that_the_transcription_finds():
+    spec = importlib.util.spec_from_file_location("papers_check", ORIGINAL / "check.py")
+    check = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check)
+    compared = 0
+    for p, _, row in rows():
+        v = {k: x.mean for k, x in row.values.items()}
+        worst, best = (next((k for k in v if k.startswith(end)), None) for end in ("worst", "best"))
+        if worst is None or "avg" not in v:
+            assert why_impossible(p, row) is None
+            continue
+        deviation = v["std_clients"] if "std_clients" in v else math.sqrt(v["var_clients"])
+        fraction = p.metrics[worst].fraction
+        clients, top = p.setups[row.setup].clients, None if best is None else v[best]
+        theirs = check.verdict(clients, fraction, v["avg"], deviation, v[worst], top)
+        assert _kind(why_impossible(p, row)) == theirs, (p.id, row)
+        compared += 1
+    listed = [yaml.safe_load((ORIGINAL / f"{p}.yaml").read_text())["contradictions"] for p in papers()]
+    named = [x for entries in listed for x in entries if x["kind"] == "infeasible_statistics"]
+    total = sum(len(x.get(k) or ()) for x in named for k in ("rows", "rows_above", "rows_mean"))
+    assert (compared, total) == (209, 54)

@@ -1,0 +1,379 @@
+"""What is on record of the papers: equal to the transcription where it is at hand, and something that can be run."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import yaml
+from tools import ALGORITHMS, ROOT, make
+
+from fedbench.analysis.matching import _DERIVED
+from fedbench.config.compose import compose_request, compose_tree
+from fedbench.config.schema import options
+from fedbench.core.trees import config_value, leaves
+from fedbench.papers.known import find_known
+from fedbench.papers.registry import Reduction, Reported, papers
+from fedbench.runs.execute import execute
+
+PAPERS = tuple(papers())
+ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
+at_hand = pytest.mark.skipif(
+    not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
+)
+TABLE_CHECKS = ("best", "not_best", "compare", "rank", "monotone", "lead", "compare_setups", "compare_tables")
+ADDED = {("adafed", "c14")}  # a lead as a ratio of printed columns: the transcription names no check for it
+PRINTED_CHECKS = ("equal_rows", "equal_cells")
+FIGURE_CHECKS = ("curves", "runs", "dominance", "symmetric", "limit", "rounds_to_target", "two_clients", "curve_steps")
+
+
+def ours(paper):
+    return papers()[paper]
+
+
+def rows_of(paper):
+    """All rows, of tables and of figures."""
+    return [row for part in (*paper.tables, *paper.figures) for row in paper.rows(part)]
+
+
+# ---- against the transcription
+
+
+def theirs(paper):
+    return yaml.safe_load((ORIGINAL / f"{paper}.yaml").read_text(encoding="utf-8"))
+
+
+def text_of(paper):
+    path = ORIGINAL / "text" / theirs(paper)["paper"]["source_file"]
+    if not path.exists():
+        pytest.skip("the texts of the papers are not in FEDBENCH_PAPERS")
+    return path.read_text(encoding="utf-8")
+
+
+def checker():
+    spec = importlib.util.spec_from_file_location("papers_check", ORIGINAL / "check.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@at_hand
+def test_the_transcription_is_that_of_the_texts():
+    if not (ORIGINAL / "text").exists():
+        pytest.skip("the texts of the papers are not in FEDBENCH_PAPERS")
+    done = subprocess.run(
+        [sys.executable, "-B", "check.py", "text"], cwd=ORIGINAL, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+@at_hand
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_printed_row_is_there_number_by_number(paper):
+    source = {t["id"]: t for t in theirs(paper)["tables"] if t["kind"] in ("results", "missing")}
+    tables = ours(paper).tables
+    assert list(tables) == [i for i in source if i in tables]  # in their order
+    assert set(tables) == set(source)
+    for name, table in tables.items():
+        printed = source[name]["rows"]
+        mine = [r for r in table.rows if r.values]
+        assert [(r.setup, r.algo) for r in mine] == [(r["setup"], r["algo"]) for r in printed], name
+        for row, other in zip(mine, printed, strict=True):
+            assert row.values == {k: Reported(v["mean"], v["std"]) for k, v in other["values"].items()}, (name, row)
+            assert other["hyperparameters"].items() <= row.hyperparameters.items(), (name, row)
+        assert list(table.setups) == source[name]["setups"]
+        assert list(table.columns) == [c["id"] for c in source[name]["columns"]]
+
+
+@at_hand
+@pytest.mark.parametrize("paper", PAPERS)
+def test_everything_else_has_its_counterpart(paper):
+    source, mine = theirs(paper), ours(paper)
+    assert [s["id"] for s in source["setups"]] == list(mine.setups)
+    assert [f["id"] for f in source["figures"]] == list(mine.figures)
+    for kind in ("claims", "gaps"):
+        assert [x["id"] for x in source[kind]] == [x.id for x in getattr(mine, kind)]
+    assert [x["id"] for x in source["contradictions"]] == [name for name, _ in mine.contradictions]
+    for s in source["setups"]:
+        setup = mine.setups[s["id"]]
+        assert setup.clients == s["clients"] or s["clients"] is None
+        assert setup.seeds == (s["seeds"] or 1)
+        assert set(setup.gaps) == set(s["gaps"])
+    metrics = {m["id"]: m for m in source["metrics"]}
+    for metric in mine.metrics.values():
+        assert metric.direction == metrics[metric.id]["direction"]
+        percent = metrics[metric.id].get("fraction_percent")
+        assert metric.fraction == (None if percent is None else pytest.approx(percent / 100))
+
+
+@at_hand
+@pytest.mark.parametrize("paper", PAPERS)
+def test_claims_are_tested_as_they_are_transcribed(paper):
+    """On tables the very same checks; what the transcription leaves to a reproduction has one or none."""
+    for claim, other in zip(ours(paper).claims, theirs(paper)["claims"], strict=True):
+        assert claim.printed == other["paper_numbers"].replace("_", " ")
+        assert claim.reference == other["reference"]
+        if (paper, claim.id) in ADDED:
+            assert other["check"] is None
+            continue
+        assert (claim.check is None) == (other["check"] is None), claim.id
+        if claim.check and other["check"]["kind"] in (*TABLE_CHECKS, *PRINTED_CHECKS):
+            extra = {"ties", "algo"} if claim.check["kind"] == "monotone" and "algo" not in other["check"] else {"ties"}
+            own = {k: v for k, v in claim.check.items() if k not in extra}
+            assert own == {k: v for k, v in other["check"].items() if k != "exceptions"}, claim.id
+
+
+@at_hand
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_number_occurs_in_the_text(paper):
+    """As the transcription is checked: 1000 may stand there as 1,000, and 13.2 as 13.20."""
+    text, check = text_of(paper), checker()
+    numbers = {
+        x for t in ours(paper).tables.values() for r in t.rows for v in r.values.values() for x in (v.mean, v.std)
+    }
+    for number in numbers - {None}:
+        digits = len(repr(number).partition(".")[2]) if number % 1 else 0
+        literals = [f"{number:.{d}f}" for d in range(digits, 4)]
+        assert any(check.occurs(literal, text) for literal in literals), number
+
+
+@at_hand
+@pytest.mark.parametrize("paper", PAPERS)
+def test_captions_and_claims_are_in_our_words(paper):
+    """No eight words in a row are the paper's."""
+
+    def words(text):
+        return re.findall(r"[a-z0-9.]+", text.lower().replace("-", " "))
+
+    def runs(text):
+        w = words(text)
+        return {tuple(w[i : i + 8]) for i in range(len(w) - 7)}
+
+    printed, p = runs(text_of(paper)), ours(paper)
+    lines = {" ".join(words(line)) for line in text_of(paper).splitlines()}
+    for text in [*(x.caption for x in (*p.tables.values(), *p.figures.values())), *(c.text for c in p.claims)]:
+        assert not runs(text) & printed, text
+        assert " ".join(words(text)) not in lines, text
+
+
+# ---- in itself
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_ids_are_unique_and_known(paper):
+    p = ours(paper)
+    raw = yaml.safe_load((ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8"))
+    for kind in ("metrics", "methods", "setups", "tables", "figures", "claims", "gaps", "contradictions"):
+        twice = [i for i, n in Counter(x["id"] for x in raw[kind]).items() if n > 1]
+        assert not twice, kind
+    assert not set(p.tables) & set(p.figures)
+    for s in p.setups.values():
+        assert set(s.gaps) <= {g.id for g in p.gaps}
+        assert set(s.profiles) == {"cpu", "smoke"}
+    for t in p.tables.values():
+        assert set(t.columns) <= set(p.metrics)
+        assert set(t.setups) == {r.setup for r in t.rows}
+        assert t.round in ("last", "best")
+        settings = [(r.setup, r.algo, *sorted(r.hyperparameters.items())) for r in t.rows]
+        assert len(settings) == len(set(settings)), t.id
+        for r in t.rows:
+            assert r.algo in p.methods
+            assert set(r.values) <= set(t.columns)
+    for f in p.figures.values():
+        assert set(f.setups) <= set(p.setups)
+        assert {r.algo for r in f.rows} <= set(p.methods)
+        assert bool(f.rows) == (f.kind not in ("schematic", "functions", "labels")), f.id
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_setup_and_method_can_be_chosen(paper):
+    p = ours(paper)
+    assert {s.experiment for s in p.setups.values()} <= set(options("experiment"))
+    assert {m.algo for m in p.methods.values()} <= set(options("algo"))
+    assert {r.setup for r in rows_of(p)} | {s for f in p.figures.values() for s in f.setups} == set(p.setups)
+    assert {r.algo for r in rows_of(p)} == set(p.methods)
+    for row in rows_of(p):
+        unused = {k for k, v in row.hyperparameters.items() if v is not None} - set(p.methods[row.algo].keys)
+        assert not unused, row  # a printed value that sets nothing
+
+
+def composed(paper, row, cut):
+    setup, method = paper.setups[row.setup], paper.methods[row.algo]
+    keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
+    chosen = [f"experiment={setup.experiment}", f"algo={method.algo}"]
+    return keys, compose_tree([*chosen, *(f"{k}={config_value(v)}" for k, v in keys.items())])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_keys_of_every_row_are_keys_of_its_experiment(paper):
+    """Each pair of experiment and algorithm is composed for its first row; the others may set no other keys."""
+    p, trees = ours(paper), {}
+    for row in rows_of(p):
+        pair = (p.setups[row.setup].experiment, p.methods[row.algo].algo)
+        if pair not in trees:
+            keys, tree = composed(p, row, {})
+            trees[pair] = tree
+            assert {k: leaves(tree)[k] for k in keys} == keys
+        given = p.overrides(row)
+        assert set(given) <= set(leaves(trees[pair])), row
+        section = {k: v for k, v in trees[pair]["algo"].items() if k != "_target_"}
+        section |= {k.removeprefix("algo."): v for k, v in given.items() if k.startswith("algo.")}
+        if pair[1] in ALGORITHMS and not any(isinstance(v, dict) for v in section.values()):
+            make(pair[1], **section)  # refuses values that it does not know
+
+
+@pytest.mark.parametrize("profile", ["cpu", "smoke"])
+@pytest.mark.parametrize("paper", PAPERS)
+def test_profiles_set_keys_that_are_there(paper, profile):
+    p = ours(paper)
+    first = {row.setup: row for row in reversed(rows_of(p))}
+    for name, setup in p.setups.items():
+        cut = setup.profiles[profile]
+        assert cut != Reduction()
+        assert cut.seeds >= 1
+        if name in first:
+            keys, tree = composed(p, first[name], cut.set)
+            plain = {k: v for k, v in keys.items() if k != "model"}  # that is a choice of the group
+            assert {k: leaves(tree)[k] for k in plain} == plain
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One short run: what rounds.jsonl and clients.parquet hold."""
+    chosen = ["experiment=fedfa/table2_synthetic_iid", "algo=fedavg", "rounds=1", "device=cpu", "participation=1.0"]
+    return execute(compose_request([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_metrics_and_fields_are_measured(paper, run):
+    p, measured = ours(paper), set(run.last_round()) | set(_DERIVED)
+    clients = set(run.clients())
+    assert {"accuracy", "train_loss", "client", "round"} <= clients
+    for m in p.metrics.values():
+        if m.field.startswith("client:"):
+            used = {s for t in p.tables.values() if m.id in t.columns for s in t.setups}
+            assert used
+            assert all(0 <= int(m.field.removeprefix("client:")) < p.setups[s].clients for s in used)
+        else:
+            assert m.field in set(run.last_round())
+    for f in p.figures.values():
+        assert set(f.spec.get("fields", ())) <= measured
+    for c in p.claims:
+        check = c.check or {}
+        named = {check.get("field"), *check.get("fields", ()), *(pair["field"] for pair in _pairs(check))} - {None}
+        assert named <= measured | {"accuracy", "moments"}, c.id
+
+
+def _pairs(check):
+    return [pair for pair in check.get("pairs", ()) if isinstance(pair, dict)]
+
+
+def listed(value):
+    return list(value) if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_claims_name_what_there_is(paper):
+    p = ours(paper)
+    for c in p.claims:
+        assert c.printed in ("supports", "contradicts", "mixed", "not tabulated")
+        if c.check is None:
+            continue
+        check = dict(c.check)
+        kind = check.pop("kind")
+        assert kind in ("test", *TABLE_CHECKS, *PRINTED_CHECKS, *FIGURE_CHECKS), c.id
+        if kind == "test":
+            path, name = check["test"].split("::")
+            assert name in {n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)}
+        elif kind in FIGURE_CHECKS:
+            _figure_check(p, check)
+        else:
+            _table_check(p, kind, check)
+
+
+def _table_check(p, kind, check):
+    """Every cell that the check reads is there: a row of the table with the column."""
+    metrics = check.get("metrics") or [check["metric"]]
+    if kind == "compare_tables":
+        places = [(check[k]["table"], check[k]["setup"], a) for k in ("better", "worse") for a in check["algos"]]
+    elif kind == "compare_setups":
+        places = [(check["table"], check[k], a) for k in ("better_setup", "worse_setup") for a in check["algos"]]
+    elif kind == "lead":
+        places = [
+            (check["table"], check[k], r.algo) for k in ("larger", "smaller") for r in p.tables[check["table"]].rows
+        ]
+    elif kind == "equal_rows":
+        places = [(t, s, a) for t in check["tables"] for s in check["setups"] for a in listed(check["algo"])]
+    elif kind == "equal_cells":
+        places = [(check[k]["table"], s, check[k]["algo"]) for k in "ab" for s in check["setups"]]
+    else:
+        named = [a for k in ("algo", "better", "worse") if k in check for a in listed(check[k])]
+        named += check["order"] if kind == "rank" else []
+        setups = check.get("setups") or ([check["setup"]] if "setup" in check else check["order"])
+        places = [(check["table"], s, a) for s in setups for a in named]
+    assert places
+    for table, setup, algo in places:
+        rows = [r for r in p.tables[table].rows if (r.setup, r.algo) == (setup, algo)]
+        assert rows, (table, setup, algo)
+        assert set(metrics) <= set(p.tables[table].columns)
+        assert all(set(metrics) <= set(r.values) or not r.values for r in rows)
+    if kind == "rank":
+        assert sorted(check["order"]) == sorted(r.algo for r in p.tables[check["table"]].rows if r.setup in setups)
+    if kind == "monotone" and check["over"] != "setups":
+        assert len({r.hyperparameters[check["over"]] for r in rows}) == len(rows) > 1
+    if kind == "equal_cells":
+        for k in "ab":
+            hyper = check[k].get("hyperparameters", {})
+            found = [r for r in p.tables[check[k]["table"]].rows if r.algo == check[k]["algo"]]
+            found = [r for r in found if r.setup in check["setups"] and hyper.items() <= r.hyperparameters.items()]
+            assert len(found) == len(check["setups"])
+
+
+def _figure_check(p, check):
+    figure = p.figures[check["figure"]]
+    setups = check.get("setups") or ([check["setup"]] if "setup" in check else check.get("order", figure.setups))
+    assert set(setups) <= set(figure.setups)
+    specs = [check[k] for k in ("better", "worse", "algo", "front", "reference", "methods", "dominated") if k in check]
+    specs += [pair[k] for pair in _pairs(check) for k in ("lower", "higher")]
+    if "parameter" in check:
+        specs += [{"algo": check["algo"], check["parameter"]: v} for pair in check["pairs"] for v in pair]
+    assert specs
+    for spec in (s for given in specs for s in listed(given) if s not in ("others", "all")):
+        wanted = {"algo": spec} if isinstance(spec, str) else spec
+        for setup in setups:
+            here = [r for r in figure.rows if r.setup == setup and r.algo == wanted["algo"]]
+            hyper = {k: v for k, v in wanted.items() if k != "algo"}
+            assert any(hyper.items() <= r.hyperparameters.items() for r in here), (setup, spec)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_is_known_of_an_experiment_is_what_its_tables_print(paper):
+    """The numbers beside which a table of runs is shown; a method with several rows in a setup has no one number."""
+    p = ours(paper)
+    for name, table in p.tables.items():
+        for setup in table.setups:
+            rows = [r for r in table.rows if r.setup == setup and r.values]
+            known = find_known(f"{p.id}/{name}_{setup}")
+            if table.round == "best":  # beside a table of last rounds they would mislead
+                assert known is None
+                continue
+            once = [r for r in rows if sum(o.algo == r.algo for o in rows) == 1 and not p.methods[r.algo].set]
+            cells = {(p.methods[r.algo].algo, p.metrics[k].field): v for r in once for k, v in r.values.items()}
+            assert (known.cells if known else {}) == cells
+            assert known is None or (known.seeds, known.departs) == (p.setups[setup].seeds, p.setups[setup].departs)
+    printed = {r.setup for t in p.tables.values() for r in t.rows if r.values and t.round == "last"}
+    assert all(find_known(p.setups[s].experiment) for s in printed)
+
+
+def test_an_experiment_that_no_paper_has_is_not_known():
+    assert find_known("adafedadam/table9_nothing") is None
+    assert find_known(None) is None
+
+
+def test_no_two_papers_share_an_experiment():
+    folders = {s.experiment.split("/")[0] for p in papers().values() for s in p.setups.values()}
+    assert folders == set(PAPERS)

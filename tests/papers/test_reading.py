@@ -1,0 +1,176 @@
+"""The YAML of a paper: the documented example is read, and each of its faults is told with its place before any run."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools import ROOT
+
+from fedbench.analysis.checks import KINDS, refuse_bad_checks
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence
+from fedbench.config import compose as job
+from fedbench.config.compose import compose_request
+from fedbench.core.errors import RequestError
+from fedbench.papers import registry
+from fedbench.papers.consistency import why_impossible
+from fedbench.papers.reading import is_field, read
+from fedbench.simulation import metrics
+
+DOCUMENT = (ROOT / "docs" / "adding_a_paper.md").read_text()
+CONFIG, EXAMPLE = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.S)
+
+
+def write(tmp_path, text=EXAMPLE, name="example"):
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def paper(path: Path):
+    made = registry._paper(read(path))
+    refuse_bad_checks(made)
+    return made
+
+
+def test_the_documented_example_is_a_paper(tmp_path):
+    p = paper(write(tmp_path))
+    assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == ("example", ["table1", "table2"], ["figure1"], 6)
+    assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
+    verdicts = [judge(p, c, Evidence([])) for c in p.claims]
+    assert [v.verdict for v in verdicts] == ["not run"] * 5 + ["not testable"]
+    numbers = [re.search(r"0 of (\d+)", v.evidence)[1] for v in verdicts[:5]]
+    assert numbers == ["4", "2", "2", "1", "4"]  # 2 setups x 2 metrics; 2 steps; 2 methods; 1; 2 setups x 2 measures
+
+
+def test_the_documented_config_is_one(tmp_path, monkeypatch):
+    """Composed with either method it gives a request: no key, choice or preset is unknown."""
+    tree = tmp_path / "conf"
+    shutil.copytree(ROOT / "conf", tree)
+    folder = tree / "experiment" / "example"
+    folder.mkdir()
+    (folder / "table1_mild.yaml").write_text(CONFIG)
+    monkeypatch.setattr(job, "config_dir", lambda: tree)
+    for algo, lr in (("fedavg", 0.01), ("fedprox", 0.01)):
+        config = compose_request(["experiment=example/table1_mild", f"algo={algo}"]).config
+        assert (config["rounds"], config["participation"], config["local"]["lr"]) == (100, 10, lr)
+    assert config["algo"]["mu"] == 1.0
+
+
+def test_every_kind_of_check_is_documented():
+    rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M)
+    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == set(KINDS)
+
+
+FAULTS = [
+    ("columns: [avg, std, worst30]", "columns: [avg, std, worst31]",
+     "tables: table1: columns must be one of avg, std, worst30; got 'worst31'; did you mean worst30?"),
+    ("values: {avg: 58.0, std: 25.0}", "values: {avg: 58.0, sdt: 25.0}",
+     "tables: table1: row 2: column must be one of"),
+    ("values: {avg: 58.0,", "values: {avg: n/a,", "row 2: avg must be a number or [number, ±]; got 'n/a'"),
+    ("values: {avg: 58.0,", "values: {avg: [58.0, 1.0, 2.0],", "row 2: avg must be a number or [number, ±]"),
+    ("{setup: mild, algo: fedprox, hyper", "{setup: mild, algo: fedprx, hyper",
+     "tables: table1: row 2: algo must be one of fedavg, fedprox; got 'fedprx'; did you mean fedprox?"),
+    ("{setup: strong, algo: fedprox", "{setup: weak, algo: fedprox",
+     "row 4: setup must be one of mild, strong; got 'weak'"),
+    ("hyperparameters: {lr: 0.1}", "hyperparameters: {rate: 0.1}",
+     "tables: table2: row 3: nothing says which config key the hyperparameter rate is; add it to keys"),
+    ("label: average %, direction: higher,", "label: average %,", "metrics: avg lacks direction; it needs id, label,"),
+    ("direction: higher, field: accuracy_mean", "direction: up, field: accuracy_mean",
+     "metrics: avg: direction must be one of higher, lower, None; got 'up'"),
+    ("field: accuracy_worst30", "field: accuracy_worst31", "metrics: worst30: field 'accuracy_worst31' is none of"),
+    ("fraction: 0.3, ", "", "metrics: worst30 needs fraction"),
+    ("  caption: Two methods on two sets\n", "", "tables: table1 lacks caption"),
+    ("  round: best\n", "  round: bset\n",
+     "tables: table2: round must be one of last, best; got 'bset'; did you mean best?"),
+    ("  seeds: 5\n", "", "setups: mild lacks seeds"),
+    ("gaps: [g01]\n", "gaps: [g02]\n", "setups: mild: gaps must be one of g01; got 'g02'"),
+    ("smoke: {set", "smok: {set", "setups: mild: profile must be one of cpu, smoke; got 'smok'; did you mean smoke?"),
+    ("seeds: 1}}", "sedes: 1}}", "setups: mild: profile smoke: key must be one of set, seeds; got 'sedes'"),
+    ("kind: curves\n", "kind: curvs\n", "figures: figure1: kind must be one of"),
+    ("fields: [train_loss, accuracy_mean]", "fields: [train_los]", "figures: figure1: field 'train_los' is none of"),
+    ("spec: {setups: [mild, strong], fields", "spec: {fields", "figures: figure1: spec lacks setups"),
+    ("spec: {setups: [mild, strong], fields", "spec: {setups: [mild, weak], fields", "figure1: setups must be one of"),
+    ("  - {algo: fedprox}\n", "  - {algo: fedpox}\n", "figures: figure1: run 2: algo must be one of fedavg, fedprox"),
+    ("printed: mixed", "printed: miexd", "claims: c03: printed must be one of supports, contradicts, mixed"),
+    ("text: FedAvg is simple., ", "", "claims: c06 lacks text"),
+    ("{id: c02", "{id: c01", "claims: the id c01 is there 2 times"),
+    ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "the file: key must be one of paper, metrics,"),
+    ("paper: {id: example", "paper: {id: fedfa", "the id of a paper is the name of its file, example; got 'fedfa'"),
+    ("contradictions:\n- {id: x01", "contradictions:\n  x: {id: x01", "contradictions must be a list"),
+    ("claims:\n", "claims: [\n", "is no YAML: "),
+    ("fraction: 0.3, ", "fraction: 3, ", "metrics: worst30 needs fraction"),
+    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds must be a whole number >= 1; got 0"),
+    ("  seeds: 5\n", "  seeds: five\n", "setups: mild: seeds must be a whole number >= 1; got 'five'"),
+    ("flops: 3600\n", "flops: '1e4'\n", "setups: mild: flops must be a number >= 0; got '1e4'"),
+    ("flops: 3600\n", "flops: 3600\n  departs: noise\n", "setups: mild: departs must be a list, as in [noise]"),
+    ("authors: [A. Author]", "authors: A. Author", "paper: authors must be a list"),
+    ("profiles: {cpu: {seeds: 5},", "profiles: {cpu: {set: null},", "profile cpu: set must be a mapping"),
+    ("values: {avg: 58.0, std: 25.0}", "values: null", "tables: table1: row 2: values must be a mapping"),
+    ("id: table2", "id: [table2]", "tables: ['table2']: id must be text"),
+    ("check: null", "check: [best]", "claims: c06: check must be a mapping with kind, or null"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
+     "kind: front\n  spec: {setups: [mild], fields: [train_loss], sweep: {algo: fedavg, parameter: lr}}",
+     "figures: figure1: a front has two fields"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
+     "kind: sweep\n  spec: {setups: [mild], fields: [train_loss], parameter: lr}",
+     "figures: figure1: no run has the parameter 'lr'"),
+    ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}", "kind: schematic",
+     "figures: figure1: spec lacks setups"),
+    ("larger: strong, smaller: mild", "larger: mild, smaller: mild", "c04: larger and smaller must be two setups"),
+    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02", "claims: c01: ties must be true or false"),
+    ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
+     "claims: c05: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
+    # checks
+    ("kind: lead", "kind: laed", "claims: c04: kind must be one of best,"),
+    ("kind: best, table: table1", "kind: best, table: table9", "claims: c01: table 'table9' is not in the paper"),
+    ("metrics: [avg, worst30], algo: fedavg", "metrics: [avg, worst30], algo: fedagv",
+     "claims: c01: algo 'fedagv' is not in the paper; there are fedavg, fedprox; did you mean fedavg?"),
+    ("metrics: [avg, worst30], algo", "metrics: [avgg], algo", "claims: c01: metrics 'avgg' is not in the paper"),
+    ("metrics: [avg, worst30], algo: fedavg", "algo: fedavg",
+     "a check of kind best needs table, setups, metrics, algo; metrics"),
+    ("kind: best, table", "kind: best, tabel: x, table", "a check of kind best has no key tabel; did you mean table?"),
+    ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
+     "claims: c02: it names nothing that is compared"),
+    ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: strong, algo: fedavg, metric: avg, over: lr",
+     "claims: c02: it names nothing that is compared"),
+    ("over: lr, trend: increasing", "over: lr, trend: incresing", "trend must be one of increasing, decreasing"),
+    ("over: lr, trend", "over: lrr, trend",
+     "claims: c02: it names what is not there, or lacks something: KeyError 'lrr'"),
+    ("larger: strong", "larger: stong", "claims: c04: larger 'stong' is not in the paper"),
+    ("better: fedavg, worse: others", "better: fedagv, worse: others",
+     "claims: c05: better 'fedagv' is no method of the paper"),
+    ("worse: others", "worse: fedpox", "claims: c05: worse 'fedpox' is no method of the paper; did you mean fedprox?"),
+    ("worse: others", "worse: fedavg", "claims: c05: it names nothing that is compared"),
+    ("measure: [area, rounds]", "measure: [aera, rounds]", "measure must be one of area, final,"),
+    ("fields: [train_loss]}", "fields: [train_los]}", "claims: c05: field 'train_los' is none of a run's numbers"),
+    ("figure: figure1, better", "figure: figure7, better", "claims: c05: figure 'figure7' is not in the paper"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), FAULTS, ids=[w.strip()[:40] or m[:40] for _, w, m in FAULTS])
+def test_a_fault_is_told_with_its_place(tmp_path, right, wrong, message):
+    assert EXAMPLE.count(right) >= 1
+    path = write(tmp_path, EXAMPLE.replace(right, wrong, 1))
+    with pytest.raises(RequestError, match=re.escape(message)) as error:
+        paper(path)
+    assert str(error.value).startswith("example.yaml")
+
+
+def test_a_row_without_a_deviation_has_no_say_in_what_is_possible(tmp_path):
+    p = paper(write(tmp_path))
+    assert [why_impossible(p, r) for r in p.tables["table1"].rows] == [None] * 4
+    odd = paper(write(tmp_path, EXAMPLE.replace("worst30: 20.0", "worst30: 1.0")))
+    assert "need a deviation of at least" in why_impossible(odd, odd.tables["table1"].rows[2])
+
+
+def test_fields_are_those_that_runs_have():
+    found = metrics.accuracy_metrics(np.array([0.5, 1.0]), np.array([1, 1]))
+    assert all(is_field(f) for f in found)
+    assert all(
+        is_field(f) for f in ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity")
+    )
+    assert not any(is_field(f) for f in ("accuracy_worst15", "accuracy", "client:x", "loss", 3, None))
+    assert {int(f[14:]) for f in found if f.startswith("accuracy_worst") and f[14:].isdigit()} == set(metrics.TAILS)

@@ -1,0 +1,229 @@
+"""Tables and claims as Markdown, CSV and LaTeX: by hand, and as programs that read such files understand them."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from fedbench.analysis.matching import Evidence
+from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
+from fedbench.papers.registry import papers
+from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
+from fedbench.report.paper_view import PaperReport
+from fedbench.report.views import Block, Cell, ClaimView, Line, TableView
+
+# ---- readers
+
+
+def read_csv(text):
+    """Rows by column; every row has every column and no other."""
+    header, *rows = csv.reader(io.StringIO(text))
+    assert len(set(header)) == len(header)
+    assert all(len(r) == len(header) for r in rows)
+    return [dict(zip(header, r, strict=True)) for r in rows]
+
+
+def markdown_tables(text):
+    """(what stands last before a table, its rows as lists of cells, headings first)."""
+    tables, before, rows = [], "", []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            assert line.endswith(" |")
+            rows.append([c.strip() for c in line[1:-1].split("|")])
+            continue
+        if rows:
+            assert {len(r) for r in rows} == {len(rows[0])}, rows
+            assert all(re.fullmatch("-+:?", c) for c in rows[1])
+            tables.append((before, [rows[0], *rows[2:]]))
+            rows = []
+        before = line or before
+    return tables
+
+
+def latex_tables(text):
+    """(what is last before a tabular, its rows as lists of cells, headings first); else comments, small print."""
+    tables, before, spec, rows = [], "", None, []
+    for line in text.splitlines():
+        if begun := re.fullmatch(r"\\begin{tabular}{([lr]+)}", line):
+            assert spec is None
+            spec, rows = begun[1], []
+        elif line == r"\end{tabular}":
+            assert {len(r) for r in rows} == {len(spec)}
+            tables.append((before, rows))
+            spec = None
+        elif spec is None:
+            small = re.fullmatch(r"\\par\{\\footnotesize (.*)\}", line)
+            assert not line or line.startswith("%") or (small and "% " in before), line
+            before = before if small else line or before
+        elif line not in (r"\toprule", r"\midrule", r"\bottomrule"):
+            assert line.endswith(r" \\"), line
+            assert line.isascii(), line
+            plain = line.removesuffix(r" \\")
+            for sign, typed in (("±", r"$\pm$"), ("Σ", r"$\Sigma$"), ("^", r"\^{}"), ("~", r"\~{}")):
+                plain = plain.replace(typed, f"\\{sign}")
+            assert not re.search(r"(?<!\\)[%#_${}~^]|\\[A-Za-z ]", plain), line
+            rows.append([re.sub(r"\\(.)", r"\1", c).strip() for c in re.split(r"(?<!\\)&", plain)])
+    assert spec is None
+    return tables
+
+
+# ---- by hand
+
+
+def cell(own="", paper="", difference="", verdict="none", note=""):
+    return Cell(own, paper, difference, verdict, None, note)
+
+
+def line(label, *cells, settings="", status="full", reduced=(), seeds=3, note=""):
+    return Line(label, settings, seeds, status, reduced, cells, (), f"fedbench -m algo={label} seed=0,1", note)
+
+
+VIEW = TableView(
+    "p/table1", "Paper, Table 1", "Two methods", ("avg %", "STD"),
+    (
+        Block("One", (
+            line("A_1", cell("1.00 ± 0.10", "2.00 ± 0.20", "-1.00", "outside"), cell("3.00")),
+            line("B", cell("4.00", "5.00", "-1.00", "single"), cell(), seeds=1, status="reduced", settings="q=1",
+                 reduced=("rounds 2 (paper 9)", "seeds 1 (paper 3)")),
+        )),
+        Block("Two", (
+            line("A_1", cell(verdict="missing", paper="7.00"), cell("8.00", "9.00", "-1.00", "impossible",
+                 "n = 3: outside. No accuracies have them: at least 4.5"), note="seed 0 failed; OSError: full"),
+        )),
+    ),
+    ("avg %: the mean",),
+)  # fmt: skip
+
+
+def test_markdown_by_hand():
+    text = table_markdown(VIEW)
+    assert text.startswith("## Paper, Table 1\n\nTwo methods. Mean ± sample STD over seeds; in or OUT: ")
+    (one, first), (two, second) = markdown_tables(text)
+    assert (one, two) == ("### One", "### Two")
+    heads = ["seeds", "avg %", "paper", "diff.", "", "STD", "paper", "diff.", "", "status"]
+    assert first == [
+        ["method", "settings", *heads],
+        ["A_1", "", "3", "1.00 ± 0.10", "2.00 ± 0.20", "-1.00", "OUT", "3.00", "–", "–", "", "full"],
+        ["B", "q=1", "1", "4.00", "5.00", "-1.00", "", "–", "–", "–", "", "reduced"],
+    ]
+    assert second == [
+        ["method", *heads],
+        ["A_1", "3", "–", "7.00", "–", "", "8.00", "9.00", "-1.00", "impossible", "full"],
+    ]
+    assert [x for x in text.splitlines() if x.startswith("- ")] == [
+        "- reduced (B q=1): rounds 2 (paper 9), seeds 1 (paper 3)",
+        "- A_1: seed 0 failed; OSError: full",
+        "- avg %: the mean",
+        "- Two, A_1: No accuracies have them: at least 4.5",
+    ]
+
+
+def test_latex_by_hand():
+    text = table_latex(VIEW)
+    (one, first), (two, second) = latex_tables(text)
+    assert one == "% reduced (B q=1): rounds 2 (paper 9), seeds 1 (paper 3)"
+    assert two == "% A_1: seed 0 failed; OSError: full"
+    assert first[1] == ["A_1", "", "3", "1.00 ± 0.10", "2.00 ± 0.20", "-1.00", "OUT", "3.00", "--", "--", "", "full"]
+    assert first[2][-1] == "reduced"
+    assert (
+        r"\end{tabular}" + "\n" + r"\par{\footnotesize reduced (B q=1): rounds 2 (paper 9), seeds 1 (paper 3)}" in text
+    )
+    assert second[0] == ["method", "seeds", "avg %", "paper", "diff.", "", "STD", "paper", "diff.", "", "status"]
+    assert r"A\_1 & " in text
+    assert r"avg \% &" in text
+    assert text.endswith("% avg %: the mean\n")
+
+
+def test_signs_that_latex_reserves():
+    """As themselves in the picture, and read back as they were."""
+    label = r"1 + z^2 & {x}_1 ~ 5 % of #1 $"
+    view = TableView("n", "t", "c", ("STD ± Σ",), (Block("One", (line(label, cell("1.00")),)),), ())
+    ((_, (heads, row)),) = latex_tables(table_latex(view))
+    assert (row[0], heads[2]) == (label, "STD ± Σ")
+    assert r"1 + z\^{}2 \& \{x\}\_1 \~{} 5 \% of \#1 \$ & 3 & 1.00" in table_latex(view)
+
+
+def test_csv_by_hand():
+    first, second, third = read_csv(table_csv(VIEW))
+    assert first == {
+        "setup": "One", "method": "A_1", "settings": "", "seeds": "3", "avg %": "1.00 ± 0.10",
+        "avg % paper": "2.00 ± 0.20", "avg % difference": "-1.00", "avg % verdict": "outside", "STD": "3.00",
+        "STD paper": "", "STD difference": "", "STD verdict": "none", "status": "full", "reduced": "", "note": "",
+        "command": "fedbench -m algo=A_1 seed=0,1",
+    }  # fmt: skip
+    assert (second["status"], second["reduced"]) == ("reduced", "rounds 2 (paper 9); seeds 1 (paper 3)")
+    assert (third["setup"], third["avg % verdict"], third["STD verdict"]) == ("Two", "missing", "impossible")
+
+
+def test_claims_by_hand():
+    claims = [
+        ClaimView("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports"),
+        ClaimView("c2", "C", "Table 2", "not run", "", False, "not tabulated"),
+        ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "test"),
+        ClaimView("c4", "E", "Table 4", "fails", "differ", False, "contradicts", "print"),
+    ]
+    text = claims_markdown(claims, "Paper")
+    assert text.startswith("## Paper: claims\n\n")
+    ((_, (heads, *rows)),) = markdown_tables(text)
+    assert heads == ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
+    assert rows[0] == ["c1", "holds (reduced)", "supports", "A / B, and more", "Sec. 1", 'p = 0.01 "of A"']
+    assert [r[1] for r in rows[1:]] == ["not run", "holds (by a test)", "fails (as printed)"]
+    assert read_csv(claims_csv(claims))[0] == {
+        "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
+        "reduced": "True", "printed": "supports", "basis": "runs",
+    }  # fmt: skip
+
+
+# ---- every table of every paper
+
+
+@pytest.mark.parametrize("paper", list(papers()))
+def test_everything_on_record_can_be_read_back(paper, tmp_path):
+    """Without a run: what is printed stands where it belongs in all three files."""
+    p = papers()[paper]
+    view = PaperReport(p, Evidence([]), Ledger(), tmp_path, tmp_path).view(())
+    for shown, table in zip(view.tables, p.tables.values(), strict=True):
+        rows = read_csv(table_csv(shown))
+        ordered = [r for s in table.setups for r in table.rows if r.setup == s]
+        assert [(r["setup"], r["method"]) for r in rows] == [
+            (p.setups[r.setup].title, p.methods[r.algo].label) for r in ordered
+        ]
+        for mine, row in zip(rows, ordered, strict=True):
+            assert (mine["status"], mine["seeds"], mine["reduced"]) == ("not run", "0", "")
+            for column in table.columns:
+                label, printed = p.metrics[column].label, row.values.get(column)
+                assert mine[label] == ""
+                numbers = [float(x) for x in mine[f"{label} paper"].split(" ± ") if x]
+                assert numbers == ([] if printed is None else [x for x in (printed.mean, printed.std) if x is not None])
+        for found in (markdown_tables(table_markdown(shown)), latex_tables(table_latex(shown))):
+            assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]
+            assert all(r[-1] == "not run" for _, t in found for r in t[1:])
+    ((_, claims),) = markdown_tables(claims_markdown(view.claims, view.title))
+    assert [c[0] for c in claims[1:]] == [c.id for c in p.claims]
+    assert [c["text"] for c in read_csv(claims_csv(view.claims))] == [c.text for c in p.claims]
+
+
+# ---- the record of a plan
+
+
+def test_a_plan_is_read_back_as_it_was_written(tmp_path):
+    assert read_ledger(tmp_path) == Ledger(())
+    entries = [Entry("b/x", "fedavg", {"local.lr": 0.1, "algo.q": 1.0}, 2, "failed", "why"), Entry("a/x", "q", {}, 0)]
+    write_ledger(tmp_path / "new", entries)
+    assert read_ledger(tmp_path / "new") == Ledger(tuple(entries[::-1]))
+    assert read_ledger(tmp_path / "new").of("b/x", "fedavg", {"algo.q": 1.0, "local.lr": 0.1}) == [entries[0]]
+    for other in (("b/x", "fedavg", {}), ("b/x", "q", entries[0].set), ("a/x", "fedavg", entries[0].set)):
+        assert read_ledger(tmp_path / "new").of(*other) == []
+
+
+def test_other_plans_stay_on_record(tmp_path):
+    """The order of the calls does not matter but for the run that both name."""
+    one, two = Entry("a/x", "fedavg", {}, 0, "done"), Entry("a/x", "fedavg", {}, 1, "planned")
+    write_ledger(tmp_path, [two, one])
+    write_ledger(tmp_path, [Entry("a/x", "fedavg", {}, 1, "failed", "why"), Entry("a/w", "z", {}, 0)])
+    found = read_ledger(tmp_path)
+    assert [(e.experiment, e.seed, e.status) for e in found.entries] == [
+        ("a/w", 0, "planned"), ("a/x", 0, "done"), ("a/x", 1, "failed"),
+    ]  # fmt: skip
+    assert {p.name for p in tmp_path.iterdir()} == {"plan.json"}

@@ -1,0 +1,339 @@
+"""Figures of papers from runs made up here: what they draw, which runs they miss, and that reduced ones say so."""
+
+import json
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from test_write import ROUNDS, fake, fake_row, measured, number
+
+from fedbench.analysis.matching import Evidence
+from fedbench.papers.registry import papers
+from fedbench.report import plots
+from fedbench.report.figures import FigureMaker, axis, scale
+from fedbench.report.own import own_figures
+from fedbench.runs.store import ResultStore
+
+CKA = [[1.0, 0.25], [0.25, 1.0]]
+# a figure of every kind that shows runs, and what is drawn
+KINDS = {
+    ("fedfa", "figure2"): ("curves", ["fedfa_figure2"]),
+    ("adafedadam", "figure2"): ("curves", ["adafedadam_figure2", "adafedadam_figure2_distribution"]),
+    ("adafed", "figure4"): ("curves", ["adafed_figure4"]),
+    ("adafed", "figure7"): ("distribution", ["adafed_figure7"]),
+    ("fedfa", "figure7"): ("sweep", ["fedfa_figure7"]),
+    ("adafedadam", "figure3"): ("front", ["adafedadam_figure3", "adafedadam_figure3_curves"]),
+    ("adafed", "figure3"): ("two_clients", ["adafed_figure3"]),
+    ("fedcada", "figure2"): ("cka", ["fedcada_figure2"]),
+}
+
+
+def maker(root, paper):
+    return FigureMaker(papers()[paper], Evidence(ResultStore(root)), root, root / "pictures")
+
+
+def drawn(root, paper, figure):
+    """The views of a figure."""
+    return maker(root, paper).one(papers()[paper].figures[figure])
+
+
+def runs_of(root, paper, figure, rows=None, **more):
+    """Runs behind a figure, or behind some of its rows."""
+    p = papers()[paper]
+    wanted = p.figures[figure].rows if rows is None else rows
+    moments = CKA if p.figures[figure].kind == "cka" else None
+    for row in dict.fromkeys(wanted_key(r) for r in wanted):
+        fake_row(root, p, next(r for r in wanted if wanted_key(r) == row), moments=moments, **more)
+    return p.figures[figure]
+
+
+def wanted_key(row):
+    return row.setup, row.algo, tuple(sorted(row.hyperparameters.items()))
+
+
+def words(svg):
+    """The texts of a picture; it is well-formed."""
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    return [" ".join("".join(t.itertext()).split()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    """What is handed to the functions that draw, by their names; nothing is drawn."""
+    calls = {}
+
+    def catch(name):
+        def drawing(base, *args, **kwargs):
+            calls.setdefault(name, []).append((base.name, args, kwargs))
+            base.parent.mkdir(exist_ok=True)
+            path = base.with_name(f"{base.name}.svg")
+            path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+            return [path]
+
+        return drawing
+
+    for name in ("curves", "sweep", "distribution", "bars", "matrix", "front"):
+        monkeypatch.setattr(plots, name, catch(name))
+    return calls
+
+
+# ---- every kind, drawn
+
+
+@pytest.mark.parametrize(("paper", "figure"), KINDS, ids=str)
+def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
+    kind, names = KINDS[paper, figure]
+    assert papers()[paper].figures[figure].kind == kind
+    wanted = runs_of(tmp_path, paper, figure)
+    views = drawn(tmp_path, paper, figure)
+    assert {p.name for p in (tmp_path / "pictures").iterdir()} == {f"{n}.{e}" for n in names for e in ("png", "svg")}
+    assert sorted(v.name for v in views) == sorted(n.replace("_", "/", 1) for n in names)
+    for view in views:
+        assert view.svg == (tmp_path / "pictures" / f"{view.name.replace('/', '_')}.svg").read_text()
+        assert (view.reduced, view.note, view.caption) == ((), "", wanted.caption)
+        assert view.title == f"{papers()[paper].name}, Figure {figure.removeprefix('figure')}"
+        texts = words(view.svg)
+        assert "reduced setting" not in texts
+        assert any(papers()[paper].name in t for t in texts)
+    titles = {papers()[paper].setups[s].title for s in wanted.setups}
+    shown = " ".join(t for v in views for t in words(v.svg))
+    if kind not in ("front", "cka"):
+        assert all(t.split(",")[0] in shown for t in titles)
+
+
+@pytest.mark.parametrize(
+    ("paper", "figure"), [("fedfa", "figure7"), ("fedcada", "figure2"), ("adafed", "figure3")], ids=str
+)
+def test_a_picture_of_a_reduced_run_says_so(tmp_path, paper, figure):
+    first, *others = papers()[paper].figures[figure].rows
+    runs_of(tmp_path, paper, figure, [first], cut={"rounds": [1000, 20]})
+    runs_of(tmp_path, paper, figure, others)
+    (view,) = drawn(tmp_path, paper, figure)
+    assert "reduced setting" in words(view.svg)
+    (why,) = view.reduced
+    assert why.startswith(papers()[paper].methods[first.algo].label)
+    assert why.endswith(f"on {papers()[paper].setups[first.setup].title}: rounds 20 (paper 1000)")
+
+
+def test_functions_need_no_runs(tmp_path):
+    """1 + z, 1 + z², 1 + sin z, 1 + √z of z = 0.9 to the power of the round."""
+    (view,) = drawn(tmp_path, "fedcada", "figure3")
+    assert {"1 + z", "1 + z²", "1 + sin z", "1 + √z"} <= set(words(view.svg))
+    assert (view.note, view.reduced) == ("", ())
+
+
+def test_labels_are_drawn_from_counts(tmp_path):
+    setups = papers()["adafedadam"].setups
+    path = tmp_path / "labels" / f"{setups['cifar10_dir01'].experiment}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps([[3, 1], [0, 5]]))
+    (view,) = drawn(tmp_path, "adafedadam", "figure6")
+    texts = words(view.svg)
+    assert setups["cifar10_dir01"].title in texts
+    assert setups["cifar10_dir1"].title not in texts
+
+
+def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
+    for paper, p in papers().items():
+        views = {v.name: v for v in maker(tmp_path, paper).all()}
+        assert set(views) == {f"{paper}/{f.id}" for f in p.figures.values() if f.kind != "schematic"}
+        for f in p.figures.values():
+            if f.kind not in ("schematic", "functions"):
+                view = views[f"{paper}/{f.id}"]
+                assert view.svg == ""
+                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are not there yet" if f.rows else "")
+
+
+def test_runs_that_are_missing_are_counted(tmp_path, caught):
+    figure = papers()["fedfa"].figures["figure2"]
+    runs_of(tmp_path, "fedfa", "figure2", figure.rows[:5])
+    fake_row(tmp_path, papers()["fedfa"], figure.rows[5], status="failed")
+    (view,) = drawn(tmp_path, "fedfa", "figure2")
+    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are not there yet"
+    fake_row(tmp_path / "more", papers()["fedfa"], figure.rows[5])
+    assert (
+        drawn(tmp_path, "fedfa", "figure2")[0].note
+        == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are not there yet"
+    )
+
+
+# ---- the numbers that are drawn
+
+
+def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
+    p = papers()["adafedadam"]
+    runs_of(tmp_path, "adafedadam", "figure2")
+    drawn(tmp_path, "adafedadam", "figure2")
+    ((name, (heading, panels), options),) = caught["curves"]
+    assert (name, heading, options) == (
+        "adafedadam_figure2",
+        "AdaFedAdam, Figure 2",
+        {"log_y": False, "reduced": False},
+    )
+    fields = ["accuracy_mean_weighted", "accuracy_worst30_weighted"]
+    assert [(x.title, x.y_label) for x in panels] == [
+        (p.setups[s].title, axis(f)) for s in p.figures["figure2"].setups for f in fields
+    ]
+    synthetic = panels[-1]
+    assert [s.label for s in synthetic.series] == ["FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam"]
+    series = synthetic.series[2]
+    assert series.x.tolist() == list(ROUNDS)
+    experiment = p.setups["synthetic"].experiment
+    values = [[100 * measured(experiment, "qfedavg", {}, s, fields[1], t) for t in ROUNDS] for s in range(3)]
+    assert series.y == pytest.approx(np.array(values))
+    ((_, (_, spread), _),) = caught["distribution"]
+    title, rows = spread[-1]
+    assert title == synthetic.title
+    label, accuracies, index = rows[2]
+    assert (label, index) == ("q-FedAvg", series.index)
+    last = [100 * number(experiment, "qfedavg", [], s, "accuracy", ROUNDS[-1], k) for s in range(3) for k in range(6)]
+    assert accuracies == pytest.approx(last)
+
+
+def test_norms_of_updates_are_on_a_logarithmic_axis_and_lack_the_first_round(tmp_path, caught):
+    runs_of(tmp_path, "adafed", "figure4")
+    drawn(tmp_path, "adafed", "figure4")
+    ((_, (_, (panel,)), options),) = caught["curves"]
+    assert options["log_y"] is True
+    assert {tuple(s.x) for s in panel.series} == {ROUNDS[1:]}
+
+
+def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
+    """One seed lacks a value of the parameter."""
+    p, figure = papers()["fedfa"], papers()["fedfa"].figures["figure7"]
+    for i, row in enumerate(figure.rows):
+        fake_row(tmp_path, p, row, seeds=(0,) if i == 3 else (0, 2))
+    drawn(tmp_path, "fedfa", "figure7")
+    ((_, (_, panels), _),) = caught["sweep"]
+    assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance (percent squared)"]
+    values = [r.hyperparameters["alpha"] for r in figure.rows]
+    (series,) = panels[1].series
+    assert series.x.tolist() == values
+    assert panels[1].x_label == "alpha"
+    experiment = p.setups["synthetic_1_1"].experiment
+    last = np.array(
+        [
+            [1e4 * measured(experiment, "fedfa", p.overrides(r), s, "accuracy_variance") for r in figure.rows]
+            for s in (0, 2)
+        ]
+    )
+    last[1, 3] = np.nan
+    assert series.y == pytest.approx(last, nan_ok=True)
+
+
+def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
+    p, figure = papers()["adafedadam"], papers()["adafedadam"].figures["figure3"]
+    runs_of(tmp_path, "adafedadam", "figure3")
+    drawn(tmp_path, "adafedadam", "figure3")
+    ((_, (_, points, connected, one, two), _),) = caught["front"]
+    assert (one, two) == ("mean error, weighted", "relative STD of the error, weighted")
+    assert {label for label, *_ in points} == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
+    ((label, x, y, texts, index),) = connected
+    assert (label, index) == ("AdaFedAdam over alpha", list(p.methods).index("adafedadam"))
+    assert index not in {i for *_, i in points}
+    assert texts == ["0", "1", "2", "3", "4", "5", "6", "8"]
+    experiment = p.setups["synthetic"].experiment
+    row = figure.rows[2]
+    for s in range(3):
+        m, d = (
+            measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted") for k in ("mean", "std")
+        )
+        assert (x[2][s], y[2][s]) == pytest.approx((1 - m, d / (1 - m)))
+    ((name, (_, panels), _),) = caught["curves"]
+    assert name == "adafedadam_figure3_curves"
+    assert [len(q.series) for q in panels] == [8, 8]
+
+
+def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_path, caught):
+    p, figure = papers()["adafed"], papers()["adafed"].figures["figure3"]
+    runs_of(tmp_path, "adafed", "figure3")
+    drawn(tmp_path, "adafed", "figure3")
+    ((_, (_, panels), _),) = caught["curves"]
+    row, seed = figure.rows[0], 1
+    keys, setup = p.overrides(row), p.setups[row.setup]
+    algo = p.methods[row.algo].algo
+    losses = [
+        [number(setup.experiment, algo, sorted(keys.items()), seed, "train_loss", t, k) for t in ROUNDS]
+        for k in range(6)
+    ]
+    low, high = panels[0].series
+    assert panels[0].title == setup.title
+    assert low.y[seed].tolist() == min(losses)
+    assert high.y[seed].tolist() == max(losses)
+
+
+def test_moments_are_those_of_the_first_seed(tmp_path, caught):
+    p = papers()["fedcada"]
+    for row in p.figures["figure2"].rows:
+        fake_row(tmp_path, p, row, seeds=(4,), moments=[[1.0, 0.5], [0.5, None]])
+        fake_row(tmp_path, p, row, seeds=(1,), moments=CKA)
+    drawn(tmp_path, "fedcada", "figure2")
+    ((_, (_, panels), _),) = caught["matrix"]
+    assert [title for title, _ in panels] == [f"{p.methods[r.algo].label}, seed 1" for r in p.figures["figure2"].rows]
+    assert all(m.tolist() == CKA for _, m in panels)
+
+
+def test_runs_without_moments_are_no_picture(tmp_path, caught):
+    p = papers()["fedcada"]
+    for row in p.figures["figure2"].rows:
+        fake_row(tmp_path, p, row)
+    (view,) = drawn(tmp_path, "fedcada", "figure2")
+    assert (view.svg, caught) == ("", {})
+
+
+# ---- looks and units
+
+
+@pytest.mark.parametrize("paper", list(papers()))
+def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, tmp_path):
+    """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper.
+
+    A sweep beside other methods is a picture of its own.
+    """
+    m = maker(tmp_path, paper)
+    order = list(papers()[paper].methods)
+    for figure in papers()[paper].figures.values():
+        labels = {wanted_key(r): m._label(r) for r in figure.rows}
+        for a, b in combinations(figure.rows, 2):
+            together = figure.kind != "front" or bool(a.hyperparameters) == bool(b.hyperparameters)
+            if together and a.setup == b.setup and labels[wanted_key(a)] != labels[wanted_key(b)]:
+                assert m._index(figure, a) != m._index(figure, b), (figure.id, a, b)
+        for r in figure.rows:
+            if len({m._label(o) for o in figure.rows if o.algo == r.algo}) == 1:
+                assert m._index(figure, r) == order.index(r.algo)
+
+
+def test_units():
+    assert [scale(f) for f in ("accuracy_mean", "accuracy_variance", "improved_clients", "train_loss")] == [
+        100,
+        1e4,
+        100,
+        1,
+    ]
+    assert axis("train_loss") == "training loss"
+    assert axis("some_thing") == "some thing"
+    fields = {f for p in papers().values() for g in p.figures.values() for f in g.spec.get("fields", ())}
+    assert all(axis(f) != f.replace("_", " ") or "_" not in f for f in fields)
+
+
+# ---- one's own
+
+
+def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
+    fake(tmp_path, None, "fedavg")
+    for q in (0.1, 1.0):
+        fake(tmp_path, None, "qfedavg", {"algo.q": q}, seeds=(0,))
+    fake(tmp_path, None, "fedprox", status="diverged")
+    runs = list(ResultStore(tmp_path))
+    views = own_figures("synthetic_leaf", runs, tmp_path / "pictures")
+    assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
+    ((_, (_, panels), _),) = caught["curves"]
+    labels = [s.label for s in panels[0].series]
+    assert labels[0] == "fedavg"
+    assert sorted(labels[1:]) == ["qfedavg algo.q=0.1", "qfedavg algo.q=1"]
+    assert panels[1].series[0].y[2].tolist() == [
+        100 * measured(None, "fedavg", {}, 2, "accuracy_mean", t) for t in ROUNDS
+    ]
+    assert own_figures("nothing", [r for r in runs if r.meta["status"] != "done"], tmp_path / "pictures") == []

@@ -1,0 +1,356 @@
+"""A paper's tables beside its numbers: verdicts by hand, and commands that lead back to the very runs."""
+
+import json
+import math
+import shlex
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from tools import ROOT
+
+from fedbench.analysis.matching import Evidence, Found
+from fedbench.config.compose import compose_request
+from fedbench.config.schema import make_request
+from fedbench.papers.ledger import Entry, Ledger
+from fedbench.papers.registry import Reported, papers
+from fedbench.report.paper_view import PaperReport, command, compare_with_print, one_more
+from fedbench.runs.store import ResultStore
+
+# the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
+HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
+
+
+# ---- a printed number beside what was measured
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "word"),
+    [
+        (2.0, None, "inside"),
+        (2 + HALF - 1e-6, None, "inside"),
+        (2 + HALF + 1e-6, None, "outside"),
+        (2 - HALF + 1e-6, None, "inside"),
+        (2 - HALF - 1e-6, None, "outside"),
+        (2 + HALF + 0.1 - 1e-6, 0.1, "inside"),
+        (2 + HALF + 0.1 + 1e-6, 0.1, "outside"),
+        (2 - HALF - 0.1 + 1e-6, 0.1, "inside"),
+        (2 - HALF - 0.1 - 1e-6, 0.1, "outside"),
+        (2 + HALF + 1e-6, 0.0, "outside"),
+    ],
+)
+def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
+    verdict, note = compare_with_print([3.0, 1.0, 2.0], Reported(mean, std))
+    assert verdict == word
+    assert note.startswith("n = 3, 95 % interval of the mean -0.48 to 4.48")
+    assert note.endswith(f"lies {word}")
+    assert ("widened by the paper's 0.10 on both sides" in note) == (std == 0.1)
+
+
+def test_one_seed_has_no_interval():
+    assert compare_with_print([1.0], Reported(1.0, 0.5)) == ("single", "one seed gives no interval")
+
+
+def test_equal_values_agree_with_themselves_alone():
+    assert compare_with_print([100.0] * 3, Reported(100.0, None))[0] == "inside"
+    assert compare_with_print([100.0] * 3, Reported(99.99, None))[0] == "outside"
+
+
+@given(st.lists(st.integers(-100, 100), min_size=2, max_size=6), st.integers(-100, 100), st.integers(-100, 100))
+def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift):
+    there = compare_with_print(values, Reported(printed + 0.5, 0.25))[0]
+    moved = [v + shift for v in reversed(values)]
+    assert compare_with_print(moved, Reported(printed + 0.5 + shift, 0.25))[0] == there
+    mirrored = [-v for v in values]
+    assert compare_with_print(mirrored, Reported(-printed - 0.5, 0.25))[0] == there
+
+
+# ---- runs as fedbench would leave them
+
+
+def composed(overrides):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+    names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}
+    tree = OmegaConf.to_container(cfg, resolve=True)
+    del tree["hydra"]
+    return tree, names
+
+
+def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, status="done", sources=()):
+    """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
+    chosen = (f"experiment={experiment}", f"algo={algo}")
+    typed = [*chosen, *overrides, f"results_dir={root}"]
+    tree, names = composed(typed)
+    request = make_request(tree, names, typed, composed(chosen)[0])
+    for i, seed in enumerate(seeds):
+        path = request.path.parent / f"seed_{seed}"
+        path.mkdir(parents=True)
+        meta = {
+            "status": status, "seed": seed, "hash": request.digest, **names, "departures": request.departures,
+            "overrides": typed, "sources": list(sources), "started": "2024-01-01",
+        }  # fmt: skip
+        (path / "meta.json").write_text(json.dumps(meta))
+        (path / "config.yaml").write_text(yaml.safe_dump({**request.config, "seed": seed}))
+        ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
+        rows = rounds or [ended | (last[i] if last else {})]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
+        if status in ("done", "diverged"):
+            (path / "DONE").touch()
+    return request
+
+
+def report(root, paper, entries=(), page=None):
+    page = root / "report" if page is None else page
+    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)), root, page)
+
+
+def line(root, paper, table, setup, row=0, entries=()):
+    """A line of a setup's block, by its place."""
+    p = papers()[paper]
+    view = report(root, paper, entries).table(p.tables[table])
+    (block,) = [b for b in view.blocks if b.title == p.setups[setup].title]
+    return block.lines[row]
+
+
+# ---- cells
+
+
+def test_cells_beside_the_papers_numbers(tmp_path):
+    """FedFa, Table 2, synthetic IID, FedAvg: 89.11, 78.17, 100.00 and a variance of 68.04 are printed."""
+    last = [
+        {"accuracy_mean": 0.89 + d, "accuracy_worst20": 0.7 + d, "accuracy_best20": 1.0, "accuracy_variance": None}
+        for d in (-0.01, 0.0, 0.01)
+    ]
+    leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", last=last)
+    found = line(tmp_path, "fedfa", "table2", "synthetic_iid")
+    assert (found.label, found.settings, found.seeds, found.status, found.reduced) == ("FedAvg", "", 3, "full", ())
+    average, worst, best, variance = found.cells
+    assert (average.own, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
+    assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
+    one = ". The paper names one run; one more of these would lie within 84.03 to 93.97 (95 % prediction interval)"
+    interval = f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
+    assert average.note == interval + one
+    assert (worst.own, worst.paper, worst.difference, worst.verdict) == ("70.00 ± 1.00", "78.17", "-8.17", "outside")
+    assert (best.own, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
+    assert (variance.own, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)
+
+
+def test_the_papers_spread_is_shown_and_widens(tmp_path):
+    """AdaFedAdam, Table 7, Nesterov: 97.27 ± 0.16 on average, weighted."""
+    last = [{"accuracy_mean_weighted": v} for v in (0.97, 0.97, 0.97)]
+    leave_runs(tmp_path, "adafedadam/table7_synthetic_nesterov", "adafedadam", last=last)
+    cell = line(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4).cells[0]
+    assert (cell.own, cell.paper, cell.difference) == ("97.00 ± 0.00", "97.27 ± 0.16", "-0.27")
+    assert cell.verdict == "outside"
+    assert "widened by the paper's 0.16 on both sides" in cell.note
+
+
+def test_one_seed_is_shown_without_a_spread(tmp_path):
+    leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", seeds=[4], last=[{"accuracy_mean": 0.8}])
+    cell = line(tmp_path, "fedfa", "table2", "synthetic_iid").cells[0]
+    assert (cell.own, cell.verdict, cell.note) == ("80.00", "single", "one seed gives no interval")
+
+
+def test_the_best_round_where_the_paper_prints_it(tmp_path):
+    """FedCAda, Table 1; one of its numbers has three decimals, 66.508."""
+    curve = [{"round": 0, "accuracy_mean": 0.7}, {"round": 9, "accuracy_mean": 0.6}]
+    leave_runs(tmp_path, "fedcada/table1_device_cifar10_iid", "fedcada", seeds=[0], rounds=curve)
+    view = report(tmp_path, "fedcada").table(papers()["fedcada"].tables["table1"])
+    assert any(note.startswith("best round of each run") for note in view.notes)
+    cell = line(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
+    assert (cell.own, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
+    # FedCAda's other reading of Adam has no printed number
+    assert line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1).cells[0].verdict == "missing"
+    leave_runs(tmp_path, "fedcada/table1_silo_cifar10_noniid", "fedcada", "algo.adjust=adam", rounds=curve)
+    adam = line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1)
+    assert (adam.status, adam.cells[0].own, adam.cells[0].paper) == ("full", "70.00 ± 0.00", "")
+    assert (adam.cells[0].verdict, adam.cells[0].note) == ("none", "n = 3")
+
+
+def test_impossible_numbers_are_marked_with_the_reason(tmp_path):
+    """AdaFed, Table 1: FedAvg in setup 1 has an STD of 3.54 where its tails need 7.8."""
+    reason = "these averages need a deviation of at least 7.8"
+    for cell in line(tmp_path, "adafed", "table1", "cifar10_s1").cells[:4]:
+        assert (cell.own, cell.verdict) == ("", "impossible")
+        assert cell.note == f"no accuracies of unweighted clients have these numbers: {reason}"
+    absent = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[4]  # setup 1 has no worst 10 %
+    assert (absent.paper, absent.verdict, absent.note) == ("", "missing", "")
+    last = [{"accuracy_mean": v} for v in (0.46, 0.47, 0.48)]
+    leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", last=last)
+    cell = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[0]
+    assert (cell.own, cell.difference, cell.verdict) == ("47.00 ± 1.00", "+0.15", "impossible")
+    assert "lies inside" in cell.note
+    assert cell.note.endswith(f"have the printed numbers of this row: {reason}")
+
+
+def test_weighted_numbers_are_compared_where_unweighted_ones_are_impossible(tmp_path):
+    """AdaFedAdam, Table 5, synthetic, FedAvg: 115.1 % would be left to the other clients, were they not weighted."""
+    row = line(tmp_path, "adafedadam", "table5", "synthetic")
+    assert [c.verdict for c in row.cells] == ["missing"] * 3
+    assert "the 70 clients outside the tails would average 115.1 %" in row.note
+    assert "compared with weighted ones" in row.note
+    possible = line(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4)
+    assert possible.note == ""
+
+
+# ---- what became of a row
+
+
+def entry(status, error=None, algo="fedavg", seed=0, **wanted):
+    return Entry("fedfa/table2_femnist", algo, wanted, seed, status, error)
+
+
+@pytest.mark.parametrize(
+    ("entries", "status", "note"),
+    [
+        ([], "not run", ""),
+        ([entry("planned")], "not run", ""),
+        ([entry("refused", "no data"), entry("refused", "no data", seed=1)], "no data", "no data"),
+        ([entry("failed", "OSError: full")], "failed", "OSError: full"),
+        ([entry("diverged")], "failed", ""),
+        ([entry("failed", "other", algo="fedprox")], "not run", ""),
+        ([entry("failed", "other", **{"local.lr": 0.1})], "not run", ""),  # of another row
+    ],
+)
+def test_the_plan_tells_why_a_row_is_empty(tmp_path, entries, status, note):
+    row = line(tmp_path, "fedfa", "table2", "femnist", entries=entries)
+    assert (row.status, row.note, row.runs, row.seeds) == (status, note, (), 0)
+
+
+def test_runs_speak_before_the_plan(tmp_path):
+    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[0])
+    row = line(tmp_path, "fedfa", "table2", "femnist", entries=[entry("failed", "OSError: full", seed=1)])
+    assert (row.status, row.note) == ("reduced", "OSError: full")
+    rounds = composed(["experiment=fedfa/table2_femnist"])[0]["rounds"]
+    assert row.reduced == (f"rounds 2 (paper {rounds})",)
+
+
+def test_runs_that_failed_are_named(tmp_path):
+    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", status="diverged", seeds=[0, 2])
+    row = line(tmp_path, "fedfa", "table2", "femnist")
+    assert (row.status, row.note) == ("failed", "seed 0 diverged; seed 2 diverged")
+    leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
+    assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
+
+
+def test_what_a_profile_leaves_of_rounds_is_found_in_the_plan(tmp_path):
+    """FedCorr always sets its rounds, and a profile cuts them: the plan names it without."""
+    planned = Entry("adafed/table19_clothing1m", "fedcorr", {"algo.iterations": 2}, 0, "refused", "no Clothing1M")
+    row = line(tmp_path, "adafed", "table19", "clothing1m", 1, [planned])
+    assert (row.label, row.status, row.note) == ("FedCorr", "no data", "no Clothing1M")
+
+
+def test_links_lead_from_the_page_to_the_runs(tmp_path):
+    request = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
+    base = f"../fedfa/table2_femnist/fedavg/{request.digest}"
+    assert line(tmp_path, "fedfa", "table2", "femnist").runs == (f"{base}/seed_0/", f"{base}/seed_3/")
+
+
+# ---- the command of a row
+
+
+def test_the_command_of_a_row_that_was_not_run():
+    assert command("a/b", "fedavg", {}, Found({}), 3) == "fedbench -m experiment=a/b algo=fedavg seed=0,1,2"
+    wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
+    assert command("a/b", "adafed", wanted, Found({}), 1) == (
+        "fedbench -m experiment=a/b algo=adafed algo.gamma=5.0 local.batch_size=full 'local.epochs=[1,5]' "
+        "algo.clip=null algo.on=true seed=0"
+    )
+
+
+ROWS = [
+    ("adafedadam", "table5", "synthetic", 4, ()),
+    ("adafedadam", "table5", "synthetic", 0, ("rounds=7", "participation=0.5")),
+    ("adafedadam", "table5", "cifar10_dir005", 0, ("model=simplecnn", "rounds=20")),
+    ("adafedadam", "table5", "cifar10_dir005", 4, ("model=mlp_200_200", "model.hidden=[64,32]")),
+    ("adafedadam", "table5", "femnist", 0, ("rounds=50", "data.clients=null")),
+    ("adafedadam", "table5", "sent140", 1, ("rounds=2", "model.layers=1", "model.hidden=4", "local.steps=2")),
+    ("adafedadam", "table2", "cifar10_hetero", 0, ("local.epochs=[1,3]", "eval_every=1", "keep_clients=[0,5]")),
+    ("adafed", "table10", "cifar10_s1", 0, ("algo.gamma=0.0", "algo.normalize_loss=none")),
+    ("adafed", "table10", "cifar10_s1", 5, ("algo.gamma=10", "algo.normalize_loss=mean", "rounds=1e2")),
+    ("adafed", "table1", "cifar10_s1", 0, ("improved_clients=false", "engine.precision=float64", "data.clients=50")),
+    ("adafed", "table19", "clothing1m", 1, ("rounds=1100", "algo.iterations=2")),
+    ("adafed", "table19", "clothing1m", 1, ("algo.iterations=2",)),
+    ("adafed", "table19", "clothing1m", 3, ("rounds=5", "algo.iterations=2", "algo.server.gamma=5", "model=linear")),
+    ("adafed", "table19", "clothing1m", 0, ("data.source.images=500", "model=simplecnn")),
+    ("fedcada", "table3", "silo_cifar10_noniid", 4, ("algo.adjust=sin", "rounds=20")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "setup", "row", "overrides"), ROWS, ids=lambda v: " ".join(v) if isinstance(v, tuple) else str(v)
+)
+def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, overrides):
+    """What the report prints has the identity of the runs it shows, whatever had been typed, and their seeds."""
+    p = papers()[paper]
+    method = [r for r in p.tables[table].rows if r.setup == setup][row].algo
+    request = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
+    shown = line(tmp_path, paper, table, setup, row)
+    assert shown.seeds == 2
+    first, flag, *words, seeds = shlex.split(shown.command)
+    assert (first, flag, seeds) == ("fedbench", "-m", "seed=2,5")
+    again = compose_request([*words, "seed=2", f"results_dir={tmp_path}"])
+    assert again.digest == request.digest
+    assert again.path == request.path.parent / "seed_2"
+
+
+# ---- the whole
+
+
+def test_the_view_has_everything_in_the_papers_order(tmp_path):
+    p = papers()["adafedadam"]
+    view = report(tmp_path, "adafedadam").view(())
+    assert (view.id, view.title) == ("adafedadam", "AdaFedAdam")
+    assert [t.name for t in view.tables] == [f"adafedadam/{t}" for t in p.tables]
+    assert view.tables[0].title == "AdaFedAdam, Table 2"
+    assert [c.id for c in view.claims] == [c.id for c in p.claims]
+    assert [c.printed for c in view.claims] == [c.printed for c in p.claims]
+    assert view.contradictions == p.contradictions
+    first = p.gaps[0]
+    assert view.assumptions[0] == (
+        first.id,
+        first.field,
+        first.adopted,
+        f"{first.why} (confidence: {first.confidence})",
+    )
+    assert len(view.assumptions) == len(p.gaps)
+    for table, shown in zip(p.tables.values(), view.tables, strict=True):
+        assert sum(len(b.lines) for b in shown.blocks) == len(table.rows)
+        assert all(len(row.cells) == len(shown.columns) for b in shown.blocks for row in b.lines)
+    supplement = report(tmp_path, "fafed").table(papers()["fafed"].tables["table_s1"])
+    assert supplement.title == "FAFED, Table S1"
+
+
+def test_claims_carry_their_verdicts(tmp_path):
+    last = [{"accuracy_mean_weighted": v} for v in (0.9, 0.91, 0.92)]
+    for algo in ("fedavg", "adafedadam"):
+        leave_runs(tmp_path, "adafedadam/table5_synthetic", algo, "rounds=3", last=last)
+    claims = {c.id: c for c in report(tmp_path, "adafedadam").claims()}
+    assert claims["c16"].verdict == "not testable"
+    assert (claims["c19"].verdict, claims["c20"].verdict) == ("fails", "holds")
+    assert (claims["c02"].verdict, claims["c02"].reduced) == ("not run", True)
+    assert claims["c02"].evidence.startswith("1 of 48 comparisons have been run: 0 significant, none against it")
+    assert claims["c02"].printed == "contradicts"
+    assert not claims["c05"].reduced
+
+
+def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
+    leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg")
+    alone = PaperReport(papers()["fedfa"], Evidence(ResultStore(tmp_path)), Ledger(), tmp_path, None)
+    lines = [row for b in alone.table(papers()["fedfa"].tables["table2"]).blocks for row in b.lines]
+    assert sum(row.seeds for row in lines) == 3
+    assert all(row.runs == () for row in lines)
+    assert replace(alone.view(()), tables=()).figures == ()
+
+
+def test_where_one_more_run_would_lie():
+    """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
+    assert "within -2.97 to 6.97 (95 %" in one_more([1.0, 2.0, 3.0])
+    assert "within 5.00 to 5.00" in one_more([5.0, 5.0])

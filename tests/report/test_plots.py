@@ -1,0 +1,389 @@
+"""Pictures: the numbers in the axes, the same bytes twice, and nothing written of data that do not fit."""
+
+import sys
+from functools import partial
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from fedbench.core.errors import RequestError
+from fedbench.report import plots
+from fedbench.report.plots import Panel, Series, bars, curves, distribution, front, matrix, sweep
+
+NAN = np.nan
+
+
+def series(label="a", index=0, seeds=3, points=12):
+    random = np.random.default_rng(index)
+    return Series(label, np.arange(1, points + 1), random.random((seeds, points)), index)
+
+
+def panel(*several, title="data"):
+    return Panel(title, several, "round", "accuracy (%)")
+
+
+def drawn(picture, *arguments, place=False, **options):
+    """The figure that would be written; with everything in its place if wanted."""
+    with matplotlib.rc_context(plots._STYLE):
+        figure = picture.__wrapped__(options.pop("title", "a title"), *arguments, **options)
+        if place:
+            figure.draw_without_rendering()
+    return figure
+
+
+def line(axes, label):
+    """The data of the line with this label: of curves, or of means with error bars."""
+    (x, y) = next((li.get_data() for li in axes.lines if li.get_label() == label), (None, None))
+    if x is None:
+        x, y = next(c.lines[0].get_data() for c in axes.containers if c.get_label() == label)
+    return x, y
+
+
+def bar_ends(axes, label, which=-1):
+    """Lower and upper ends of the error bars with this label, in the direction of the last: y, or x for ``which=0``."""
+    (found,) = (c for c in axes.containers if c.get_label() == label)
+    column = 0 if which == 0 else 1
+    ends = np.array([s[:, column] if len(s) else [NAN, NAN] for s in found.lines[2][which].get_segments()])
+    return ends[:, 0], ends[:, 1]
+
+
+def examples():
+    """One call of each function, without the path."""
+    random = np.random.default_rng(0)
+    panels = [panel(series(), series("b", 1, seeds=1))]
+    accuracies = [("data", [("a", 100 * random.random(30), 0), ("b", 100 * random.random(30), 5)])]
+    swept = [("c", random.random((3, 2)), random.random((3, 2)), ["0", "0.1", "1"])]
+    return {
+        "curves": partial(curves, title="t", panels=panels, log_y=True),
+        "sweep": partial(sweep, title="t", panels=panels, log_x=True),
+        "distribution": partial(distribution, title="t", panels=accuracies),
+        "front": partial(front, title="t", points=[("a", random.random(3), random.random(3), 0)], connected=swept,
+                    x_label="x", y_label="y"),
+        "bars": partial(bars, title="t", panels=[("few", np.eye(4)), ("many", random.random((70, 11)))]),
+        "matrix": partial(matrix, title="t", panels=[("few", random.random((3, 3))), ("many", np.eye(13))]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", examples())
+def test_the_same_data_give_the_same_bytes(name, tmp_path):
+    """Whatever the user's settings are, which stay as they were; the text of the SVG is text."""
+    first = examples()[name](tmp_path / "new" / "q=0.5", reduced=True)
+    assert [p.name for p in first] == ["q=0.5.png", "q=0.5.svg"]
+    with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 30, "lines.linewidth": 9}):
+        again = examples()[name](tmp_path / "other", reduced=True)
+        assert matplotlib.rcParams["font.size"] == 20
+    for one, two in zip(first, again, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+    assert b"Software" not in first[0].read_bytes()
+    text = first[1].read_text(encoding="utf-8")
+    assert ">reduced setting</text>" in text
+    assert "<dc:date>" not in text
+
+
+def arrays(value):
+    """All arrays in nested arguments."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, Series):
+        yield from (value.x, value.y)
+    elif isinstance(value, Panel):
+        yield from arrays(value.series)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from arrays(part)
+
+
+@pytest.mark.parametrize("name", examples())
+def test_data_stay_as_they_are(name, tmp_path):
+    call = examples()[name]
+    mine = list(arrays(list(call.keywords.values())))
+    before = [a.copy() for a in mine]
+    for a in mine:
+        a.flags.writeable = False
+    call(tmp_path / "p")
+    assert len(mine) >= 2
+    for a, b in zip(mine, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_reduced_is_said_outside_the_axes_or_not_at_all():
+    for call in examples().values():
+        for reduced in (True, False):
+            figure = drawn(call.func, **call.keywords, reduced=reduced, place=reduced)
+            (label,) = [t for t in figure.texts if t.get_text() == "reduced setting"] or [None]
+            assert (label is not None) == reduced
+            if label is None:
+                continue
+            box = label.get_window_extent()
+            assert all(box.y0 >= axes.get_window_extent().y1 for axes in figure.axes)
+            assert figure.bbox.x1 - box.x1 < 20 and figure.bbox.y1 - box.y1 < 20
+
+
+def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for call in examples().values():
+        with pytest.raises(RequestError, match=r"pip install matplotlib"):
+            call(tmp_path / "p")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_curve_is_the_mean_and_its_band_the_range():
+    """Seeds missing at a point are left out there; where all are there is no point, and one seed has no band."""
+    y = np.array([[1.0, 2, NAN, NAN, 4], [3.0, 6, 8, NAN, 0]])
+    several = Series("a", np.arange(5), y, 0), Series("b", np.arange(5), y[:1], 1)
+    (axes,) = drawn(curves, [panel(*several)]).axes
+    x, mean = line(axes, "a")
+    kept = [0, 1, 2, 4]
+    assert x.tolist() == kept
+    np.testing.assert_array_equal(mean, np.nanmean(y[:, kept], 0))
+    assert line(axes, "b")[0].tolist() == [0, 1, 4]
+    (band,) = axes.collections
+    corners = {tuple(p) for p in band.get_paths()[0].vertices}
+    low, high = [(0, 1), (1, 2), (2, 8), (4, 0)], [(0, 3), (1, 6), (2, 8), (4, 4)]
+    assert corners == {*low, *high}
+
+
+def test_long_curves_are_thinned_evenly():
+    (axes,) = drawn(curves, [panel(series(points=1237), series("b", 1, points=400))]).axes
+    x, mean = line(axes, "a")
+    assert len(x) == 400
+    assert (x[0], x[-1]) == (1, 1237)
+    assert set(np.diff(x)) == {3, 4}  # 1236 / 399
+    np.testing.assert_allclose(mean, series(points=1237).y.mean(0)[x - 1], rtol=1e-15)
+    assert line(axes, "b")[0].tolist() == list(range(1, 401))
+
+
+def test_thinning_is_among_the_points_that_are_known():
+    """Of 1000 rounds every tenth is evaluated: all 100 are drawn."""
+    y = np.full((2, 1000), NAN)
+    y[:, ::10] = 1
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(1000), y, 0))]).axes
+    assert line(axes, "a")[0].tolist() == list(range(0, 1000, 10))
+
+
+def look(axes, label):
+    (found,) = (li for li in axes.lines if li.get_label() == label)
+    return found.get_color(), found.get_marker(), found._unscaled_dash_pattern
+
+
+def test_a_series_keeps_its_look_when_others_are_left_out():
+    """Here and between pictures; 60 indices look different from one another, the first seven in colour."""
+    (full,) = drawn(curves, [panel(*(series(str(k), k) for k in range(60)))]).axes
+    looks = [look(full, str(k)) for k in range(60)]
+    assert len({str(v) for v in looks}) == 60
+    assert len({colour for colour, _, _ in looks[:7]}) == 7
+    (fewer,) = drawn(curves, [panel(series("4", 4), series("11", 11))]).axes
+    assert [look(fewer, n) for n in ("4", "11")] == [looks[4], looks[11]]
+    left, right = drawn(distribution, [("data", [("4", np.arange(3), 4)])]).axes
+    assert look(right, "4") == looks[4]
+    assert left.patches[0].get_edgecolor() == pytest.approx([0xE6 / 255, 0x9F / 255, 0, 1])  # orange
+    assert looks[4][0] == "#E69F00"
+    point = [("4", np.ones(2), np.ones(2), 4)]
+    others = [("a", np.ones(2), np.zeros(2), 0), *point]
+    for points in (point, others):
+        (axes,) = drawn(front, points, [], "x", "y").axes
+        (container,) = (c for c in axes.containers if c.get_label() == "4")
+        assert (container.lines[0].get_color(), container.lines[0].get_marker()) == looks[4][:2]
+
+
+def test_the_legend_names_each_series_once_and_is_below():
+    figure = drawn(curves, [panel(*(series(str(k), k) for k in range(9)), title=t) for t in "pq"], place=True)
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == [str(k) for k in range(9)]
+    box = legend.get_window_extent()
+    assert all(box.y1 <= axes.get_window_extent().y0 for axes in figure.axes)
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+
+
+@pytest.mark.parametrize("name", examples())
+def test_nothing_is_cut_off_or_small(name):
+    """All text lies in the picture, long titles and labels too, and has 8 pt or more."""
+    call, long = examples()[name], "words of a title and of a label that go on " * 3
+    options = {**call.keywords, "title": long, "reduced": True}
+    if name in ("curves", "sweep"):
+        options["panels"] = [Panel(long, [series(long), series("b", 1)], long[:80], long[:60])]
+    with matplotlib.rc_context(plots._STYLE):
+        figure = drawn(call.func, **options, place=True)
+        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text))
+    assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height, box
+
+
+@pytest.mark.parametrize(("count", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3)), (7, (3, 3))])
+def test_panels_stand_in_at_most_three_columns(count, shape):
+    figure = drawn(curves, [panel(series(), title=str(k)) for k in range(count)])
+    assert [a.get_title(loc="left") or a.get_title() for a in figure.axes] == [str(k) for k in range(count)]
+    assert figure.axes[0].get_gridspec().get_geometry() == shape
+    assert figure.get_figwidth() == pytest.approx(3.3 * shape[1])
+
+
+def test_logarithmic_axes_have_plain_labels():
+    y = np.geomspace(1e-4, 1, 9)[None]
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), y, 0))], log_y=True).axes
+    assert axes.get_yscale() == "log"
+    assert {"0.001", "0.1", "1"} <= {t.get_text() for t in axes.get_yticklabels()}
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), 0))], log_y=True).axes
+    assert axes.get_yscale() == "linear"  # of nothing
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), 0))], log_y=True).axes
+    assert axes.get_ylim()[0] > 0
+    assert line(axes, "a")[1].tolist() == [4, 1, 0]
+
+
+def test_a_sweep_has_the_mean_and_one_sample_std():
+    """In the order of the parameter; of one seed there is no spread."""
+    y = np.array([[5.0, 1, 0], [7.0, 3, NAN], [9.0, 5, NAN]])
+    (axes,) = drawn(sweep, [panel(Series("a", np.array([1.0, 0.1, 0.01]), y, 0))]).axes
+    x, mean = line(axes, "a")
+    assert (x.tolist(), mean.tolist()) == ([0.01, 0.1, 1], [0, 3, 7])
+    low, high = bar_ends(axes, "a")
+    np.testing.assert_allclose(low, [NAN, 1, 5])
+    np.testing.assert_allclose(high, [NAN, 5, 9])
+    np.testing.assert_allclose(high[1:] - mean[1:], y.std(0, ddof=1)[[1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("tried", "scale", "labels"),
+    [
+        ([0.1, 1, 10], "log", ["0.1", "1", "10"]),
+        ([0, 0.001, 0.1], "symlog", ["0", "0.001", "0.1"]),
+        ([5], "log", ["5"]),
+    ],
+)
+def test_a_logarithmic_sweep_has_its_ticks_where_it_was_tried(tried, scale, labels):
+    y = np.ones((2, len(tried)))
+    (axes,) = drawn(sweep, [panel(Series("a", np.array(tried), y, 0))], log_x=True).axes
+    assert axes.get_xscale() == scale
+    assert [t.get_text() for t in axes.get_xticklabels()] == labels
+
+
+def test_values_close_together_do_not_all_get_a_tick():
+    tried = np.array([0.9, 0.99, 0.999, 0.1])
+    (axes,) = drawn(sweep, [panel(Series("a", tried, np.ones((1, 4)), 0))], log_x=True).axes
+    assert "0.99" not in [t.get_text() for t in axes.get_xticklabels()]
+
+
+def test_a_distribution_counts_every_client_and_sorts_them():
+    values = np.array([100, 100 + 1e-9, 0, 4.99, 5, 62, 61, NAN])
+    left, right = drawn(distribution, [("data", [("a", values, 0), ("b", np.arange(100), 1)])]).axes
+    counts, edges, _ = left.patches[0].get_data()
+    assert counts.sum() == 7
+    assert counts[[0, 1, 12, 19]].tolist() == [2, 1, 2, 2]
+    np.testing.assert_allclose(edges, np.arange(0, 101, 5))
+    assert left.patches[1].get_data().values.tolist() == [5] * 20
+    rank, accuracy = line(right, "a")
+    assert rank.tolist() == list(range(1, 8))
+    assert accuracy.tolist() == sorted(values[:7])
+
+
+def test_a_front_has_means_spreads_and_the_parameter():
+    x, y = np.array([1.0, 3]), np.array([10.0, 10])
+    several = np.array([[1.0, 3], [5, 5], [8, NAN]])
+    swept = [("b", several, several + 1, ["0", "1", "9"]), ("c", several, several, ["0", "1", "9"], 3)]
+    (axes,) = drawn(front, [("a", x, y, 0)], swept, "x", "y").axes
+    assert [v.tolist() for v in line(axes, "a")] == [[2], [10]]
+    assert line(axes, "a")[0].tolist() == [2]
+    low, high = bar_ends(axes, "a", 0)
+    np.testing.assert_allclose([low, high], [[2 - np.sqrt(2)], [2 + np.sqrt(2)]])
+    assert [v.tolist() for v in line(axes, "b")] == [[2, 5, 8], [3, 6, 9]]
+    np.testing.assert_allclose(bar_ends(axes, "b", 0)[0], [2 - np.sqrt(2), 5, NAN])
+    assert [(t.get_text(), t.xy) for t in axes.texts[:3]] == [("0", (2, 3)), ("1", (5, 6)), ("9", (8, 9))]
+    colours = {c.get_label(): c.lines[0].get_color() for c in axes.containers}
+    assert colours == {"a": "#0072B2", "b": "#000000", "c": "#CC79A7"}
+
+
+def test_bars_are_stacked_to_the_counts():
+    counts = np.array([[3, 0, 2], [1, 5, 0]])
+    figure = drawn(bars, [("data", counts)])
+    (axes,) = figure.axes
+    heights = np.array([[p.get_height() for p in group] for group in axes.containers])
+    bottoms = np.array([[p.get_y() for p in group] for group in axes.containers])
+    assert heights.T.tolist() == counts.tolist()
+    assert bottoms.T.tolist() == [[0, 3, 3], [0, 1, 6]]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["0", "1", "2"]
+    assert len({p.get_facecolor() for p in drawn(bars, [("t", np.ones((1, 10)))]).axes[0].patches}) == 10
+
+
+def test_more_classes_than_colours_become_shares():
+    counts = np.zeros((3, 11))
+    counts[0, 4], counts[1, :2] = 8, (1, 3)
+    figure = drawn(bars, [("data", counts)])
+    axes, scale = figure.axes
+    shown = axes.images[0].get_array().T
+    np.testing.assert_allclose(shown, counts / np.array([[8], [4], [1]]))
+    assert scale.get_ylabel() == "share of examples"
+    assert not figure.legends
+
+
+def test_the_sixty_largest_clients_are_drawn_in_the_order_of_their_numbers():
+    counts = np.ones((100, 2), dtype=int)
+    counts[40:] = 2
+    (axes,) = drawn(bars, [("data", counts)]).axes
+    assert "the 60 largest of 100" in axes.get_xlabel()
+    assert [p.get_height() for p in axes.containers[0]] == [2] * 60
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["40", "50", "60", "70", "80", "90"]
+    (axes,) = drawn(bars, [("data", counts[:60])]).axes
+    assert axes.get_xlabel() == "client"
+
+
+def test_a_matrix_has_one_scale_and_small_ones_their_values():
+    small = np.array([[1.0, 0.25], [NAN, -0.5]])
+    big = np.full((13, 13), 3.0)
+    few, many, scale = drawn(matrix, [("few", small), ("many", big)], vmin=-1, vmax=1).axes
+    assert [t.get_text() for t in few.texts] == ["1.0", ".25", "–", "-.50"]
+    assert [t.get_position() for t in few.texts] == [(0, 0), (1, 0), (0, 1), (1, 1)]  # x is the column
+    assert not many.texts
+    assert [i.get_clim() for i in (few.images[0], many.images[0])] == [(-1, 1)] * 2
+    assert scale.get_ylim() == (-1, 1)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
+    """An infinite mean is not drawn; the others are, without warnings."""
+    broken = series()
+    broken.y[1, 5:] = value
+    for call in (curves, sweep):
+        call(tmp_path / "p", "t", [panel(broken, series("b", 1))])
+    (axes,) = drawn(curves, [panel(broken)]).axes
+    assert np.isinf(line(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
+    assert np.isfinite(axes.get_ylim()).all()
+    front(
+        tmp_path / "p", "t", [("a", broken.y[:, 6], broken.y[:, 0], 0), ("b", np.ones(2), np.ones(2), 1)], [], "x", "y"
+    )
+
+
+WRONG = {
+    "y is a vector": lambda p: curves(p, "t", [panel(Series("a", np.arange(3), np.ones(3), 0))]),
+    "x too short": lambda p: curves(p, "t", [panel(series(), Series("a", np.arange(3), np.ones((2, 4)), 0))]),
+    "transposed": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((3, 2)), 0))]),
+    "no seeds": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((0, 3)), 0))]),
+    "x is missing": lambda p: sweep(p, "t", [panel(Series("a", np.array([1, NAN]), np.ones((1, 2)), 0))]),
+    "no panels": lambda p: curves(p, "t", []),
+    "no series": lambda p: curves(p, "t", [panel()]),
+    "not above 0": lambda p: curves(p, "t", [panel(Series("a", np.arange(2), np.zeros((1, 2)), 0))], log_y=True),
+    "x below 0": lambda p: sweep(p, "t", [panel(Series("a", np.arange(-1, 2), np.ones((1, 3)), 0))], log_x=True),
+    "a matrix of values": lambda p: distribution(p, "t", [("d", [("a", np.ones((2, 2)), 0)])]),
+    "a value of 101": lambda p: distribution(p, "t", [("d", [("a", np.array([101.0]), 0)])]),
+    "no methods": lambda p: distribution(p, "t", [("d", [])]),
+    "other seeds": lambda p: front(p, "t", [("a", np.ones(3), np.ones(2), 0)], [], "x", "y"),
+    "a vector to connect": lambda p: front(p, "t", [], [("a", np.ones(3), np.ones(3), "123")], "x", "y"),
+    "two of three values": lambda p: front(p, "t", [], [("a", np.ones((3, 2)), np.ones((3, 2)), ["1", "2"])], "x", "y"),
+    "counts of one client": lambda p: bars(p, "t", [("d", np.ones(3))]),
+    "a count below 0": lambda p: bars(p, "t", [("d", -np.ones((2, 3)))]),
+    "not square": lambda p: matrix(p, "t", [("d", np.ones((2, 3)))]),
+    "an empty scale": lambda p: matrix(p, "t", [("d", np.ones((2, 2)))], 1, 1),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_what_does_not_fit_is_said_and_nothing_written(fault, tmp_path):
+    with pytest.raises(ValueError, match=r"^'.*': .*(shape|nothing|finite|logarithmic|0\.\.100|vmin)"):
+        WRONG[fault](tmp_path / "new" / "p")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_names_panel_series_and_shapes(tmp_path):
+    with pytest.raises(ValueError, match=r"'CIFAR', 'a': x has shape \(3,\) and y \(2, 4\), not \[T\] and \[S, T\]"):
+        curves(tmp_path / "p", "t", [panel(Series("a", np.arange(3), np.ones((2, 4)), 0), title="CIFAR")])

@@ -1,0 +1,516 @@
+"""The report of a results directory, from runs made up here: marks, bytes, links, and what cannot be reported."""
+
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import mean, stdev
+from types import SimpleNamespace
+from urllib.parse import unquote
+from zlib import crc32
+
+import pandas as pd
+import pytest
+import yaml
+from test_export import latex_tables, markdown_tables, read_csv
+
+from fedbench.cli import main
+from fedbench.papers.ledger import Entry, write_ledger
+from fedbench.papers.registry import papers
+from fedbench.report.figures import FigureMaker
+from fedbench.report.write import write_report
+
+ROUNDS = (0, 5, 10)
+TAILS = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
+FIELDS = (
+    "train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max angle_degrees "
+    "kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted improved_clients update_norm "
+    "clients bytes_up bytes_down seconds_train seconds_eval"
+).split() + TAILS
+
+
+def number(*of):
+    """A number between 0 and 1 that belongs to something."""
+    return crc32(repr(of).encode()) / 2**32
+
+
+def measured(experiment, algo, keys, seed, field, t=ROUNDS[-1]):
+    """What a made-up run has in a field of a round."""
+    return None if field == "update_norm" and t == 0 else number(experiment, algo, sorted(keys.items()), seed, field, t)
+
+
+def nested(flat):
+    tree = {}
+    for key, value in flat.items():
+        *sections, last = key.split(".")
+        at = tree
+        for s in sections:
+            at = at.setdefault(s, {})
+        at[last] = value
+    return tree
+
+
+def fake(root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None):
+    """Runs on disk.
+
+    Args:
+        keys: config keys that a row sets.
+        cut: those that differ from the experiment besides: key -> [there, here].
+        preset: those that the experiment has.
+        moments: content of moments.json.
+    """
+    keys, cut = keys or {}, cut or {}
+    digest = hashlib.sha256(repr((sorted(keys.items()), sorted(cut.items()))).encode()).hexdigest()[:10]
+    paths = []
+    for seed in seeds:
+        path = Path(root) / (experiment or "synthetic_leaf") / algo / digest / f"seed_{seed}"
+        path.mkdir(parents=True)
+        facts = {
+            "status": status, "seed": seed, "hash": digest, "algo": algo, "experiment": experiment,
+            "data": "synthetic_leaf", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
+            "departures": {**{k: [None, v] for k, v in keys.items()}, **cut}, "rounds": ROUNDS[-1],
+            "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
+        }  # fmt: skip
+        (path / "meta.json").write_text(json.dumps(facts))
+        config = {"rounds": 1000, "seed": seed, **(preset or {}), **keys, **{k: here for k, (_, here) in cut.items()}}
+        (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
+        rows = [{"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}} for t in ROUNDS]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        clients = [(t, k) for t in ROUNDS for k in range(6)]
+        columns = {
+            name: [number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients]
+            for name in ("accuracy", "test_loss", "train_loss")
+        }
+        table = pd.DataFrame({"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns})
+        table.to_parquet(path / "clients.parquet", index=False)
+        if moments is not None:
+            (path / "moments.json").write_text(json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}))
+        if status in ("done", "diverged"):
+            (path / "DONE").touch()
+        paths.append(path)
+    return paths
+
+
+def fake_row(root, paper, row, **more):
+    """Runs of a row of a paper, at its setting if nothing is said."""
+    setup = paper.setups[row.setup]
+    more.setdefault("seeds", range(setup.seeds))
+    return fake(root, setup.experiment, paper.methods[row.algo].algo, paper.overrides(row), **more)
+
+
+# ---- a directory with everything
+
+ADAM = papers()["adafedadam"]
+PLAIN, MOMENTUM, HETERO = (
+    f"adafedadam/{x}" for x in ("table5_synthetic", "table7_synthetic_momentum", "table2_cifar10_hetero")
+)
+FIGURE_ONLY = "fafed/figure2_mnist_low"
+TITLES = {s.experiment: s.title for s in ADAM.setups.values()}
+CUTS = {
+    MOMENTUM: {"rounds": [1000, 20]},
+    HETERO: {"model._target_": ["fedbench.models.vgg.VGG11", "fedbench.models.dense.Linear"], "rounds": [50, 20]},
+}
+# (table, block, row) -> what is not as in the paper, of every row with numbers of a reduced run
+PAPERS_ROWS = {
+    ("adafedadam_table2", TITLES[HETERO], "FedNova"): {
+        "model linear (paper VGG11)", "rounds 20 (paper 50)", "seeds 1 (paper 3)",
+    },
+    ("adafedadam_table7", TITLES[MOMENTUM], "FedAvg"): {"rounds 20 (paper 1000)", "seeds 2 (paper 3)"},
+}  # fmt: skip
+OWN_ROWS = {
+    ("adafedadam_table7_synthetic_momentum", "", "fedavg"): {"rounds 20 (paper 1000)", "seeds 2 (paper 3)"},
+    ("adafedadam_table2_cifar10_hetero", "", "fednova"): {"rounds 20 (paper 50)", "seeds 1 (paper 3)"},
+    ("fafed_figure2_mnist_low", "", "fedavg"): {"rounds 20 (paper 1000)"},
+    ("smoke", "", "fedavg"): {"rounds 1 (paper 3)"},
+}
+
+
+def fill(root):
+    """Full runs behind Table 4, reduced ones behind Tables 2 and 7 and a figure, one's own, and what went wrong."""
+    for row in ADAM.tables["table4"].rows:
+        fake_row(root, ADAM, row, preset={"algo.alpha": 1.0})
+    fake(root, MOMENTUM, "fedavg", seeds=(0, 1), cut=CUTS[MOMENTUM])
+    fake(root, HETERO, "fednova", seeds=(0,), cut=CUTS[HETERO])
+    fake(root, FIGURE_ONLY, "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
+    fake(root, "smoke", "fedavg", seeds=(0,), cut={"rounds": [3, 1]})
+    fake(root, None, "qfedavg", seeds=(0, 1))
+    (damaged,) = fake(root, None, "fedavg", seeds=(0,))
+    (damaged / "rounds.jsonl").write_text("torn")
+    fake(root, PLAIN, "fedadam", seeds=(1,), status="failed")
+    entries = [
+        Entry(PLAIN, "fednova", {}, 0, "failed", "RuntimeError: 100 % of <it> & #1"),
+        Entry("adafedadam/table5_sent140", "fedavg", {}, 0, "refused", "no sent140 | data_dir=/x"),
+    ]
+    write_ledger(root, entries)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    root = tmp_path_factory.mktemp("mixed") / "results"
+    fill(root)
+    said = write_report(root)
+    return SimpleNamespace(root=root, report=root / "report", tables=root / "report" / "tables", said=said)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """Runs at the papers' settings alone, with all seeds."""
+    root = tmp_path_factory.mktemp("full") / "results"
+    for row in (*ADAM.tables["table4"].rows, *ADAM.tables["table2"].rows):
+        fake_row(root, ADAM, row)
+    fake(root, FIGURE_ONLY, "fedavg", seeds=(0,))
+    fake(root, None, "fedavg")
+    write_report(root)
+    return root / "report"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Two methods of one's own."""
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path / "small", None, algo)
+    return tmp_path / "small"
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def call(*args):
+    """Return status, stdout and stderr of the command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(args))
+    return status, out.getvalue(), err.getvalue()
+
+
+# ---- the same again
+
+
+def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch):
+    """Copied to another place, file by file in the reverse order, and named by a relative path."""
+    for path in sorted(mixed.root.rglob("*"), reverse=True):
+        if path.is_file() and not path.is_relative_to(mixed.report):
+            copy = tmp_path / "elsewhere" / path.relative_to(mixed.root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    monkeypatch.chdir(tmp_path)
+    said = write_report(Path("elsewhere"))
+    one, other = files(mixed.report), files(tmp_path / "elsewhere" / "report")
+    assert set(one) == set(other)
+    for name in one:
+        texts = one[name], other[name]
+        if name == "index.html":  # it names the damaged run as it was given
+            texts = texts[0].replace(str(mixed.root).encode(), b"ROOT"), texts[1].replace(b"elsewhere", b"ROOT")
+        assert texts[0] == texts[1], name
+    assert said.replace("elsewhere", "ROOT") == mixed.said.replace(str(mixed.root), "ROOT")
+
+
+def test_what_is_written(mixed):
+    names = set(files(mixed.report))
+    tables = {f"adafedadam_{t}" for t in ADAM.tables} | {"fafed_table_s1", "smoke", "synthetic_leaf"}
+    tables |= {e.replace("/", "_") for e in (PLAIN, MOMENTUM, HETERO, FIGURE_ONLY)}
+    tables.add("adafedadam_table7_synthetic_nesterov")
+    claims = {f"tables/{p}_claims.{e}" for p in ("adafedadam", "fafed") for e in ("md", "csv")}
+    drawn = ["adafedadam_figure2", "adafedadam_figure2_distribution", "adafedadam_figure3", "adafedadam_figure3_curves"]
+    drawn += ["fafed_figure2", *(f"{x}_{k}" for x in ("smoke", "synthetic_leaf") for k in ("curves", "clients"))]
+    assert names == {
+        "index.html",
+        "runs.parquet",
+        *claims,
+        *(f"tables/{t}.{e}" for t in tables for e in ("md", "csv", "tex")),
+        *(f"figures/{f}.{e}" for f in drawn for e in ("png", "svg")),
+    }
+    rows = pd.read_parquet(mixed.report / "runs.parquet")
+    done = [p.parent for p in mixed.root.rglob("DONE") if "torn" not in (p.parent / "rounds.jsonl").read_text()]
+    failed = mixed.root / next(p for p in rows["path"] if "fedadam" in p.split("/"))
+    assert {mixed.root / p for p in rows["path"]} == {*done, failed}
+    line = rows[rows["path"].str.contains("qfedavg")].sort_values("seed").iloc[1]
+    assert line["accuracy_mean"] == measured(None, "qfedavg", {}, 1, "accuracy_mean")
+    assert line["round"] == ROUNDS[-1]
+    assert rows.set_index("path").loc[str(failed.relative_to(mixed.root)), "accuracy_mean":].isna().all()
+
+
+def test_what_is_said(mixed):
+    assert "left out: " in mixed.said
+    assert "fedavg" in next(x for x in mixed.said.splitlines() if x.startswith("left out: "))
+    assert mixed.said.splitlines()[-1] == f"written: {mixed.report}"
+    assert "adafedadam/table7_synthetic_momentum" not in mixed.said  # papers in a line each, one's own as tables
+    assert [x for x in mixed.said.splitlines() if x.startswith("| qfedavg")]
+    (short,) = [x for x in mixed.said.splitlines() if x.startswith("AdaFedAdam: ")]
+    counted, rows = short.split("cells: ")[1].split("; ")
+    cells = sum(int(n) for n in counted.split() if n.isdigit())
+    assert cells == sum(len(t.columns) * len(t.rows) for t in ADAM.tables.values())
+    claims = sum(int(n) for n in short.split("cells: ")[0].split() if n.isdigit())
+    assert claims == len(ADAM.claims)
+    lines = [r for t in ADAM.tables for r in rows_of(mixed.report / "tables" / f"adafedadam_{t}.csv")]
+    assert rows == f"{sum(bool(r['reduced']) for r in lines)} of {len(lines)} rows reduced"
+    assert sum(bool(r["reduced"]) for r in lines) > 0
+
+
+# ---- reduced, wherever it appears
+
+
+def rows_of(path):
+    """The rows of a table's file as dictionaries, in whichever of the three forms it is."""
+    text = path.read_text()
+    if path.suffix == ".csv":
+        return read_csv(text)
+    tables = markdown_tables(text) if path.suffix == ".md" else latex_tables(text)
+    return [dict(zip(heads, r, strict=False)) for _, (heads, *rows) in tables for r in rows]
+
+
+def tables_in(folder, ending):
+    return [p for p in sorted(folder.glob(f"*.{ending}")) if not p.stem.endswith("_claims")]
+
+
+@pytest.mark.parametrize("ending", ["csv", "md", "tex"])
+def test_every_row_with_a_reduced_number_is_marked_and_no_other(mixed, ending):
+    """And what was reduced stands beside it or below the table."""
+    wanted = {(table, row): cuts for (table, _, row), cuts in {**PAPERS_ROWS, **OWN_ROWS}.items()}
+    marked, whole = set(), set()
+    for path in tables_in(mixed.tables, ending):
+        for r in rows_of(path):
+            status = ("reduced" if r["reduced"] else "full") if ending == "csv" else r.get("status", "full")
+            assert r.get("status", status) in (
+                ("reduced", "full") if int(r["seeds"]) else ("not run", "failed", "no data")
+            )
+            if int(r["seeds"]):
+                (marked if status == "reduced" else whole).add((path.stem, r["method"]))
+    assert marked == set(wanted)
+    assert whole == {
+        *((f"adafedadam_{t}", "AdaFedAdam") for t in ("table4", "table5", "table7")),
+        ("adafedadam_table5_synthetic", "adafedadam"), ("adafedadam_table7_synthetic_momentum", "adafedadam"),
+        ("adafedadam_table7_synthetic_nesterov", "adafedadam"), ("synthetic_leaf", "qfedavg"),
+    }  # fmt: skip
+    for (table, row), cuts in wanted.items():
+        lines = (mixed.tables / f"{table}.{ending}").read_text().splitlines()
+        if ending == "csv":
+            beside = [x for x in lines if row in x and all(c in x for c in cuts)]
+        else:
+            notes = [x for x in lines if x.startswith(("- reduced", "% reduced"))]
+            beside = [x for x in notes if (f"({row})" in x or "reduced: " in x) and all(c in x for c in cuts)]
+        assert len(beside) == 1, (table, row)
+
+
+def test_the_block_of_a_reduced_row_is_right(mixed):
+    found = {
+        (p.stem, r["setup"], r["method"]): set(r["reduced"].split("; "))
+        for p in tables_in(mixed.tables, "csv")
+        for r in rows_of(p)
+        if r["reduced"] and "setup" in r
+    }
+    assert found == PAPERS_ROWS
+
+
+class Page(HTMLParser):
+    """The rows of the page's tables, (the table's id, whether marked, text with what stands below), and captions."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.captions, self.claims, self.links = [], [], [], []
+        self.table, self.into = "", None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag == "section" and str(given.get("class")).startswith("table"):
+            self.table = given["id"]
+        if tag == "tr":
+            if given.get("class") == "row":
+                self.rows.append([self.table, "data-reduced" in given, ""])
+            self.into = self.rows if given.get("class") in ("row", "more") else None
+        if tag == "figure":
+            self.captions.append([""])
+            self.into = self.captions
+        if tag == "li" and str(given.get("class")).startswith("claim"):
+            self.claims.append([""])
+            self.into = self.claims
+        if tag == "a":
+            self.links.append(given["href"])
+
+    def handle_endtag(self, tag):
+        if tag in ("figure", "tbody", "ol"):
+            self.into = None
+
+    def handle_data(self, data):
+        if self.into is not None:
+            self.into[-1][-1] += f" {data}"
+
+
+def test_the_page_marks_the_same_rows_and_figures(mixed):
+    page = Page((mixed.report / "index.html").read_text())
+    marked = [(table, " ".join(text.split())) for table, reduced, text in page.rows if reduced]
+    shown = {**PAPERS_ROWS, **{k: v for k, v in OWN_ROWS.items() if k[0] == "smoke"}}
+    assert len(marked) == len(shown)
+    for (table, _, row), cuts in shown.items():
+        number_or_name = table.removeprefix("adafedadam_")
+        (text,) = [t for at, t in marked if at.endswith(number_or_name)]
+        assert row in text
+        assert "reduced" in text
+        assert all(c in text for c in cuts)
+    for _, reduced, text in page.rows:
+        assert reduced or "reduced" not in text.replace("results/", "")
+    captions = [" ".join(c.split()) for (c,) in page.captions]
+    assert len([c for c in captions if "reduced" in c]) == 1 + 2  # FAFED's, and both of smoke
+    assert "FedAvg on MNIST" in next(c for c in captions if "rounds 20 (paper 1000)" in c)
+    drawn = {p.stem: "reduced setting" in p.read_text() for p in (mixed.report / "figures").glob("*.svg")}
+    assert {k for k, v in drawn.items() if v} == {"fafed_figure2", "smoke_curves", "smoke_clients"}
+
+
+def test_nothing_is_marked_where_all_is_as_in_the_paper(full):
+    for ending in ("csv", "md", "tex"):
+        for path in tables_in(full / "tables", ending):
+            for r in rows_of(path):
+                assert not r.get("reduced")
+                assert r.get("status", "full") == ("full" if int(r["seeds"]) else "not run")
+            assert "reduced" not in path.read_text().split("\n", 1)[1 if ending == "csv" else 0]
+    for path in (full / "tables").glob("*_claims.md"):
+        assert "reduced" not in path.read_text()
+    page = Page((full / "index.html").read_text())
+    assert len(page.rows) > 50
+    assert not [r for r in page.rows if r[1] or "reduced" in r[2]]
+    assert not [c for c in (*page.captions, *page.claims) if "reduced" in c[0]]
+    pictures = list((full / "figures").glob("*.svg"))
+    assert len(pictures) == 2 + 1 + 2
+    assert not [p for p in pictures if "reduced" in p.read_text()]
+
+
+def test_claims_on_reduced_runs_say_so(tmp_path, monkeypatch):
+    """Table 2 with all methods, cut: the claim that it is about is marked, and one about full runs is not."""
+    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+    for row in ADAM.tables["table2"].rows:
+        fake_row(tmp_path, ADAM, row, cut=CUTS[HETERO])
+    for row in ADAM.tables["table4"].rows:
+        fake_row(tmp_path, ADAM, row)
+    write_report(tmp_path)
+    claims = {c["id"]: c for c in read_csv((tmp_path / "report/tables/adafedadam_claims.csv").read_text())}
+    assert claims["c05"]["verdict"] in ("holds", "fails", "undecided")
+    assert (claims["c05"]["reduced"], claims["c14"]["reduced"]) == ("True", "False")
+    text = (tmp_path / "report/tables/adafedadam_claims.md").read_text()
+    assert [x.split("|")[1].strip() for x in text.splitlines() if "(reduced)" in x] == ["c05"]
+
+
+# ---- numbers
+
+
+def test_cells_are_means_over_seeds_beside_what_is_printed(mixed):
+    (row,) = [r for r in rows_of(mixed.tables / "adafedadam_table4.csv") if r["setup"] == TITLES[MOMENTUM]]
+    metrics, printed = ADAM.metrics, next(r for r in ADAM.tables["table4"].rows if r.setup == "synthetic_momentum")
+    for column in ADAM.tables["table4"].columns:
+        values = [100 * measured(MOMENTUM, "adafedadam", {}, s, metrics[column].field) for s in range(3)]
+        label, paper = metrics[column].label, printed.values[column]
+        assert row[label] == f"{mean(values):.2f} ± {stdev(values):.2f}"
+        assert row[f"{label} paper"] == f"{paper.mean:.2f} ± {paper.std:.2f}"
+        assert float(row[f"{label} difference"]) == pytest.approx(mean(values) - paper.mean, abs=0.006)
+    own = next(r for r in rows_of(mixed.tables / "synthetic_leaf.csv") if r["method"] == "qfedavg")
+    values = [100 * measured(None, "qfedavg", {}, s, "accuracy_mean") for s in (0, 1)]
+    assert float(own["accuracy_mean"]) == pytest.approx(mean(values))
+    assert float(own["accuracy_mean_seed_std"]) == pytest.approx(stdev(values))
+
+
+def test_what_went_wrong_is_said_in_its_row(mixed):
+    rows = {(r["setup"], r["method"]): r["status"] for r in rows_of(mixed.tables / "adafedadam_table5.csv")}
+    synthetic = TITLES[PLAIN]
+    assert rows[synthetic, "FedNova"] == "failed"
+    assert rows[synthetic, "FedAdam"] == "failed"  # its run says so
+    assert rows["Sent140", "FedAvg"] == "no data"
+    assert rows[synthetic, "FedAvg"] == "not run"
+    assert "- FedNova: RuntimeError: 100 % of <it> & #1\n" in (mixed.tables / "adafedadam_table5.md").read_text()
+    page = (mixed.report / "index.html").read_text()
+    assert "100 % of &lt;it&gt; &amp; #1" in page
+    assert "no sent140 | data_dir=/x" in page
+
+
+def test_links_lead_to_runs_that_are_there(mixed):
+    page = Page((mixed.report / "index.html").read_text())
+    runs = {unquote(x) for x in page.links if x and x.startswith("../")}
+    own = {x for x in runs if x.startswith("../mnist") or "/synthetic_leaf" in x or not x.startswith("../adafedadam")}
+    assert len(runs - own) == 3 * 3 + 2 + 1  # of Table 4, which others repeat, and the two that are cut
+    assert all((mixed.report / x / "rounds.jsonl").exists() for x in runs)
+    assert not [x for x in page.links if x and not x.startswith(("#", "../"))]
+
+
+def test_a_plan_without_runs_is_a_report(tmp_path):
+    """Nothing could be had: the page says so, row by row."""
+    write_ledger(tmp_path, [Entry("fafed/figure2_mnist_low", "fedavg", {}, 0, "refused", "no MNIST")])
+    said = write_report(tmp_path)
+    assert "FAFED" in said
+    assert len(pd.read_parquet(tmp_path / "report" / "runs.parquet")) == 0
+    rows = rows_of(tmp_path / "report" / "tables" / "fafed_table_s1.csv")
+    assert {r["status"] for r in rows} == {"not run"}
+
+
+# ---- the word
+
+
+def test_into_another_place_without_links(small, tmp_path):
+    status, out, _ = call("report", str(small), "--into", str(tmp_path / "a" / "b"))
+    assert status == 0
+    assert out.endswith(f"written: {tmp_path / 'a' / 'b'}\n")
+    assert not (small / "report").exists()
+    there = files(tmp_path / "a" / "b")
+    assert {"index.html", "runs.parquet", "tables/synthetic_leaf.csv", "figures/synthetic_leaf_curves.svg"} <= set(
+        there
+    )
+    assert not [x for x in Page(there["index.html"].decode()).links if x and not x.startswith("#")]
+    assert str(small).encode() not in b"".join(there.values())
+    call("report", str(small))
+    beside = files(small / "report")
+    assert {name for name in there if beside[name] != there[name]} == {"index.html"}
+    assert [x for x in Page(beside["index.html"].decode()).links if x and x.startswith("../synthetic_leaf")]
+
+
+def test_one_paper_alone(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+    status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
+    assert status == 0
+    assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}
+    assert "AdaFedAdam" not in (tmp_path / "one" / "index.html").read_text()
+    assert pd.read_parquet(tmp_path / "one" / "runs.parquet")["experiment"].unique().tolist() == [FIGURE_ONLY]
+    assert call("report", str(mixed.root), "--paper", "adafedadam", "--into", str(tmp_path / "other"))[0] == 0
+    page = Page((tmp_path / "other" / "index.html").read_text())
+    assert len([r for r in page.rows if r[1]]) == len(PAPERS_ROWS)
+    assert not [x for x in page.links if x and not x.startswith("#")]  # to runs that may not be there
+
+
+def test_a_comparison_is_printed_and_writes_nothing(small):
+    before = files(small)
+    args = ["report", str(small), "--compare", "algo", "--metric", "test_loss", "--baseline", "fedavg"]
+    status, out, _ = call(*args)
+    assert status == 0
+    assert files(small) == before
+    assert "qfedavg" in out
+    values = [
+        measured(None, "qfedavg", {}, s, "test_loss") - measured(None, "fedavg", {}, s, "test_loss") for s in (0, 1, 2)
+    ]
+    assert f"{mean(values):+.4f}" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nowhere"], "nowhere is not a directory; give one with runs below it"),
+        (["empty"], "empty holds no runs; give a directory that `fedbench` wrote results to"),
+        (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
+        (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
+        (["small", "--compare", "algo", "--into", "x"], "are for the whole report; a comparison is printed"),
+        (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
+        (["small", "--foo"], "unrecognized arguments: --foo; fedbench report --help tells more"),
+        (["small", "--alpha", "much"], "invalid float value: 'much'"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_a_wrong_request_is_one_line(small, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (small / "DONE").touch()
+    before = files(tmp_path)
+    status, out, err = call("report", *args)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert files(tmp_path) == before

@@ -1,0 +1,39 @@
+"""What the methods cost is what ALGORITHMS' table says of them: messages in multiples of the model, state, probes."""
+
+import pytest
+from tools import ALGORITHMS, ROOT, make, stages_of
+
+from fedbench.runs.build import cost_of
+from fedbench.simulation.cost import Cost, cost
+
+# down, up, first exchange, state, gradients per step, probes
+PLAIN = (1, 1, 0, 0, 1, ())
+EXPECTED = {
+    **dict.fromkeys(ALGORITHMS, PLAIN),
+    "scaffold": (2, 2, 0, 1, 1, ()),
+    **dict.fromkeys(("qfedavg", "term", "afl", "adafed"), (1, 1, 0, 0, 1, ("loss",))),
+    "ditto": (1, 1, 0, 1, 2, ()),
+    "fedfa": (1, 1, 0, 0, 1, ("accuracy_after",)),
+    "adafedadam": (1, 1, 0, 0, 1, ("grad", "loss")),
+    "naive_adaptive": (1, 1, 0, 1, 1, ()),
+    "local_adam": (1, 1, 0, 2, 1, ()),
+    "fedcada": (3, 3, 0, 0, 1, ()),
+    "fafed": (3, 3, 2, 1, 2, ()),
+    "stem": (2, 2, 2, 1, 2, ()),
+    "fedcorr": (1, 1, 0, 0, 2, ()),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_cost(name):
+    assert cost(stages_of(make(name), 9, 3)) == Cost(*EXPECTED[name])
+
+
+def test_scaffold_with_option_1_probes_the_gradient():
+    assert cost(make("scaffold", option=1)) == Cost(2, 2, 0, 1, 1, ("grad",))
+
+
+def test_as_text():
+    conf = ROOT / "conf"
+    assert cost_of(conf / "algo" / "fafed.yaml", [conf]) == ("3/3, first 1/1, state 1, gradients 2", "")
+    assert cost_of(conf / "algo" / "fedcorr_adafed.yaml", [conf]) == ("1/1, gradients 2", "loss")

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench.simulation.metrics import accuracy_metrics, angle_degrees, kl_uniform, tail
+
+fractions = st.lists(st.floats(0, 1), min_size=1, max_size=40).map(np.array)
+
+
+# identity 17
+@given(fractions)
+def test_tangent_of_the_angle_is_std_over_mean(a):
+    a = a + 1e-6
+    assert np.tan(np.radians(angle_degrees(a))) == pytest.approx(a.std() / a.mean(), rel=1e-9, abs=1e-12)
+    cosine = a.sum() / (np.sqrt(len(a)) * np.linalg.norm(a))
+    assert np.cos(np.radians(angle_degrees(a))) == pytest.approx(cosine, abs=1e-12)
+
+
+@given(fractions)
+def test_kl_is_zero_exactly_for_equal_accuracies(a):
+    kl = kl_uniform(a)
+    assert 0 <= kl <= np.log(len(a)) + 1e-12
+    if np.ptp(a) > 1e-3:
+        assert kl > 1e-12
+    assert kl_uniform(np.full(len(a), 0.3)) == pytest.approx(0, abs=1e-12)
+
+
+def test_kl_by_hand():
+    """a = (3, 1)/4: 0.75 ln 1.5 + 0.25 ln 0.5 nats."""
+    a = np.array([0.6, 0.2])
+    assert kl_uniform(a) == pytest.approx(0.75 * np.log(1.5) + 0.25 * np.log(0.5))
+    assert kl_uniform(a, base=2) == pytest.approx(kl_uniform(a) / np.log(2))
+    assert kl_uniform(np.array([1.0, 0.0])) == pytest.approx(np.log(2))
+    assert kl_uniform(np.zeros(3)) == 0
+
+
+def test_all_zero_has_an_angle_of_90():
+    assert angle_degrees(np.zeros(4)) == 90
+
+
+@pytest.mark.parametrize(
+    ("n", "percent", "count"), [(16, 30, 4), (100, 29, 29), (10, 5, 1), (3, 30, 1), (20, 5, 1), (40, 5, 2)]
+)
+def test_tails_count_down(n, percent, count):
+    """floor, at least one; 0.29 * 100 is 28.999... in floating point and still 29."""
+    a = np.arange(n, dtype=float)
+    assert tail(a, percent) == pytest.approx(np.mean(np.arange(count)))
+    assert tail(a, percent, best=True) == pytest.approx(np.mean(np.arange(n - count, n)))
+
+
+def test_weights_count_inside_the_tail_only():
+    a = np.array([0.0, 0.5, 0.9, 1.0, 1.0, 1.0, 1.0])
+    w = np.array([1.0, 3.0, 50.0, 1, 1, 1, 1])
+    assert tail(a, 30, weights=w) == pytest.approx((0 * 1 + 0.5 * 3) / 4)
+
+
+@pytest.mark.parametrize(("n", "percent", "count"), [(16, 30, 5), (100, 29, 29), (10, 5, 1), (3, 30, 1), (11, 10, 2)])
+def test_tails_count_up_on_request(n, percent, count):
+    a = np.arange(n, dtype=float)
+    assert tail(a, percent, rounding="ceil") == pytest.approx(np.mean(np.arange(count)))
+
+
+def test_every_column_is_its_own_function():
+    """Ten clients with different sizes: the weighted tail, the best tails and KL in nats are what they are called."""
+    a = np.array([0.1, 0.9, 0.3, 0.5, 0.2, 0.8, 1.0, 0.4, 0.6, 0.7])
+    n = np.array([5, 1, 2, 9, 3, 1, 4, 2, 8, 6])
+    m = accuracy_metrics(a, n)
+    assert m["accuracy_worst30_weighted"] == pytest.approx((0.1 * 5 + 0.2 * 3 + 0.3 * 2) / 10)
+    assert m["accuracy_worst30"] == pytest.approx(0.2)
+    assert m["accuracy_best30"] == pytest.approx(0.9)
+    assert m["accuracy_best10"] == m["accuracy_max"] == 1.0
+    p = a / a.sum()
+    assert m["kl_uniform"] == pytest.approx((p * np.log(10 * p)).sum())
+
+
+def test_columns_by_hand():
+    """Two clients, 1 of 1 and 1 of 3 right: mean 2/3, STD 1/3, weighted mean 2/4, weighted variance by hand."""
+    m = accuracy_metrics(np.array([1.0, 1 / 3]), np.array([1, 3]))
+    assert m["accuracy_mean"] == pytest.approx(2 / 3)
+    assert m["accuracy_std"] == pytest.approx(1 / 3)
+    assert m["accuracy_variance"] == pytest.approx(1 / 9)
+    assert m["accuracy_mean_weighted"] == pytest.approx(0.5)
+    assert m["accuracy_std_weighted"] == pytest.approx(np.sqrt((1 * 0.25 + 3 * (1 / 6) ** 2) / 4))
+    assert (m["accuracy_min"], m["accuracy_max"]) == pytest.approx((1 / 3, 1))
+    assert m["accuracy_worst30"] == m["accuracy_worst30_weighted"] == pytest.approx(1 / 3)
+    assert m["angle_degrees"] == pytest.approx(np.degrees(np.arctan(0.5)))
