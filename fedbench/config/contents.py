@@ -43,9 +43,9 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
     return digest
 
 
-def last_change(path: Path, apart: Path | None = None) -> float:
+def last_change(path: Path) -> float:
     """Return the latest time of modification of a file, or of the files in a directory, in seconds since the epoch."""
-    return max((file.stat().st_mtime for _, file in _files(path, apart)), default=0.0)
+    return max((file.stat().st_mtime for _, file in _files(path, None)), default=0.0)
 
 
 def cache_file() -> Path:

@@ -45,8 +45,8 @@ class Identity:
 
     Attributes:
         digest: Ten hexadecimal digits, the same for all seeds.
-        before_contents: The digest that fedbench 0.1.0 gave the setting, by the names of some user files and without
-            user code; None if it is the same.
+        before_contents: The digest of the setting before all user files and user code were part of it; None if it is
+            the same.
         involved: User files, directories of user files, and source files of user code that are part of the identity.
         facts: What ``meta.json`` records: ``identity_format``, ``revision`` of each of fedbench's own methods by
             configuration key, and ``code``, the SHA-256 of each source file of user code.
@@ -70,11 +70,9 @@ def identify(config: Tree) -> Identity:
     """
     paths = _user_paths(config)
     code = _user_code(config)
-    revisions = {
-        what: _revision(target) for what, target in _targets(config["algo"], "algo") if within_fedbench(target)
-    }
-    files = {name: file for found in code.values() for name, file in found.items()}
-    digests = {file: file_digest(file) for file in files.values()}
+    digests = {file: file_digest(file) for found in code.values() for file in found.values()}
+    methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
+    revisions = {what: _revision(target) for what, target in methods.items()}
 
     tree = renamed(core(config), stable)
     tree["algo"] = _revised(tree["algo"], "algo", revisions)
@@ -88,11 +86,11 @@ def identify(config: Tree) -> Identity:
     return Identity(
         digest=digest,
         before_contents=None if before == digest else before,
-        involved=(*paths.values(), *files.values()),
+        involved=(*paths.values(), *digests),
         facts={
             "identity_format": IDENTITY_FORMAT,
             "revision": revisions,
-            "code": {name: digests[file] for name, file in files.items()},
+            "code": {name: digests[file] for found in code.values() for name, file in found.items()},
         },
     )
 
@@ -228,11 +226,11 @@ def _revised(section: Tree, what: str, revisions: Mapping[str, int]) -> Tree:
     return {**tree, "_revision_": revisions[what]} if revisions.get(what, 1) > 1 else tree
 
 
-# ---- runs of fedbench 0.1.0
+# ---- runs made before all user files and user code were part of the identity
 
 
 def _core_before_contents(config: Tree) -> Tree:
-    """Return what the digest of a run of fedbench 0.1.0 covers."""
+    """Return what the digest of such a run covers: some user files by content, others by path, and no code."""
     tree = renamed(_relevant(config), stable)
     tree["init"] = _fingerprint_before(config["init"]["path"])
     paths = {v for k in ("train", "test", "root") if isinstance(v := config["data"].get(k), str)}

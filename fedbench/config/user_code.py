@@ -38,7 +38,8 @@ def source_files(module: str) -> dict[str, Path]:
     origin = Path(spec.origin or "").absolute()
     if not places and origin.suffix != ".py":  # compiled, or built into Python
         return {origin.name: origin} if origin.is_file() else {}
-    base = (Path(next(iter(places))).absolute() if places else origin).parent
+    bases = [Path(p).absolute().parent for p in (places or [origin])]
+    base = next((b for b in bases if _along(b, module) is not None), bases[0])
     found = _along(base, module)
     if found is None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))

@@ -98,7 +98,7 @@ def _from_disk(path: Path) -> Outcome | None:
 def _made_before_contents(request: Request) -> Outcome | None:
     """Return a finished run whose digest does not cover all user files and user code, if none changed since its start.
 
-    Such runs, of fedbench 0.1.0, say nothing of ``identity_format``; the times of the files stand in for their content.
+    Such runs were made before ``meta.json`` had an ``identity_format``. The times of the files stand for their content.
     """
     identity = request.identity
     if identity.before_contents is None:

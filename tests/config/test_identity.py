@@ -1,9 +1,10 @@
-"""Identity of a run: unchanged for the runs of fedbench 0.1.0, independent of where code is, and by content."""
+"""Identity of a run: unchanged for earlier runs, independent of where fedbench's code is, and by content."""
 
 import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -42,11 +43,11 @@ def date(folder, seconds=LONG_AGO):
         os.utime(path, (seconds, seconds))
 
 
-# ---- runs of fedbench 0.1.0
+# ---- runs made before modules moved and identity was by content
 
 
 @pytest.mark.parametrize(
-    "rows", [HASHES[::9], pytest.param(HASHES, marks=pytest.mark.slow)], ids=["some settings", "all settings"]
+    "rows", [HASHES[::15], pytest.param(HASHES, marks=pytest.mark.slow)], ids=["some settings", "all settings"]
 )
 def test_the_digests_of_old_runs_are_unchanged(rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no user file by chance
@@ -379,6 +380,18 @@ def test_an_edited_method_trains_again_with_the_new_code(fed, tmp_path, method):
     code = read_run(tmp_path / first).meta["code"]
     assert code == {"mine.py": hashlib.sha256((tmp_path / "own/mine.py").read_bytes()).hexdigest()}
     assert read_run(tmp_path / first).meta["revision"] == {}
+
+
+def test_a_finished_run_of_an_own_method_is_found_without_importing_it_or_torch(fed, tmp_path, method):
+    method(imports="assert True")
+    first = trained(fed, *MINE)[1]
+    code = (
+        "import sys; from fedbench.cli import main; status = main(sys.argv[1:])\n"
+        "assert not {'torch', 'mine'} & set(sys.modules); sys.exit(status)"
+    )
+    found = subprocess.run([sys.executable, "-c", code, *MINE], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == first
 
 
 def test_what_a_method_imports_from_its_directory_counts(fed, tmp_path, method):
