@@ -7,6 +7,7 @@ import importlib
 import site
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -38,7 +39,7 @@ def source_files(module: str) -> dict[str, Path]:
     origin = Path(spec.origin or "").absolute()
     if not places and origin.suffix != ".py":  # compiled, or built into Python
         return {origin.name: origin} if origin.is_file() else {}
-    bases = [Path(p).absolute().parent for p in (places or [origin])]
+    bases = [Path(p).absolute().parent for p in (places or [str(origin)])]
     base = next((b for b in bases if _along(b, module) is not None), bases[0])
     found = _along(base, module)
     if found is None:
@@ -91,7 +92,7 @@ def _along(base: Path, module: str) -> list[Path] | None:
 
 
 def _missing(base: Path, module: str) -> str:
-    """Return the shortest prefix of ``module`` that is not there."""
+    """Return the shortest prefix of ``module`` that does not exist."""
     parts = module.split(".")
     prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
     return next((p for p in prefixes if _along(base, p) is None), module)
@@ -104,7 +105,9 @@ def _imports(file: Path, base: Path) -> Iterator[str]:
         RequestError: If the file is not Python.
     """
     try:
-        tree = ast.parse(file.read_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # importing the file shows them
+            tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise RequestError(f"{file} is not valid Python: {error}") from error
     package = file.parent.relative_to(base).parts
@@ -114,5 +117,5 @@ def _imports(file: Path, base: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package[: max(0, len(package) - node.level + 1)] if node.level else ()
             origin = ".".join([*above, *([node.module] if node.module else [])])
-            yield origin
+            yield from ([origin] if origin else [])
             yield from (f"{origin}.{alias.name}".lstrip(".") for alias in node.names)

@@ -24,7 +24,7 @@ def project(tmp_path, monkeypatch):
 def test_imports_are_followed_without_importing(project):
     project(
         a="import os, torch\nimport b\nraise SystemExit('imported')",
-        b="def f():\n    from c import x\n",  # wherever it is
+        b="def f():\n    from c import *\n'\\d'",  # wherever it is; with a warning
         c="import a\nimport fedbench.core.optim\n",  # in a circle
         d="",
     )
