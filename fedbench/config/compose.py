@@ -56,7 +56,8 @@ def _noted(cfg: DictConfig, number: int, overrides: list[str], loud: bool) -> No
     try:
         request = _request(cfg)
         path = str(request.path)
-        return Note(number, overrides, _carry_out(request).status, path, None)
+        outcome = _carry_out(request)
+        return Note(number, overrides, outcome.status, str(outcome.run.path), None)
     except Exception as caught:
         error = explain(caught)
         if isinstance(error, RequestError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.identity import WATCHING, Identity, core, identify
 from fedbench.core.errors import RequestError, boolean, choice, integer, nearest, number
 from fedbench.core.trees import Tree, leaves
 
@@ -17,9 +16,6 @@ _TOP = {
     "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
     "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
 }  # fmt: skip
-# what does not change the numbers of a run; precision does, and stays in the identity
-_APART = {"seed", "device", "data_dir", "results_dir", "force", "tracker"}
-_WATCHING = {"eval_every", "keep_clients", "improved_clients"}  # what is looked at, not what is computed
 
 
 def config_dir() -> Path:
@@ -59,7 +55,7 @@ class Request:
     Attributes:
         config: the resolved configuration, presets merged in.
         names: the choices of the groups: algo, data, model, experiment (or None).
-        digest: identity of the setting, the same for all seeds.
+        identity: Identity of the setting, the same for all seeds.
         path: the run's directory.
         departures: per key that differs from the chosen experiment: [there, here].
         overrides: as given on the command line.
@@ -67,10 +63,15 @@ class Request:
 
     config: Tree
     names: dict[str, str | None]
-    digest: str
+    identity: Identity
     path: Path
     departures: dict[str, list[Any]]
     overrides: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the setting, which names the run's directory."""
+        return self.identity.digest
 
     @property
     def setting(self) -> str:
@@ -98,16 +99,16 @@ def make_request(
     check(merged)
     departures: dict[str, list[Any]] = {}
     if baseline is not None:
-        here, there = (leaves(_core(c)) for c in (merged, _whole(merge_presets(baseline, algo, ()))))
+        here, there = (leaves(core(c)) for c in (merged, _whole(merge_presets(baseline, algo, ()))))
         for key in sorted(here.keys() | there.keys()):
             change = [there.get(key), here.get(key)]
             repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
-            if change[0] != change[1] and key.split(".")[0] not in _WATCHING and not repeated:
+            if change[0] != change[1] and key.split(".")[0] not in WATCHING and not repeated:
                 departures[key] = change
-    digest = hashlib.sha256(json.dumps(_core(merged), sort_keys=True).encode()).hexdigest()[:10]
+    identity = identify(merged)
     setting = str(names["experiment"] or names["data"])
-    path = Path(merged["results_dir"]).expanduser() / setting / algo / digest / f"seed_{merged['seed']}"
-    return Request(merged, dict(names), digest, path, departures, tuple(overrides))
+    path = Path(merged["results_dir"]).expanduser() / setting / algo / identity.digest / f"seed_{merged['seed']}"
+    return Request(merged, dict(names), identity, path, departures, tuple(overrides))
 
 
 def merge_presets(config: Tree, algo: str, overrides: Sequence[str]) -> Tree:
@@ -300,43 +301,3 @@ def _keys_of(override: str) -> list[str]:
 
 def _key(override: str) -> str:
     return override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]
-
-
-def _core(config: Tree) -> Tree:
-    """Return what makes the setting: without what does not change its numbers, and files by their content."""
-    core = {k: v for k, v in config.items() if k not in _APART}
-    core["data"] = {k: v for k, v in core["data"].items() if k != "download"}
-    core["engine"] = {"precision": config["engine"]["precision"]}
-    core["init"] = _fingerprint(config["init"]["path"])
-    paths = {v for k in ("train", "test", "root") if isinstance(v := config["data"].get(k), str)}
-    marks = {p: _fingerprint(p) for p in paths}
-    plain: Tree = _plain(core, marks)
-    return plain
-
-
-def _plain(value: Any, marks: Mapping[str, str | None]) -> Any:
-    """Return ``value`` with whole floats as ints (q=1 and q=1.0 are one setting) and paths as fingerprints."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v, marks) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v, marks) for v in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return marks.get(value, value) if isinstance(value, str) else value
-
-
-def _fingerprint(where: str | None) -> str | None:
-    """Return a hash of a file, or of a directory's names, sizes and JSON files; the path if it is neither."""
-    if where is None:
-        return None
-    path = Path(where).expanduser()
-    if path.is_file():
-        with path.open("rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest()
-    if not path.is_dir():
-        return where
-    digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        content = _fingerprint(str(file)) if file.suffix == ".json" else ""
-        digest.update(f"{file.relative_to(path)}:{file.stat().st_size}:{content}\n".encode())
-    return digest.hexdigest()

@@ -1,21 +1,33 @@
-"""Functions named in the config tree."""
+"""Functions that a configuration names by ``_target_``: found, checked against their signature, and called."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from fedbench.config.contents import file_digest
+from fedbench.config.names import present, within_fedbench
+from fedbench.config.user_code import is_installed, source_files
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import Tree
 
+_imported: dict[str, dict[Path, str]] = {}  # module of user code -> digests of its source files when it was imported
+
 
 def call(section: Tree, what: str, **given: Any) -> Any:
-    """Call ``section._target_`` with the section's other keys and those of ``given`` that it takes.
+    """Call ``section._target_`` with the section's other keys and with those of ``given`` that it accepts.
+
+    Args:
+        section: A section of the configuration with ``_target_``.
+        what: Its dotted key, for messages.
+        given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: if there is no such function, or keys are unknown or missing.
+        RequestError: If the function does not exist, or a key is unknown or missing.
     """
     function = function_of(section, what)
     name = function.__name__
@@ -34,16 +46,18 @@ def call(section: Tree, what: str, **given: Any) -> Any:
 
 
 def function_of(section: Tree, what: str) -> Callable[..., Any]:
-    """Return the function that ``section._target_`` names.
+    """Return the function that ``section._target_`` names, by its present path or by the one of its first release.
 
     Raises:
-        RequestError: if there is none.
+        RequestError: If it does not exist.
     """
     target = section.get("_target_")
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {target!r}")
-    module, name = target.rsplit(".", 1)
+    module, name = present(target).rsplit(".", 1)
     try:
+        if not within_fedbench(target):
+            _forget_if_edited(module)
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name and target.startswith(error.name):
@@ -53,3 +67,20 @@ def function_of(section: Tree, what: str) -> Callable[..., Any]:
     except AttributeError as error:
         raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error
     return function
+
+
+def _forget_if_edited(module: str) -> None:
+    """Let a module of user code be imported again if its source changed: a run must have the code of its identity.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module.
+    """
+    files = [file for file in source_files(module).values() if not is_installed(file)]
+    digests = {file: file_digest(file) for file in files}
+    if not digests or _imported.get(module) == digests:
+        return
+    _imported[module] = digests
+    for name, loaded in list(sys.modules.items()):
+        file = getattr(loaded, "__file__", None)
+        if name == module or (name != "__main__" and file is not None and Path(file) in digests):
+            del sys.modules[name]

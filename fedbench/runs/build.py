@@ -96,6 +96,7 @@ def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine)
     return {
         "seed": c["seed"],
         "hash": request.digest,
+        **request.identity.facts,
         **request.names,
         "departures": request.departures,
         "overrides": list(request.overrides),

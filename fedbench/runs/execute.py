@@ -1,10 +1,11 @@
-"""Carry out a request: answer from disk if the run is done, go on if it was begun, train otherwise."""
+"""Carry out a request: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from fedbench.config.schema import Request
@@ -15,11 +16,11 @@ from fedbench.runs.store import Recorder, Run, read_run
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request.
+    """The result of a request.
 
     Attributes:
-        run: the run on disk.
-        fresh: False if it was done already.
+        run: The run on disk.
+        fresh: Whether it was trained just now.
     """
 
     run: Run
@@ -31,7 +32,7 @@ class Outcome:
         return str(self.run.meta["status"])
 
     def line(self) -> str:
-        """Return one line for people."""
+        """Return a summary of one line."""
         meta, last = self.run.meta, self.run.last_round()
         what = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}: "
         if self.status == "diverged":
@@ -43,21 +44,22 @@ class Outcome:
 
 
 def execute(request: Request) -> Outcome:
-    """Return the outcome of a request, training what is not on disk.
+    """Return the outcome of a request; train the run if it is not on disk.
 
-    While another process is at work on the same run this one waits, and then answers from disk.
+    If another process is working on the same run, wait for it and answer from disk.
 
     Raises:
-        RequestError: for a request that cannot be carried out; nothing is left on disk.
-        DamagedRun: if the run is done and its files cannot be read.
-        Exception: whatever ended the training; the run's ``meta.json`` says failed.
+        RequestError: If the request cannot be carried out; nothing is left on disk.
+        DamagedRun: If the run is done but its files cannot be read.
+        Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     from filelock import FileLock, Timeout
 
-    if not request.config["force"] and (done := _from_disk(request.path)):
+    force = request.config["force"]
+    if not force and (done := _from_disk(request.path) or _made_before_contents(request)):
         return done
     with at_once():
-        from fedbench.runs.build import build  # torch comes in here
+        from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
 
     experiment = build(request)
@@ -67,19 +69,19 @@ def execute(request: Request) -> Outcome:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"fedbench: waiting for another process that is at work in {request.path}", file=sys.stderr)
+            print(f"fedbench: waiting for another process that is working in {request.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
         raise RequestError(f"results_dir={request.config['results_dir']} cannot be written to: {error}") from error
     try:
-        if request.config["force"]:
+        if force:
             recorder.clear()
-        elif done := _from_disk(request.path):  # by the process that was waited for
+        elif done := _from_disk(request.path):  # the other process finished it
             return done
         run(experiment, recorder, request.config)
         return Outcome(read_run(request.path), fresh=True)
     finally:
-        if (request.path / "DONE").exists():  # whoever waits holds on to this very file, and will find DONE
+        if (request.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
@@ -91,3 +93,17 @@ def _from_disk(path: Path) -> Outcome | None:
     run = read_run(path)
     run.last_round()
     return Outcome(run, fresh=False)
+
+
+def _made_before_contents(request: Request) -> Outcome | None:
+    """Return a finished run whose digest does not cover all user files and user code, if none changed since its start.
+
+    Such runs were made before ``meta.json`` had an ``identity_format``. The times of the files stand for their content.
+    """
+    identity = request.identity
+    if identity.before_contents is None:
+        return None
+    done = _from_disk(request.path.parent.with_name(identity.before_contents) / request.path.name)
+    if done is None or "identity_format" in done.run.meta:
+        return None
+    return done if identity.changed() <= datetime.fromisoformat(done.run.meta["started"]).timestamp() else None

@@ -1,7 +1,7 @@
-"""A run on disk: appended as it happens, complete when DONE is there, readable without what made it.
+"""A run on disk: appended as it happens, complete when DONE exists, readable without the code that made it.
 
-Files are written beside their place and renamed into it, so that a reader, or a run killed at any moment, never finds
-half of one; only ``rounds.jsonl`` grows in place, and a resumed run cuts it back to its checkpoint.
+Each file is written under a temporary name and renamed, so that neither a reader nor a run that is killed leaves or
+finds half of a file. Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
+
+from fedbench.config.names import present, renamed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return JSON text; numbers that JSON has no word for (NaN, infinities) become null."""
+    """Return JSON text; numbers that JSON cannot express (NaN, infinities) become null."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
@@ -44,17 +46,17 @@ def _finite(value: Any) -> Any:
 
 
 class DamagedRun(Exception):
-    """A run's files cannot be read; the message names the directory, the fault and the remedy."""
+    """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that resuming needs.
+    """Everything that resuming a run needs.
 
     Attributes:
-        tensors: by name.
-        progress: numbers, among them ``round``.
-        files: of what is too large for memory, by name; saving copies them.
+        tensors: Tensors by name.
+        progress: Numbers by name, among them ``round``.
+        files: Files of tensors that are too large for memory, by name; saving copies them.
     """
 
     tensors: dict[str, Tensor]
@@ -66,7 +68,7 @@ class Recorder:
     """Writes one run.
 
     Args:
-        path: the run's directory; made if it is not there.
+        path: The run's directory, created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +85,7 @@ class Recorder:
         return self.path / "checkpoint" / f"files_{round:09d}"
 
     def clear(self) -> None:
-        """Remove what an earlier run left here."""
+        """Remove the files of an earlier run."""
         models = ("model.safetensors", "personal.safetensors")
         for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml", "moments.json"):
             (self.path / name).unlink(missing_ok=True)
@@ -94,15 +96,15 @@ class Recorder:
         replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
     def write_meta(self, meta: Fields) -> None:
-        """Write the facts of the run."""
+        """Write ``meta.json``, the facts of the run."""
         replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
 
     def write_moments(self, content: Fields) -> None:
-        """Write how alike the clients' first moments were at the end."""
+        """Write the similarity of the clients' first moments at the end of the run."""
         replace_file(self.path / "moments.json", to_json(content) + "\n")
 
     def append(self, row: Fields) -> None:
-        """Add a line to ``rounds.jsonl``."""
+        """Append a line to ``rounds.jsonl``."""
         if self._rounds is None:
             self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
         self._rounds.write(to_json(row) + "\n")
@@ -110,7 +112,7 @@ class Recorder:
         self._written += 1
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
-        """Set the per-client table of a round aside until the run is done."""
+        """Keep the per-client table of a round until the run is done."""
         import pandas as pd
 
         part = self.path / "checkpoint" / f"clients_{round:09d}.parquet.part"
@@ -120,7 +122,7 @@ class Recorder:
         part.replace(part.with_suffix(""))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint over the one before."""
+        """Write a checkpoint in place of the previous one."""
         from safetensors.torch import save_file
 
         self._state.parent.mkdir(exist_ok=True)
@@ -139,10 +141,10 @@ class Recorder:
                 shutil.rmtree(old)
 
     def load(self) -> Checkpoint | None:
-        """Return the checkpoint of an unfinished run, and cut the files back to it; None if there is none.
+        """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
 
         Raises:
-            DamagedRun: if the checkpoint, or a line of rounds.jsonl that belongs to it, is lost.
+            DamagedRun: If the checkpoint is corrupt, or lines of rounds.jsonl that belong to it are missing.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -167,7 +169,7 @@ class Recorder:
         return Checkpoint(tensors, progress, files)
 
     def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
-        """Write the model, clients' own models if there are any, the per-client table, the final facts, then DONE."""
+        """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE."""
         import pandas as pd
         from safetensors.torch import save_file
 
@@ -196,7 +198,13 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it is on disk."""
+    """One run on disk.
+
+    Attributes:
+        path: The run's directory.
+        config: The resolved configuration; each ``_target_`` is the present path of its function.
+        meta: The facts of the run; likewise in ``departures``.
+    """
 
     path: Path
     config: Fields
@@ -204,14 +212,19 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the run is complete."""
+        """Whether the run is complete: trained to its last round, or diverged."""
         return (self.path / "DONE").exists()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run is complete and did not diverge, so that its numbers enter means."""
+        return self.done and self.meta["status"] == "done"
 
     def rounds(self) -> pd.DataFrame:
         """Return one row per evaluated round.
 
         Raises:
-            DamagedRun: if rounds.jsonl cannot be read.
+            DamagedRun: If rounds.jsonl cannot be read.
         """
         import pandas as pd
 
@@ -221,7 +234,7 @@ class Run:
         """Return the last evaluated round.
 
         Raises:
-            DamagedRun: if rounds.jsonl has none that can be read.
+            DamagedRun: If rounds.jsonl has no round that can be read.
         """
         return self._lines(slice(-1, None))[0]
 
@@ -236,7 +249,7 @@ class Run:
         return rows
 
     def moments(self) -> Fields | None:
-        """Return how alike the clients' first moments were at the end; None if the method has none."""
+        """Return the similarity of the clients' first moments at the end of the run; None if the method has none."""
         path = self.path / "moments.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -244,7 +257,7 @@ class Run:
         """Return the per-client table of the kept rounds.
 
         Raises:
-            DamagedRun: if there is none that can be read.
+            DamagedRun: If clients.parquet cannot be read.
         """
         import pandas as pd
 
@@ -255,7 +268,11 @@ class Run:
 
 
 class ResultStore:
-    """Reads the runs below a directory; those that cannot be read are told in ``damaged``, once it was gone through."""
+    """Reads the runs below a directory; after an iteration, unreadable runs are listed in ``damaged``.
+
+    Args:
+        root: The directory.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -280,7 +297,7 @@ def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
     Raises:
-        DamagedRun: if its configuration or its facts cannot be read.
+        DamagedRun: If its configuration or its facts cannot be read.
     """
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
@@ -289,4 +306,14 @@ def read_run(path: Path) -> Run:
             raise ValueError("config.yaml or meta.json is empty")
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
-    return Run(path, config, meta)
+    if "departures" in meta:
+        meta["departures"] = _departures_today(meta["departures"])
+    return Run(path, renamed(config, present), meta)
+
+
+def _departures_today(departures: Fields) -> Fields:
+    """Return what departs from an experiment, with functions by their present path."""
+    return {
+        key: [present(v) if isinstance(v, str) else v for v in change] if key.endswith("._target_") else change
+        for key, change in departures.items()
+    }

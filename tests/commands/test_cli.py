@@ -241,7 +241,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path):
     with FileLock(path / ".lock"):
         args = [sys.executable, "-u", "-m", "fedbench", *FAST]
         second = subprocess.Popen(args, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert "waiting for another process that is at work in results/synthetic_leaf" in second.stderr.readline()
+        assert "waiting for another process that is working in results/synthetic_leaf" in second.stderr.readline()
         (path / "DONE").touch()
     shown, err = second.communicate(timeout=60)
     assert second.returncode == 0, err

@@ -1,0 +1,254 @@
+"""Identity of a run: what makes two runs one setting, whatever the seed, the machine and the place of the code.
+
+The digest covers the values of the configuration, the content of the user files and the source of the user code that it
+names, and the stable names (:mod:`fedbench.config.names`) and revisions of fedbench's own functions. It covers neither
+fedbench's version nor the paths of its modules. docs/adr/0011-identity.md gives the reasons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedbench.config.contents import content_digest, file_digest, last_change
+from fedbench.config.names import present, renamed, stable, within_fedbench
+from fedbench.config.user_code import source_files
+from fedbench.core.errors import RequestError
+from fedbench.core.trees import Tree
+
+IDENTITY_FORMAT = 1
+"""Version of the rules in this module. It enters the digest from 2 on.
+
+Raise it when the same configuration comes to mean different numbers for every run, for example because random streams
+or the loop change; all finished runs are then trained again. If one method changes, raise the ``REVISION`` of its file
+instead. If nothing but the place of code changes, add a row to ``names.MOVED``.
+"""
+
+WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})  # what is observed, not what is computed
+# keys that change no number of a run; of the engine only precision does
+_APART = {"seed", "device", "data_dir", "results_dir", "force", "tracker"}
+# keys of data and data.source that are paths; train and test are paths only where data has them (elsewhere data.source
+# has splits of these names)
+_PATHS = ("file", "root", "json_train", "json_test", "train", "test")
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identity of a setting.
+
+    Attributes:
+        digest: Ten hexadecimal digits, the same for all seeds.
+        before_contents: The digest of the setting before all user files and user code were part of it; None if it is
+            the same.
+        involved: User files, directories of user files, and source files of user code that are part of the identity.
+        facts: What ``meta.json`` records: ``identity_format``, ``revision`` of each of fedbench's own methods by
+            configuration key, and ``code``, the SHA-256 of each source file of user code.
+    """
+
+    digest: str
+    before_contents: str | None
+    involved: tuple[Path, ...]
+    facts: Tree
+
+    def changed(self) -> float:
+        """Return when user files or code last changed, in seconds since the epoch; 0 if there are none."""
+        return max(map(last_change, self.involved), default=0.0)
+
+
+def identify(config: Tree) -> Identity:
+    """Return the identity of a checked configuration.
+
+    Raises:
+        RequestError: If a user file cannot be read, or user code cannot be found.
+    """
+    paths = _user_paths(config)
+    code = _user_code(config)
+    digests = {file: file_digest(file) for found in code.values() for file in found.values()}
+    methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
+    revisions = {what: _revision(target) for what, target in methods.items()}
+
+    tree = renamed(core(config), stable)
+    tree["algo"] = _revised(tree["algo"], "algo", revisions)
+    if code:
+        tree["code"] = {module: _hash({n: digests[f] for n, f in found.items()}) for module, found in code.items()}
+    if IDENTITY_FORMAT > 1:
+        tree["identity_format"] = IDENTITY_FORMAT
+
+    digest = _hash(tree)[:10]
+    before = _hash(_core_before_contents(config))[:10] if paths or code else digest
+    return Identity(
+        digest=digest,
+        before_contents=None if before == digest else before,
+        involved=(*paths.values(), *digests),
+        facts={
+            "identity_format": IDENTITY_FORMAT,
+            "revision": revisions,
+            "code": {name: digests[file] for found in code.values() for name, file in found.items()},
+        },
+    )
+
+
+def core(config: Tree) -> Tree:
+    """Return the configuration without what changes no number, with user files by content.
+
+    Raises:
+        RequestError: If a user file cannot be read.
+    """
+    tree = renamed(_relevant(config), present)
+    for key, path in _user_paths(config).items():
+        *above, last = key.split(".")
+        section = tree
+        for part in above:
+            section = section[part]
+        section[last] = content_digest(path, apart=Path(config["results_dir"]).expanduser())
+    tree["init"] = tree["init"]["path"]
+    plain: Tree = _plain(tree, {})
+    return plain
+
+
+def _relevant(config: Tree) -> Tree:
+    tree = {k: v for k, v in config.items() if k not in _APART}
+    tree["data"] = {k: v for k, v in config["data"].items() if k != "download"}
+    tree["engine"] = {"precision": config["engine"]["precision"]}
+    return tree
+
+
+def _hash(tree: Tree) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any, marks: Mapping[str, str | None]) -> Any:
+    """Return ``value`` with whole floats as ints (q=1 and q=1.0 are one setting) and strings as their marks."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v, marks) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v, marks) for v in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return marks.get(value, value) if isinstance(value, str) else value
+
+
+# ---- user files
+
+
+def _user_paths(config: Tree) -> dict[str, Path]:
+    """Return the files and directories of the user that a configuration names and that exist, by dotted key.
+
+    In a section whose function is the user's own, every string that names an existing file or directory counts.
+    """
+    data, source = config["data"], config["data"]["source"]
+    known = [k for k in _PATHS if k in data or k not in ("train", "test")]
+    named = {"init.path": config["init"]["path"]}
+    named |= {f"data.{k}": data.get(k) for k in known} | {f"data.source.{k}": source.get(k) for k in known}
+    for what, section in (("algo", config["algo"]), ("model", config["model"]), ("data", data)):
+        named |= dict(_strings_of_own(section, what))
+    if not within_fedbench(str(source.get("_target_"))):
+        named |= {f"data.{k}": v for k, v in data.items() if isinstance(v, str) and v in source.values()}
+    return {key: path for key, value in named.items() if (path := _existing(value)) is not None}
+
+
+def _existing(value: object) -> Path | None:
+    """Return the path that a value names, if there is a file or directory."""
+    if value in (None, ""):
+        return None
+    try:
+        path = Path(str(value)).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError):  # a text that is too long for a path, or a home that is not there
+        return None
+
+
+def _strings_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
+    own = "_target_" in section and not within_fedbench(str(section["_target_"]))
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _strings_of_own(value, f"{what}.{key}")
+        elif own and isinstance(value, str) and key != "_target_" and not _is_around(value):
+            yield f"{what}.{key}", value
+
+
+def _is_around(value: str) -> bool:
+    """Return whether a string, as a path, is the working directory or one around it: no data set, such as '/'."""
+    return value in (".", "..", "~") or Path.cwd().is_relative_to(value)
+
+
+# ---- code
+
+
+def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
+    """Yield the configuration key and the ``_target_`` of a section and of the sections in it."""
+    if isinstance(target := section.get("_target_"), str):
+        yield what, present(target)
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _targets(value, f"{what}.{key}" if what else key)
+
+
+def _user_code(config: Tree) -> dict[str, dict[str, Path]]:
+    """Return the source files, by relative name, of every module outside fedbench that a configuration names.
+
+    Raises:
+        RequestError: If there is no such module.
+    """
+    code: dict[str, dict[str, Path]] = {}
+    for what, target in _targets(_relevant(config), ""):
+        module = target.rpartition(".")[0]
+        if not module or within_fedbench(target):
+            continue
+        try:
+            code[module] = source_files(module)
+        except ModuleNotFoundError as error:
+            raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
+    return {module: files for module, files in code.items() if files}
+
+
+@cache
+def _revision(target: str) -> int:
+    """Return the constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
+
+    A method's revision is raised when its results change, also by a change of what it imports.
+    """
+    file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
+    found = re.search(r"^REVISION = (\d+)\b", file.read_text(encoding="utf-8"), re.M) if file.is_file() else None
+    return int(found[1]) if found else 1
+
+
+def _revised(section: Tree, what: str, revisions: Mapping[str, int]) -> Tree:
+    """Return the section with the revisions above 1 of its methods."""
+    tree = {k: _revised(v, f"{what}.{k}", revisions) if isinstance(v, dict) else v for k, v in section.items()}
+    return {**tree, "_revision_": revisions[what]} if revisions.get(what, 1) > 1 else tree
+
+
+# ---- runs made before all user files and user code were part of the identity
+
+
+def _core_before_contents(config: Tree) -> Tree:
+    """Return what the digest of such a run covers: some user files by content, others by path, and no code."""
+    tree = renamed(_relevant(config), stable)
+    tree["init"] = _fingerprint_before(config["init"]["path"])
+    paths = {v for k in ("train", "test", "root") if isinstance(v := config["data"].get(k), str)}
+    plain: Tree = _plain(tree, {p: _fingerprint_before(p) for p in paths})
+    return plain
+
+
+def _fingerprint_before(where: str | None) -> str | None:
+    """Return a hash of a file, or of a directory's names, sizes and JSON files; the path if it is neither."""
+    if where is None:
+        return None
+    path = Path(where).expanduser()
+    if path.is_file():
+        return content_digest(path)
+    if not path.is_dir():
+        return where
+    digest = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        content = content_digest(file) if file.suffix == ".json" else ""
+        digest.update(f"{file.relative_to(path)}:{file.stat().st_size}:{content}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,51 @@
+"""Stable names of fedbench's own functions, as ``_target_`` gives them: a run's identity survives a move of the code.
+
+The stable name of a function is its dotted path at its first release. It is an opaque identifier from then on: it is
+what enters the identity of a run, and what runs on disk and users' own YAML files may contain forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
+# Moving a module takes one row here; moving it again changes the right side.
+MOVED: dict[str, str] = {
+    "fedbench.data.partition": "fedbench.data.partitions.whole",
+    "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
+    "fedbench.data.partition_label": "fedbench.data.partitions.label",
+    "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",
+    "fedbench.trackers.mlflow": "fedbench.runs.trackers.mlflow",
+    "fedbench.trackers.tensorboard": "fedbench.runs.trackers.tensorboard",
+    "fedbench.trackers.wandb": "fedbench.runs.trackers.wandb",
+}
+
+
+def present(target: str) -> str:
+    """Return the dotted path of a function today, given its stable or its present name."""
+    return _looked_up(target, MOVED)
+
+
+def stable(target: str) -> str:
+    """Return the stable name of a function, given its stable or its present name."""
+    return _looked_up(target, {today: first for first, today in MOVED.items()})
+
+
+def within_fedbench(target: str) -> bool:
+    """Return whether a ``_target_`` names a function of fedbench itself, not one of the user's own."""
+    return target.split(".")[0] == "fedbench"
+
+
+def renamed(tree: Any, name: Callable[[str], str]) -> Any:
+    """Return a configuration with ``name`` applied to every ``_target_``, at any depth."""
+    if isinstance(tree, dict):
+        return {k: name(v) if k == "_target_" and isinstance(v, str) else renamed(v, name) for k, v in tree.items()}
+    return [renamed(v, name) for v in tree] if isinstance(tree, list) else tree
+
+
+def _looked_up(target: str, table: Mapping[str, str]) -> str:
+    if target in table:
+        return table[target]
+    module, dot, function = target.rpartition(".")
+    return table.get(module, module) + dot + function

@@ -1,0 +1,121 @@
+"""Source files of a user's own code, found without importing it: what they contain is part of a run's identity."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import site
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from fedbench.core.errors import RequestError
+
+_SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
+_INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
+
+
+def source_files(module: str) -> dict[str, Path]:
+    """Return the source files of a module and of what it imports from its own directory, transitively.
+
+    The directory is the one on Python's path that contains the module or its outermost package. Of an installed
+    package only the package itself counts, not what is installed next to it.
+
+    Args:
+        module: The dotted name, outside fedbench.
+
+    Returns:
+        The files by their names relative to the directory, in the order of the names.
+
+    Raises:
+        ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
+    """
+    top = module.split(".")[0]
+    spec = _spec(top)
+    places = spec.submodule_search_locations
+    origin = Path(spec.origin or "").absolute()
+    if not places and origin.suffix != ".py":  # compiled, or built into Python
+        return {origin.name: origin} if origin.is_file() else {}
+    bases = [Path(p).absolute().parent for p in (places or [str(origin)])]
+    base = next((b for b in bases if _along(b, module) is not None), bases[0])
+    found = _along(base, module)
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))
+    only = top if is_installed(base) else None
+    files: dict[str, Path] = {}
+    waiting = list(found)
+    while waiting:
+        file = waiting.pop()
+        name = file.relative_to(base).as_posix()
+        if name in files:
+            continue
+        files[name] = file
+        for imported in _imports(file, base):
+            if imported.split(".")[0] != "fedbench" and only in (None, imported.split(".")[0]):
+                waiting += _along(base, imported) or []
+    return dict(sorted(files.items()))
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether a path belongs to Python itself or to an installed package."""
+    return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
+
+
+def _spec(top: str) -> ModuleSpec:
+    """Return where Python finds a top-level module or package now; one imported before may be of another directory."""
+    importlib.invalidate_caches()  # a file may have been written a moment ago
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next((s for s in specs if s is not None), None)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+    return spec
+
+
+def _along(base: Path, module: str) -> list[Path] | None:
+    """Return the files that importing ``module`` from ``base`` runs, packages first; None if it does not exist."""
+    found: list[Path] = []
+    folder = base
+    parts = module.split(".")
+    for depth, part in enumerate(parts, 1):
+        package, file = folder / part / "__init__.py", folder / f"{part}.py"
+        if package.is_file():
+            found.append(package)
+        elif file.is_file():
+            return [*found, file] if depth == len(parts) else None
+        elif not (folder / part).is_dir():  # a directory without __init__.py is a namespace package
+            return None
+        folder = folder / part
+    return found
+
+
+def _missing(base: Path, module: str) -> str:
+    """Return the shortest prefix of ``module`` that does not exist."""
+    parts = module.split(".")
+    prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return next((p for p in prefixes if _along(base, p) is None), module)
+
+
+def _imports(file: Path, base: Path) -> Iterator[str]:
+    """Yield the dotted names, seen from ``base``, that a file imports anywhere in it.
+
+    Raises:
+        RequestError: If the file is not Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # importing the file shows them
+            tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise RequestError(f"{file} is not valid Python: {error}") from error
+    package = file.parent.relative_to(base).parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: max(0, len(package) - node.level + 1)] if node.level else ()
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ([origin] if origin else [])
+            yield from (f"{origin}.{alias.name}".lstrip(".") for alias in node.names)

@@ -1,0 +1,21 @@
+"""Coordinate-wise median of the updates (Yin et al., ICML 2018, Option I)."""
+
+from torch import Tensor
+
+from fedbench.algorithm import Algorithm, descent, server_descent
+from fedbench.errors import number
+from fedbench.optim import SGD, Optimizer
+from fedbench.types import ClientInfo, State
+
+
+def median(local: Optimizer = SGD, *, server_lr: float = 1.0) -> Algorithm:
+    """W <- w - η_g median_k Δ_k, coordinate by coordinate; of an even number the lower of the middle two.
+
+    Identity: a single client is FedAvg.
+    """
+    server_lr = number("algo.server_lr", server_lr, above=0)
+
+    def direction(up: State, cohort: ClientInfo) -> Tensor:
+        return up["delta"].median(0).values  # [C, P] -> [P]
+
+    return Algorithm(**descent(local), **server_descent(lr=server_lr, direction=direction))

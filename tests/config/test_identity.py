@@ -1,0 +1,453 @@
+"""Identity of a run: unchanged for earlier runs, independent of where fedbench's code is, and by content."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from command_line import FAST
+from tools import ALGORITHMS, CONF, ROOT, composed, factory
+
+from fedbench.config import identity, names
+from fedbench.config.compose import compose_request
+from fedbench.config.identity import identify
+from fedbench.config.schema import make_request
+from fedbench.config.targets import function_of
+from fedbench.core.errors import RequestError
+from fedbench.runs.store import read_run
+
+OLD = Path(__file__).parent / "old_runs"
+HASHES = json.loads((OLD / "hashes.json").read_text())
+RUNS = json.loads((OLD / "runs.json").read_text())
+LONG_AGO = 1_700_000_000  # 2023, before the old runs were started
+
+
+def identity_of(*overrides):
+    return make_request(*composed(*overrides)).identity
+
+
+def digest_of(*overrides):
+    return identity_of(*overrides).digest
+
+
+def date(folder, seconds=LONG_AGO):
+    """Set the time of modification of all files below a directory."""
+    for path in Path(folder).rglob("*"):
+        os.utime(path, (seconds, seconds))
+
+
+# ---- runs made before modules moved and identity was by content
+
+
+@pytest.mark.parametrize(
+    "rows", [HASHES[::15], pytest.param(HASHES, marks=pytest.mark.slow)], ids=["some settings", "all settings"]
+)
+def test_the_digests_of_old_runs_are_unchanged(rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no user file by chance
+    changed = [r for r in rows if compose_request(r["overrides"]).digest != r["digest"]]
+    assert not changed
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A working directory with the old runs and the user files of that time."""
+    shutil.copytree(OLD, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("files", "own_method"):
+        date(tmp_path / name)
+    return tmp_path
+
+
+def files_of(folder):
+    """Files below a directory that do not change when a run is found: name -> (content, time of modification)."""
+    found = (p for p in sorted(folder.rglob("*")) if p.is_file() and "sweeps" not in p.parts)
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in found}
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if "-m" not in r["args"]], ids=lambda r: r["title"])
+def test_an_old_run_is_done_already(fed, old, run):
+    before = files_of(old / "results")
+    status, out, err = fed(*run["args"])
+    assert status == (0 if run["status"] == "done" else 1), err
+    assert out[-1] == f"results/{run['path']}"
+    assert ("done already" if run["status"] == "done" else "diverged at round") in out[0]
+    assert files_of(old / "results") == before
+    model = (old / out[-1] / "model.safetensors").read_bytes()
+    assert hashlib.sha256(model).hexdigest() == run["sha256_model"]
+
+
+def test_an_old_sweep_is_done_already(fed, old):
+    jobs = [r for r in RUNS if "-m" in r["args"]]
+    before = files_of(old / "results")
+    status, out, _ = fed(*jobs[0]["args"])
+    assert status == 0
+    assert sum("done already" in line for line in out) == len(jobs) == 4
+    assert {f"results/{r['path']}" for r in jobs} <= set(out)
+    assert files_of(old / "results") == before
+
+
+def test_a_sweep_notes_where_an_old_run_is(fed, old):
+    """Its closing table reads the directory under the old digest."""
+    status, out, _ = fed("-m", "algo=fedavg", "data=npz", "data.file=files/tiny.npz", "rounds=1", "seed=0")
+    assert status == 0
+    assert any(line.startswith("| fedavg") for line in out)
+
+
+OWN = ("--config-dir", "own_method", "algo=median", "data=synthetic_leaf", "data.clients=5", "rounds=1")
+NPZ = ("algo=fedavg", "data=npz", "data.file=files/tiny.npz", "rounds=1")
+
+
+@pytest.mark.parametrize(("args", "file"), [(OWN, "own_method/median.py"), (NPZ, "files/tiny.npz")])
+def test_an_old_run_does_not_count_if_a_file_changed_since_it_started(fed, old, args, file):
+    """Only the time can show it: the old digest does not cover the content."""
+    path = old / fed(*args)[1][-1]
+    started = datetime.fromisoformat(read_run(path).meta["started"]).timestamp()
+    shutil.copyfile(ROOT / "docs/own_method/median.py", old / "own_method/median.py")  # with today's imports
+    os.utime(old / "own_method/median.py", (started, started))
+    assert trained(fed, *args) == (False, str(path.relative_to(old)))
+    os.utime(old / file, (started + 1, started + 1))
+    status, out, _ = fed(*args)
+    assert status == 0
+    assert "done already" not in out[0]
+    assert old / out[-1] != path
+
+
+def test_old_paths_of_functions_are_read_as_present_ones(old):
+    paths = {r["title"]: old / "results" / r["path"] for r in RUNS}
+    run = read_run(paths["imagefolder"])
+    assert "fedbench.data.partition.iid" in (run.path / "config.yaml").read_text()
+    assert run.config["data"]["partition"] == {"_target_": "fedbench.data.partitions.whole.iid"}
+    run = read_run(paths["npz with a partition, departures"])
+    there, here = run.meta["departures"]["data.partition._target_"]
+    assert (there, here) == (None, "fedbench.data.partitions.dirichlet.dirichlet")
+
+
+def test_a_run_counts_if_it_is_complete_and_did_not_diverge(old):
+    runs = {r["title"]: read_run(old / "results" / r["path"]) for r in RUNS}
+    assert runs["plain fedavg"].counts
+    assert runs["diverged"].done
+    assert not runs["diverged"].counts
+    (runs["plain fedavg"].path / "DONE").unlink()
+    assert not runs["plain fedavg"].counts
+
+
+# ---- names
+
+
+def test_a_module_moves_by_one_row_of_the_table(monkeypatch):
+    tree, _ = composed("model=mlp")
+    before = identify(tree).digest
+    tree["model"]["_target_"] = "fedbench.models.perceptrons.MLP"
+    assert identify(tree).digest != before
+    monkeypatch.setitem(names.MOVED, "fedbench.models.dense", "fedbench.models.perceptrons")
+    assert identify(tree).digest == before
+    tree["model"]["_target_"] = "fedbench.models.dense.MLP"  # as a user's own YAML may still say
+    assert identify(tree).digest == before
+
+
+def test_a_function_may_move_alone(monkeypatch):
+    monkeypatch.setitem(names.MOVED, "fedbench.data.partition.iid", "fedbench.data.partitions.equal.iid")
+    assert names.present("fedbench.data.partition.iid") == "fedbench.data.partitions.equal.iid"
+    assert names.present("fedbench.data.partition.other") == "fedbench.data.partitions.whole.other"
+    assert names.stable("fedbench.data.partitions.equal.iid") == "fedbench.data.partition.iid"
+    assert names.stable("fedbench.data.partitions.whole.other") == "fedbench.data.partition.other"
+
+
+def test_the_table_of_moves_can_be_read_in_both_directions():
+    assert len(set(names.MOVED.values())) == len(names.MOVED)
+    assert not set(names.MOVED.values()) & set(names.MOVED)  # the right side is today's path, not a step on the way
+    for first, today in names.MOVED.items():
+        assert names.present(f"{first}.f") == names.present(f"{today}.f") == f"{today}.f"
+        assert names.stable(f"{first}.f") == names.stable(f"{today}.f") == f"{first}.f"
+        assert (ROOT / today.replace(".", "/")).with_suffix(".py").is_file()
+
+
+def targets(tree):
+    if isinstance(tree, dict):
+        own = [tree["_target_"]] if isinstance(tree.get("_target_"), str) else []
+        return own + [t for v in tree.values() for t in targets(v)]
+    return []
+
+
+@pytest.mark.parametrize("folder", [CONF, *sorted(p.parent.parent for p in (ROOT / "docs").rglob("algo/*.yaml"))])
+def test_every_target_resolves(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    found = {t for p in folder.rglob("*.yaml") for t in targets(yaml.safe_load(p.read_text()))}
+    assert found
+    for target in found - {t for t in found if ".trackers." in t}:  # these import packages that may not be installed
+        assert callable(function_of({"_target_": target}, "it"))
+    for target in (t for t in found if ".trackers." in t):
+        module, name = target.rsplit(".", 1)
+        assert f"class {name}" in (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
+
+
+def test_a_path_of_the_first_release_resolves():
+    old, new = (
+        function_of({"_target_": f"fedbench.data.{m}.iid"}, "data.partition") for m in ("partition", "partitions.whole")
+    )
+    assert old is new
+
+
+# ---- format and revisions
+
+
+def test_the_format_enters_the_digest_from_2_on(monkeypatch):
+    before = digest_of()
+    assert identity_of().facts["identity_format"] == identity.IDENTITY_FORMAT == 1
+    monkeypatch.setattr(identity, "IDENTITY_FORMAT", 2)
+    assert digest_of() != before
+    assert identity_of().facts["identity_format"] == 2
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_revision_is_that_of_the_methods_file(name):
+    function = factory(name)
+    assert identity._revision(f"{function.__module__}.{name}") == getattr(
+        sys.modules[function.__module__], "REVISION", 1
+    )
+
+
+def test_a_revision_above_1_enters_the_digest(tmp_path, monkeypatch):
+    """Of the method and of a method inside it; only of the method that changed."""
+    before = {a: digest_of(f"algo={a}") for a in ("fedcorr_adafed", "fedcorr", "adafed", "fedavg")}
+    assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 1}
+    (tmp_path / "fedbench/algorithms").mkdir(parents=True)
+    text = (ROOT / "fedbench/algorithms/adafed.py").read_text()
+    (tmp_path / "fedbench/algorithms/adafed.py").write_text(f"{text}\nREVISION = 2  # the step is shorter\n")
+    monkeypatch.setattr(identity, "_PACKAGE", tmp_path / "fedbench")
+    identity._revision.cache_clear()
+    try:
+        assert identity_of("algo=fedcorr_adafed").facts["revision"] == {"algo": 1, "algo.server": 2}
+        after = {a: digest_of(f"algo={a}") for a in before}
+    finally:
+        identity._revision.cache_clear()
+    assert {a for a in before if after[a] != before[a]} == {"fedcorr_adafed", "adafed"}
+
+
+# ---- user files
+
+
+def save_npz(path, value=0.0):
+    x = np.arange(24, dtype=np.float32).reshape(12, 2) + np.float32(value)
+    np.savez(path, x=x, y=np.arange(12) % 2, owner=np.arange(12) % 3)
+
+
+def trained(fed, *args):
+    """Run a command; returns whether it trained, and the directory."""
+    status, out, err = fed(*args)
+    assert status == 0, err
+    return "done already" not in out[0], out[-1]
+
+
+def test_a_changed_npz_trains_again_and_the_old_content_finds_its_run(fed, tmp_path):
+    args = ("data=npz", "data.file=mine.npz", "rounds=1")
+    save_npz("mine.npz")
+    first = trained(fed, *args)[1]
+    assert trained(fed, *args) == (False, first)
+    save_npz("mine.npz", 0.5)  # of the same size
+    fresh, second = trained(fed, *args)
+    assert fresh
+    assert second != first
+    save_npz("mine.npz")
+    assert trained(fed, *args) == (False, first)
+    meta = read_run(tmp_path / first).meta
+    assert (meta["identity_format"], meta["code"], meta["revision"]) == (1, {}, {"algo": 1})
+
+
+def test_a_changed_image_or_json_trains_again(fed, old):
+    images = ("data=imagefolder", "data.root=files/images", "data.clients=2", "model=linear", "rounds=1")
+    leaf = ("algo=fedprox", "data=leaf_json", "data.train=files/leaf_folder", "rounds=1")
+    assert not trained(fed, "algo=fedavg", *images)[0]
+    assert not trained(fed, *leaf)[0]
+    picture = old / "files/images/train/dark/0.png"
+    other = (old / "files/images/train/light/0.png").read_bytes()
+    size, content = picture.stat().st_size, picture.read_bytes()
+    picture.write_bytes(other)
+    assert trained(fed, *images)[0]
+    assert not trained(fed, *images)[0]
+    picture.write_bytes(content)
+    assert picture.stat().st_size == size
+    part = old / "files/leaf_folder/part0.json"
+    content = json.loads(part.read_text())
+    user = content["users"][0]
+    content["user_data"][user]["y"][0] ^= 1
+    part.write_text(json.dumps(content))
+    assert trained(fed, *leaf)[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "data"),
+    [
+        ("data.file", "mine.npz", ["data=npz"]),
+        ("data.train", "leaf", ["data=leaf_json"]),
+        ("data.train", "leaf/a.json", ["data=shakespeare"]),
+        ("data.root", "train", ["data=huggingface"]),  # also the name of a split
+        ("data.root", "train", ["data=imagefolder"]),
+        ("init.path", "mine.npz", []),
+        ("data.source.root", "train", ["data=imagefolder", "data.root=elsewhere"]),
+    ],
+)
+def test_a_path_may_be_typed_in_any_way(tmp_path, monkeypatch, key, name, data):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", str(home))
+    save_npz("mine.npz")
+    Path("leaf").mkdir()
+    Path("leaf/a.json").write_text("{}")
+    Path("train").mkdir()
+    Path("train/1.png").write_bytes(b"1")
+    ways = [name, f"./{name}", f"../home/{name}", str(home / name), f"'~/{name}'"]
+    digests = {digest_of(*data, f"{key}={way}") for way in ways}
+    assert len(digests) == 1
+    shutil.copytree(home, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    assert digest_of(*data, f"{key}={name}") in digests
+    for path in (p for p in Path().rglob("*") if p.is_file()):
+        path.write_bytes(path.read_bytes() + b"x")
+    assert digest_of(*data, f"{key}={name}") not in digests
+
+
+def test_results_inside_a_directory_of_data_do_not_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train").mkdir()
+    Path("train/1.png").write_bytes(b"1")
+    before = digest_of("data=imagefolder", "data.root=.")
+    Path("results/a").mkdir(parents=True)
+    Path("results/a/meta.json").write_text("{}")
+    assert digest_of("data=imagefolder", "data.root=.") == before
+    assert digest_of("data=imagefolder", "data.root=.", "results_dir=elsewhere") != before
+
+
+def test_a_setting_without_user_files_does_not_look_at_the_working_directory(tmp_path, monkeypatch):
+    before = [digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])]
+    monkeypatch.chdir(tmp_path)
+    for name in ("noisy", "train", "file", "auto", "size", "uniform"):
+        Path(name).mkdir()
+        Path(name, "x").write_text(name)
+    assert [digest_of(*o) for o in ([], ["data=clothing1m"], ["data=cifar10_dir0.5", "algo=scaffold"])] == before
+
+
+# ---- user code
+
+METHOD = """
+from fedbench.core.algorithm import Algorithm, descent, server_descent
+from fedbench.core.optim import SGD
+{imports}
+
+def mine(local=SGD, *, server_lr=1.0, table=""):
+    return Algorithm(**descent(local), **server_descent(lr={lr} * server_lr))
+"""
+
+
+@pytest.fixture
+def method(tmp_path):
+    """Write an own method, ``mine``, and return the function that writes it again."""
+    (tmp_path / "own/algo").mkdir(parents=True)
+    (tmp_path / "own/algo/mine.yaml").write_text("# Mine\n_target_: mine.mine\nserver_lr: 1.0\n")
+
+    def write(lr="1.0", imports=""):
+        (tmp_path / "own/mine.py").write_text(METHOD.format(lr=lr, imports=imports))
+
+    path, modules = list(sys.path), set(sys.modules)
+    write()
+    yield write
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name in ("mine", "helper"):
+            del sys.modules[name]
+
+
+MINE = ("--config-dir", "own", "algo=mine", *FAST)
+
+
+def test_an_edited_method_trains_again_with_the_new_code(fed, tmp_path, method):
+    first = trained(fed, *MINE)[1]
+    assert trained(fed, *MINE) == (False, first)
+    method(lr="0.25")
+    fresh, second = trained(fed, *MINE)
+    assert fresh
+    model = (tmp_path / second / "model.safetensors").read_bytes()
+    assert model != (tmp_path / first / "model.safetensors").read_bytes()
+    method()
+    assert trained(fed, *MINE) == (False, first)
+    code = read_run(tmp_path / first).meta["code"]
+    assert code == {"mine.py": hashlib.sha256((tmp_path / "own/mine.py").read_bytes()).hexdigest()}
+    assert read_run(tmp_path / first).meta["revision"] == {}
+
+
+def test_a_finished_run_of_an_own_method_is_found_without_importing_it_or_torch(fed, tmp_path, method):
+    method(imports="assert True")
+    first = trained(fed, *MINE)[1]
+    code = (
+        "import sys; from fedbench.cli import main; status = main(sys.argv[1:])\n"
+        "assert not {'torch', 'mine'} & set(sys.modules); sys.exit(status)"
+    )
+    found = subprocess.run([sys.executable, "-c", code, *MINE], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == first
+
+
+def test_what_a_method_imports_from_its_directory_counts(fed, tmp_path, method):
+    (tmp_path / "own/helper.py").write_text("import json\nRATE = 1.0\n")
+    (tmp_path / "own/apart.py").write_text("not imported")
+    method(lr="RATE", imports="import math\nfrom helper import RATE")
+    first = trained(fed, *MINE)[1]
+    assert set(read_run(tmp_path / first).meta["code"]) == {"mine.py", "helper.py"}
+    (tmp_path / "own/apart.py").write_text("nor now")
+    assert trained(fed, *MINE) == (False, first)
+    (tmp_path / "own/helper.py").write_text("import json\nRATE = 0.125\n")
+    fresh, second = trained(fed, *MINE)
+    assert fresh
+    models = {(tmp_path / p / "model.safetensors").read_bytes() for p in (first, second)}
+    assert len(models) == 2
+
+
+def test_a_file_that_a_method_reads_counts(fed, tmp_path, method):
+    (tmp_path / "table.csv").write_text("1")
+    args = (*MINE, "+algo.table=table.csv")
+    first = trained(fed, *args)[1]
+    (tmp_path / "table.csv").write_text("2")
+    assert trained(fed, *args)[0]
+    (tmp_path / "table.csv").write_text("1")
+    assert trained(fed, *args, "algo.table=./table.csv") == (False, first)
+
+
+def test_own_code_that_cannot_be_found_is_refused(fed, method):
+    status, _, err = fed(*MINE, "algo._target_=nowhere.mine")
+    assert (status, err) == (2, "fedbench: algo._target_=nowhere.mine: there is no module nowhere\n")
+    method(imports="def broken(:")
+    status, _, err = fed(*MINE)
+    assert status == 2
+    assert "mine.py is not valid Python" in err
+
+
+def test_own_models_and_sources_count_and_trackers_do_not(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("net", "reader", "watcher"):
+        (tmp_path / f"{name}.py").write_text("f = print\n")
+    tree, names_ = composed()
+    tree["model"]["_target_"], tree["data"]["source"]["_target_"] = "net.f", "reader.f"
+    tree["tracker"] = {"_target_": "watcher.f"}
+    first = make_request(tree, names_).identity
+    assert set(first.facts["code"]) == {"net.py", "reader.py"}
+    (tmp_path / "watcher.py").write_text("f = repr\n")
+    assert make_request(tree, names_).identity == first
+    for name in ("net", "reader"):
+        (tmp_path / f"{name}.py").write_text("f = repr\n")
+        assert make_request(tree, names_).digest != first.digest
+        (tmp_path / f"{name}.py").write_text("f = print\n")
+
+
+def test_a_name_that_is_no_path_is_refused_by_its_own_message():
+    tree, names_ = composed()
+    tree["algo"]["_target_"] = "nodot"
+    make_request(tree, names_)
+    with pytest.raises(RequestError, match="must name a function as package.module.function, got 'nodot'"):
+        function_of(tree["algo"], "algo")
