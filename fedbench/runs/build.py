@@ -83,8 +83,8 @@ def build(request: Request) -> PreparedRun:
         client_state=c["engine"]["client_state"],
         eval_every=c["eval_every"],
         keep_clients=c["keep_clients"],
-        improved_clients=c["improved_clients"],
         tracker=_tracker(c["tracker"]),
+        diagnostics=("update_norm", "moments", *(("improved_clients",) if c["improved_clients"] else ())),
         profile=c["engine"]["profile"],
         facts=_facts(request, data, task, engine),
     )

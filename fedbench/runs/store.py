@@ -97,9 +97,9 @@ class Recorder:
         """Write the facts of the run."""
         replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
 
-    def write_moments(self, content: Fields) -> None:
-        """Write how alike the clients' first moments were at the end."""
-        replace_file(self.path / "moments.json", to_json(content) + "\n")
+    def write_document(self, name: str, content: Fields) -> None:
+        """Write the document of a diagnostic to ``<name>.json``."""
+        replace_file(self.path / f"{name}.json", to_json(content) + "\n")
 
     def append(self, row: Fields) -> None:
         """Add a line to ``rounds.jsonl``."""
