@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.randomness import Purpose, fold_in, key, whole_numbers
+from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import Batch
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
@@ -56,7 +56,7 @@ class LocalWork:
             return epochs * self.per_epoch(n)
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
-        drawn = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        drawn = integers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
         steps: np.ndarray = drawn * self.per_epoch(n)
         return steps
 

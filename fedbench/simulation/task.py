@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.core.errors import RequestError
+from fedbench.models.base import FusedLayer, traits_of
 from fedbench.models.init import initial
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
@@ -89,15 +90,25 @@ class Task:
         if drawing:
             raise RequestError(
                 f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, also when the model is "
-                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set random = True"
+                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set traits = "
+                "ModelTraits(random=True)"
             )
         named = list(model.named_parameters())
         if not named:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
         self.model, self.device, self.dtype, self.bf16 = model, device, dtype, bf16
+        self.traits = traits_of(model)
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
+
+    def take_table(self) -> Tensor | None:
+        """Return the table that tokens are looked up in, and let go of it: every worker thread copies the model."""
+        table = self.traits.table
+        if table is not None:
+            self.traits = replace(self.traits, table=None)
+            self.model.traits = self.traits  # type: ignore[assignment]  # a plain attribute of the module
+        return table
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
@@ -123,7 +134,7 @@ class Task:
         if not hasattr(self._copies, "each"):
             self._copies.each = copy.deepcopy(self.model)
             for module in self._copies.each.modules():
-                if hasattr(module, "elementary"):  # a fused kernel cannot be vectorised over clients
+                if isinstance(module, FusedLayer):
                     module.elementary = True
 
         def one(parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
