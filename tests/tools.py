@@ -21,9 +21,9 @@ from fedbench.core.samplers import sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import Lasting
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.loop import Observer, Snapshot, simulate
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 
@@ -197,8 +197,9 @@ def snapshots(
     sampler: Sampler | None = None,
     seed: int = 0,
     w: Tensor | None = None,
-    lasting: Lasting | None = None,
+    allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
+    observers: Sequence[Observer] = (),
 ) -> list[Snapshot]:
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
@@ -208,7 +209,7 @@ def snapshots(
     stages = stages_of(algo, rounds, data.num_clients)
     try:
         draw = sampler or sample_cohort(participation)
-        run = simulate(stages, task, data, work, engine, w, seed, draw, lasting, resume)
+        run = simulate(stages, task, data, work, engine, w, seed, draw, allocator, resume, observers)
         return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()

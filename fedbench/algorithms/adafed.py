@@ -47,11 +47,11 @@ def adafed(
     choice("algo.normalize_loss", normalize_loss, ("none", "mean"))
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         f = cohort.probe[probe].abs()  # [C] float64
         if normalize_loss == "mean":
             f = f / f.mean().clamp_min(torch.finfo(torch.float64).tiny)
-        k = gram(up["delta"])
+        k = gram(uploads["delta"])
         length = k.diagonal().sqrt()
         scale = torch.where(length > 0, 1 / length, 0.0)  # unit updates: the system is solved to better accuracy
         s = f**gamma * scale
@@ -60,7 +60,7 @@ def adafed(
         a = vector @ (inverse * (vector.T @ s))
         total = s @ a
         weight = torch.where(total > 0, a / total, 0.0) * scale  # all losses 0: no update
-        d = weight.to(up["delta"].dtype) @ up["delta"]
+        d = weight.to(uploads["delta"].dtype) @ uploads["delta"]
         dependent = (inverse > 0).sum() < (length > 0).sum()
         return {"w": torch.sub(server["w"], d, alpha=server_lr), "dependent": server["dependent"] + dependent}
 

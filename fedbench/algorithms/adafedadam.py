@@ -61,8 +61,8 @@ def adafedadam(
         state: State = {k: w.new_full((), v, dtype=torch.float64) for k, v in scalars.items()}
         return {"w": w, "m": torch.zeros_like(w), "v": torch.zeros_like(w), **state}
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
-        delta, grad = msg["w"] - now["w"], info.probe["grad"]
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta, grad = msg["w"] - local["w"], info.probe["grad"]
         moved, slope = (torch.linalg.vector_norm(v, dim=-1, keepdim=True, dtype=torch.float64) for v in (delta, grad))
         alive = (moved > 0) & (slope > 0)
         r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
@@ -77,9 +77,9 @@ def adafedadam(
         omega = cohort.n * torch.where(top > 0, rate / top, 1.0) ** alpha  # all losses 0: weights n_k
         return omega / omega.sum()
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        omega, raw = share(cohort), up["certainty"].squeeze(1)
-        g = omega.to(up["update"].dtype) @ up["update"]
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        omega, raw = share(cohort), uploads["certainty"].squeeze(1)
+        g = omega.to(uploads["update"].dtype) @ uploads["update"]
         chi = omega @ raw.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2

@@ -39,11 +39,11 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
         mean: State = {"mean": torch.zeros_like(w), "t": w.new_zeros(())} if average else {}
         return {"w": w, "lambda": mixture, **mean}
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         share = server["lambda"].index_select(0, cohort.id)
         total = share.sum()
-        omega = torch.where(total > 0, share / total, 1 / len(share)).to(up["delta"].dtype)
-        w = server["w"] - omega @ up["delta"]
+        omega = torch.where(total > 0, share / total, 1 / len(share)).to(uploads["delta"].dtype)
+        w = server["w"] - omega @ uploads["delta"]
         raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
         new = {"w": w, "lambda": project_simplex(raised)}
         if average:

@@ -41,14 +41,14 @@ def ditto(
         personal_epochs = integer("algo.personal_epochs", personal_epochs, at_least=1, remedy="null is local.epochs")
     choice("algo.weights", weights, ("size", "uniform"))
 
-    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return torch.add(oracle.grad(now["w"], batch), now["w"] - msg["w"], alpha=lam)
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return torch.add(oracle.grad(local["w"], batch), local["w"] - msg["w"], alpha=lam)
 
     solver = descent(local, gradient, lr=personal_lr)
     personal = Algorithm(
         start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},
         step=solver["step"],
-        finish=lambda msg, client, now, info: ({}, {"personal": now["w"]}),
+        finish=lambda msg, client, local, info: ({}, {"personal": local["w"]}),
     )
     return Algorithm(
         **descent(local),

@@ -57,10 +57,10 @@ def fafed(
     decay_w = None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="null is a constant rate")
     choice("algo.variant", variant, ("paper", "code", "stateless"))
     choice("algo.init_step", init_step, ("plain", "adaptive", "none"))
-    ext, local = number("algo.ext", ext), plain_solver(local, "fafed")
+    ext, solver = number("algo.ext", ext), plain_solver(local, "fafed")
 
-    def begin(server: State, up: State, cohort: ClientInfo) -> State:
-        m, v = cohort.p @ up["g"], cohort.p @ up["g"].square()
+    def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
+        m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()
         step = rate(cohort.lr[0], decay_w, 0) * m / (v.sqrt() + rho if init_step == "adaptive" else 1)
         return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m, "v": v}
 
@@ -68,19 +68,19 @@ def fafed(
         before = msg["w"] if variant == "stateless" else client["prev"]
         return {**{k: msg[k] for k in ("w", "m", "v")}, "prev": before, "s": torch.zeros_like(info.lr)}
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        g, m = recursive_momentum(local, oracle, now, batch, alpha, ext)
-        v, s = beta * now["v"] + (1 - beta) * g.square(), now["s"] + 1
-        moved = now["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
-        w = moved if variant == "code" else torch.where(s >= info.steps, now["w"], moved)
-        return {"w": w, "prev": now["w"], "m": m, "v": v, "s": s}
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        g, m = recursive_momentum(solver, oracle, local, batch, alpha, ext)
+        v, s = beta * local["v"] + (1 - beta) * g.square(), local["s"] + 1
+        moved = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m / (msg["v"].sqrt() + rho)
+        w = moved if variant == "code" else torch.where(s >= info.steps, local["w"], moved)
+        return {"w": w, "prev": local["w"], "m": m, "v": v, "s": s}
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
-        lasting = {} if variant == "stateless" else {"prev": now["prev"]}
-        return {"delta": msg["w"] - now["w"], "m": now["m"], "v": now["v"]}, lasting
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        lasting = {} if variant == "stateless" else {"prev": local["prev"]}
+        return {"delta": msg["w"] - local["w"], "m": local["m"], "v": local["v"]}, lasting
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        w, (m, v) = server["w"] - cohort.p @ up["delta"], (cohort.p @ up[k] for k in ("m", "v"))
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        w, (m, v) = server["w"] - cohort.p @ uploads["delta"], (cohort.p @ uploads[k] for k in ("m", "v"))
         t = server["t"] + elapsed(cohort)
         if variant != "code":
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
@@ -95,7 +95,8 @@ def fafed(
         step=step,
         finish=finish,
         update=update,
-        setup=first_exchange(local, begin),
+        setup=first_exchange(solver, begin),
         weights="uniform",
+        exposes={"moments": lambda uploads, clients: uploads["m"]},
         everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless starts anew in every round",
     )

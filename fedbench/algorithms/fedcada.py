@@ -57,26 +57,26 @@ def fedcada(
     choice("algo.adjust", adjust, ADJUST)
     choice("algo.counter", counter, ("round", "step"))
     choice("algo.weights", weights, ("size", "uniform"))
-    local = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
+    solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         count = {"t": msg["t"] + 1} if counter == "round" else {"t": client["t"]}
         return {**{k: msg[k] for k in ("w", "m", "v")}, **count}
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        g, _ = local.update(oracle.grad(now["w"], batch), now)
-        t = now["t"] if counter == "round" else now["t"] + 1
-        m, v = beta1 * now["m"] + (1 - beta1) * g, beta2 * now["v"] + (1 - beta2) * g.square()
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        g, _ = solver.update(oracle.grad(local["w"], batch), local)
+        t = local["t"] if counter == "round" else local["t"] + 1
+        m, v = beta1 * local["m"] + (1 - beta1) * g, beta2 * local["v"] + (1 - beta2) * g.square()
         d1, d2 = (ADJUST[adjust](beta**t).to(g.dtype) for beta in (beta1, beta2))
-        return {"w": now["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps), "m": m, "v": v, "t": t}
+        return {"w": local["w"] - info.lr * (m / d1) / ((v / d2).sqrt() + eps), "m": m, "v": v, "t": t}
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
-        up = {"delta": msg["w"] - now["w"], "m": now["m"], "v": now["v"]}
-        return up, {} if counter == "round" else {"t": now["t"]}
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        uploads = {"delta": msg["w"] - local["w"], "m": local["m"], "v": local["v"]}
+        return uploads, {} if counter == "round" else {"t": local["t"]}
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        w = torch.sub(server["w"], cohort.p @ up["delta"], alpha=server_lr)
-        return {"w": w, **{k: cohort.p @ up[k] for k in ("m", "v")}, "t": server["t"] + 1}
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        w = torch.sub(server["w"], cohort.p @ uploads["delta"], alpha=server_lr)
+        return {"w": w, **{k: cohort.p @ uploads[k] for k in ("m", "v")}, "t": server["t"] + 1}
 
     def count(w: Tensor) -> State:
         return {"t": w.new_zeros(1, dtype=torch.float64)}
@@ -90,4 +90,5 @@ def fedcada(
         finish=finish,
         update=update,
         weights=weights,
+        exposes={"moments": lambda uploads, clients: uploads["m"]},
     )

@@ -79,16 +79,16 @@ def fedcorr(
     mixed = with_mixup if boolean("algo.mixup", mixup) else lambda algo: algo
     mixture()  # its package is missed now rather than in the middle of a run
 
-    def after_visit(t: int, ids: np.ndarray, server: State, mine: State, y: Tensor, lab: Lab) -> Changed:
+    def after_visit(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
         server = note_visit(server, ids, y, lab, neighbours)
         if (t + 1) % clients == 0:  # an iteration is over
             server = estimate_levels(server, y, lab)
             y = corrected(server, y, lab, sure, share)
-            mine = {**mine, "mu": server["level"].unsqueeze(1).to(mine["mu"].dtype)}
-        return server, mine, y
+            client_states = {**client_states, "mu": server["level"].unsqueeze(1).to(client_states["mu"].dtype)}
+        return server, client_states, y
 
-    def after_second(t: int, ids: np.ndarray, server: State, mine: State, y: Tensor, lab: Lab) -> Changed:
-        return server, mine, corrected(server, y, lab, sure, None) if t + 1 == second else y
+    def after_second(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
+        return server, client_states, corrected(server, y, lab, sure, None) if t + 1 == second else y
 
     def begin(w: Tensor, N: int) -> State:
         return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}

@@ -64,18 +64,18 @@ def fedfa(
         total = information.sum()
         return torch.where(total > 0, information / total, 1 / len(share))
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         count = client["count"] + 1
-        return {"delta": msg["w"] - now["w"], "count": count}, {"count": count}
+        return {"delta": msg["w"] - local["w"], "count": count}, {"count": count}
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        accuracy, count = cohort.probe[probe], up["count"].squeeze(1)
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        accuracy, count = cohort.probe[probe], uploads["count"].squeeze(1)
         a = torch.where(accuracy > 0, accuracy / accuracy.sum(), c)
         a = torch.where(accuracy.sum() > 0, a, 1 / len(a))
         rest = 1 - count / count.sum()
         uniform = (1 - alpha - beta) / len(a)
         omega = alpha * bits(a) + beta * bits(torch.where(rest > 0, rest, c)) + uniform
-        change = -(omega.to(up["delta"].dtype) @ up["delta"])
+        change = -(omega.to(uploads["delta"].dtype) @ uploads["delta"])
         m, t = gamma_s * server["m"] + (1 - gamma_s) * change, server["t"] + 1
         rate = cohort.lr[0] if server_lr is None else server_lr
         step = torch.where(t % b == 0, server_sign * rate, 0.0).to(m.dtype) * m

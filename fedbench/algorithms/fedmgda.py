@@ -40,8 +40,8 @@ def fedmgda(
     boolean("algo.normalize", normalize)
     choice("algo.prior", prior, ("size", "uniform"))
 
-    def direction(up: State, cohort: ClientInfo) -> Tensor:
-        k = gram(up["delta"])
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
+        k = gram(uploads["delta"])
         length = k.diagonal().sqrt()
         moved = length > 0
         scale = torch.where(moved, 1 / length, 0.0) if normalize else moved.double()
@@ -50,6 +50,6 @@ def fedmgda(
         low, high = (start - eps).clamp_min(0) * moved, (start + eps).clamp_max(1) * moved
         high = torch.where(moved.any(), high, 1.0)  # nobody moved: any weights will do, all vectors are 0
         weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
-        return (weight * scale).to(up["delta"].dtype) @ up["delta"]
+        return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(**descent(local), **server_descent(lr=server_lr, direction=direction), weights=prior)

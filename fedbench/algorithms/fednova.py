@@ -34,13 +34,13 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
     if passes is None:
         raise RequestError("fednova needs a local solver that is linear in the gradients, got another; use sgd")
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         a = passes(info.steps)  # [C, 1]
-        return {"unit": (msg["w"] - now["w"]) / a, "a": a}, client
+        return {"unit": (msg["w"] - local["w"]) / a, "a": a}, client
 
-    def direction(up: State, cohort: ClientInfo) -> Tensor:
-        tau_eff = cohort.p @ up["a"].squeeze(1)
-        return tau_eff * (cohort.p @ up["unit"])
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
+        tau_eff = cohort.p @ uploads["a"].squeeze(1)
+        return tau_eff * (cohort.p @ uploads["unit"])
 
     server = server_descent(sgd(momentum=server_momentum), direction=direction)
     return Algorithm(**descent(local), **server, finish=finish, weights=weights)

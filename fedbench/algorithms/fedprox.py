@@ -26,7 +26,7 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     server_lr = number("algo.server_lr", server_lr, above=0)
     choice("algo.weights", weights, ("size", "uniform"))
 
-    def pull(msg: State, now: State, info: ClientInfo) -> Tensor:
-        return (now["w"] - msg["w"]).mul_(mu)
+    def pull(msg: State, local: State, info: ClientInfo) -> Tensor:
+        return (local["w"] - msg["w"]).mul_(mu)
 
     return Algorithm(**descent(local, extra=pull), **server_descent(lr=server_lr), weights=weights)

@@ -29,10 +29,10 @@ def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_st
     parts = ("momentum", "weight decay", "clipping", "adaptive steps")
     without(local, *parts, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        loss, g = oracle.loss_and_grad(now["w"], batch)
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        loss, g = oracle.loss_and_grad(local["w"], batch)
         square = torch.linalg.vector_norm(g, dim=-1, keepdim=True, dtype=torch.float64).square()
         size = torch.where(square > 0, (loss - l_star).clamp_min(0) / (c * square), 0.0).clamp_max(gamma_b)
-        return {"w": torch.addcmul(now["w"], size.to(g.dtype), g, value=-1)}
+        return {"w": torch.addcmul(local["w"], size.to(g.dtype), g, value=-1)}
 
     return Algorithm(start=lambda msg, client, info: {"w": msg["w"]}, step=step, weights="uniform")

@@ -40,8 +40,8 @@ def local_adam(
     if state == "reset":
         return Algorithm(**descent(chain(local, solver)), **server_descent(), weights=weights)
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
-        return upload_delta(msg, client, now, info)[0], {k: now[k] for k in client}
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        return upload_delta(msg, client, local, info)[0], {k: local[k] for k in client}
 
     return Algorithm(
         client_init=solver.init,
@@ -49,4 +49,5 @@ def local_adam(
         step=descent(chain(local, solver))["step"],
         finish=finish,
         weights=weights,
+        exposes={"moments": lambda uploads, clients: clients["m"]},
     )

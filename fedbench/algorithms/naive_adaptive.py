@@ -26,18 +26,18 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.
     """
     beta = number("algo.beta", beta, at_least=0, below=1)
     eps = number("algo.eps", eps, at_least=0)
-    local = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
+    solver = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        g, _ = local.update(oracle.grad(now["w"], batch), now)
-        v = beta * now["v"] + (1 - beta) * g.square()
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        g, _ = solver.update(oracle.grad(local["w"], batch), local)
+        v = beta * local["v"] + (1 - beta) * g.square()
         d = torch.where(v > 0, g / (v.sqrt() + eps), 0.0)
-        return {"w": torch.addcmul(now["w"], info.lr, d, value=-1), "v": v}
+        return {"w": torch.addcmul(local["w"], info.lr, d, value=-1), "v": v}
 
     return Algorithm(
         client_init=lambda w: {"v": torch.zeros_like(w)},
         start=lambda msg, client, info: {"w": msg["w"], **client},
         step=step,
-        finish=lambda msg, client, now, info: (upload_delta(msg, client, now, info)[0], {"v": now["v"]}),
+        finish=lambda msg, client, local, info: (upload_delta(msg, client, local, info)[0], {"v": local["v"]}),
         weights="uniform",
     )

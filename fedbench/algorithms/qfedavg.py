@@ -31,15 +31,15 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
     if L is not None:
         L = number("algo.L", L, above=0, remedy="null is 1/local.lr")
 
-    def direction(up: State, cohort: ClientInfo) -> Tensor:
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         loss = cohort.probe["loss"] + _OFFSET  # [C] float64
         top = loss.max()
         f = loss / top
         lipschitz = 1 / cohort.lr.double() if L is None else torch.full_like(loss, L)
-        length = lipschitz * torch.linalg.vector_norm(up["delta"], dim=1, dtype=torch.float64)  # ||G_k||
+        length = lipschitz * torch.linalg.vector_norm(uploads["delta"], dim=1, dtype=torch.float64)  # ||G_k||
         h = q * f ** (q - 1) * length.square() / top + lipschitz * f**q
         weight: Tensor = lipschitz * f**q / h.sum()
-        return weight.to(up["delta"].dtype) @ up["delta"]
+        return weight.to(uploads["delta"].dtype) @ uploads["delta"]
 
     return Algorithm(
         **descent(local), **server_descent(direction=direction), needs=frozenset({"loss"}), weights="uniform"

@@ -40,19 +40,19 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
 
-    solver = descent(local, extra=lambda msg, now, info: now["shift"])  # line 10
+    solver = descent(local, extra=lambda msg, local, info: local["shift"])  # line 10
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}
 
-    def finish(msg: State, client: State, now: State, info: ClientInfo) -> tuple[State, State]:
-        delta = msg["w"] - now["w"]
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta = msg["w"] - local["w"]
         new = info.probe["grad"] if option == 1 else client["c"] - msg["c"] + delta / (info.steps * info.lr)  # line 12
         return {"delta": delta, "c": new - client["c"]}, {"c": new}  # lines 13-14
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        w = torch.sub(server["w"], cohort.p @ up["delta"], alpha=server_lr)  # line 17
-        return {**server, "w": w, "c": server["c"] + up["c"].sum(0) / server["clients"]}
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        w = torch.sub(server["w"], cohort.p @ uploads["delta"], alpha=server_lr)  # line 17
+        return {**server, "w": w, "c": server["c"] + uploads["c"].sum(0) / server["clients"]}
 
     return Algorithm(
         server_init=server_init,

@@ -43,24 +43,24 @@ def stem(
     alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
     decay_w = None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="null is a constant rate")
     choice("algo.init_step", init_step, ("plain", "none"))
-    local = plain_solver(local, "stem")
+    solver = plain_solver(local, "stem")
 
-    def begin(server: State, up: State, cohort: ClientInfo) -> State:
-        m = cohort.p @ up["g"]
+    def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
+        m = cohort.p @ uploads["g"]
         step = rate(cohort.lr[0], decay_w, 0) * m
         return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "m": msg["m"], "prev": client["prev"], "s": torch.zeros_like(info.lr)}
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        _, m = recursive_momentum(local, oracle, now, batch, alpha)
-        s = now["s"] + 1
-        w = now["w"] - rate(info.lr, decay_w, msg["t"] + s) * m
-        return {"w": w, "prev": now["w"], "m": m, "s": s}
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        _, m = recursive_momentum(solver, oracle, local, batch, alpha)
+        s = local["s"] + 1
+        w = local["w"] - rate(info.lr, decay_w, msg["t"] + s) * m
+        return {"w": w, "prev": local["w"], "m": m, "s": s}
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        w, m = server["w"] - cohort.p @ up["delta"], cohort.p @ up["m"]
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        w, m = server["w"] - cohort.p @ uploads["delta"], cohort.p @ uploads["m"]
         return {"w": w, "m": m, "t": server["t"] + elapsed(cohort)}
 
     return Algorithm(
@@ -69,9 +69,13 @@ def stem(
         broadcast=lambda server: server,
         start=start,
         step=step,
-        finish=lambda msg, client, now, info: ({"delta": msg["w"] - now["w"], "m": now["m"]}, {"prev": now["prev"]}),
+        finish=lambda msg, client, local, info: (
+            {"delta": msg["w"] - local["w"], "m": local["m"]},
+            {"prev": local["prev"]},
+        ),
         update=update,
-        setup=first_exchange(local, begin),
+        setup=first_exchange(solver, begin),
         weights="uniform",
         everyone=SAMPLED,
+        exposes={"moments": lambda uploads, clients: uploads["m"]},
     )

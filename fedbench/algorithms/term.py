@@ -25,10 +25,10 @@ def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform"
     choice("algo.weights", weights, ("size", "uniform"))
     server_lr = number("algo.server_lr", server_lr, above=0)
 
-    def direction(up: State, cohort: ClientInfo) -> Tensor:
+    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         tilt = t * cohort.probe["loss"]  # [C] float64
         omega = cohort.p * (tilt - tilt.max()).exp()
-        return (omega / omega.sum()).to(up["delta"].dtype) @ up["delta"]
+        return (omega / omega.sum()).to(uploads["delta"].dtype) @ uploads["delta"]
 
     server = server_descent(lr=server_lr, direction=direction)
     return Algorithm(**descent(local), **server, needs=frozenset({"loss"}), weights=weights)

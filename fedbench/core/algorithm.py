@@ -6,8 +6,8 @@ Nothing in them mixes clients; only ``update`` reduces over the cohort.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
@@ -21,39 +21,41 @@ Weights: TypeAlias = Literal["size", "uniform"]
 Need: TypeAlias = Literal["loss", "grad", "accuracy", "loss_init", "loss_after", "accuracy_after"]
 
 
-# (w [P], N) -> the server's state; it holds the model under "w"
+# (w [P], N) -> the server's state, which holds the model under "w"
 ServerInit: TypeAlias = Callable[[Tensor, int], State]
-# w [P] -> one client's lasting state; the loop keeps it as [N, ...]
+# w [P] -> the state of one client; the loop keeps the states of all clients as [N, ...]
 ClientInit: TypeAlias = Callable[[Tensor], State]
-# server state -> everything a client may know of the server this round
+# server state -> everything that a client may know of the server in this round
 Broadcast: TypeAlias = Callable[[State], State]
-# (message, lasting state, info) -> local variables; they hold the model under "w"
+# (message, client state, info) -> local variables, which hold the model under "w"
 Start: TypeAlias = Callable[[State, State, ClientInfo], State]
 # one local step: (oracle, message, local variables, batch, info) -> local variables
 Step: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], State]
-# (message, lasting state, local variables, info) -> (upload, lasting state)
+# (message, client state, local variables, info) -> (upload, client state)
 Finish: TypeAlias = Callable[[State, State, State, ClientInfo], tuple[State, State]]
 # (server state, uploads [C, ...], cohort [C]) -> server state
 Update: TypeAlias = Callable[[State, State, ClientInfo], State]
-# (server state, lasting states [N, ...]) -> the model the clients are judged on, [P], or each one's own, [N, P]
+# (server state, client states [N, ...]) -> the model that clients are judged on, [P], or each client's own, [N, P]
 Deploy: TypeAlias = Callable[[State, State], Tensor]
+# (uploads [C, ...], client states after the round [C, ...]) -> a vector per client of the cohort, [C, P]
+Expose: TypeAlias = Callable[[State, State], Tensor]
 # (oracle, message, local variables, batch, info) -> the vector handed to the local solver, [C, P]
 Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor]
-# (message, local variables, info) -> what is added to the gradient of a batch, [C, P]
+# (message, local variables, info) -> a term added to the gradient of a batch, [C, P]
 Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
 # (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
 Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
 
 
 class LocalPart(TypedDict):
-    """What a local solver contributes to an ``Algorithm``."""
+    """The fields of an ``Algorithm`` that a local solver fills."""
 
     start: Start
     step: Step
 
 
 class ServerPart(TypedDict):
-    """What a server optimizer contributes to an ``Algorithm``."""
+    """The fields of an ``Algorithm`` that a server optimizer fills."""
 
     server_init: ServerInit
     update: Update
@@ -66,10 +68,10 @@ def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info:
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The step w <- w - η_l (∇F_k(w; batch) + extra): known as such, since an oracle may have a faster way to it.
+    """The step w <- w - η_l (∇F_k(w; batch) + extra), a type of its own because an oracle may have a faster way to it.
 
     Attributes:
-        extra: what is added to the gradient, or None.
+        extra: Term added to the gradient, or None.
     """
 
     extra: Extra | None = None
@@ -85,13 +87,13 @@ class PlainStep:
 def descent(
     opt: Optimizer = SGD, gradient: Gradient | None = None, lr: float | None = None, extra: Extra | None = None
 ) -> LocalPart:
-    """Local solver: w <- w - η_l · opt(gradient), its state restarted in every round.
+    """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
     Args:
-        opt: the optimizer.
-        gradient: handed to it; None: ∇F_k(w; batch) plus ``extra``.
-        lr: replaces the run's η_l.
-        extra: from (message, local variables, info) to what is added to the gradient.
+        opt: The optimizer.
+        gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
+        lr: Step size that replaces the run's η_l; None keeps η_l.
+        extra: Term added to the gradient, or None; ignored if ``gradient`` is given.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
@@ -117,26 +119,32 @@ def _plus(extra: Extra) -> Gradient:
     return gradient
 
 
-def mean_delta(up: State, cohort: ClientInfo) -> Tensor:
+def mean_delta(uploads: State, cohort: ClientInfo) -> Tensor:
     """Return Σ p_k Δ_k: p [C] @ Δ [C, P] -> [P]."""
-    return cohort.p @ up["delta"]
+    return cohort.p @ uploads["delta"]
 
 
 def server_descent(opt: Optimizer = SGD, lr: float = 1.0, direction: Direction = mean_delta) -> ServerPart:
-    """Server: w <- w - η_g · opt(direction(uploads))."""
+    """Return the server step w <- w - η_g · opt(direction(uploads)).
+
+    Args:
+        opt: The optimizer.
+        lr: The server's step size η_g.
+        direction: The vector handed to the optimizer; by default Σ p_k Δ_k.
+    """
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
 
-    def update(server: State, up: State, cohort: ClientInfo) -> State:
-        d, new = opt.update(direction(up, cohort), server)
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        d, new = opt.update(direction(uploads, cohort), server)
         return {**server, **new, "w": torch.add(server["w"], d, alpha=-lr)}
 
     return {"server_init": server_init, "update": update}
 
 
 def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
-    """Upload Δ_k = w - w_k and leave the lasting state as it is: the default ``finish``."""
+    """Upload Δ_k = w - w_k and leave the client state unchanged: the default ``finish``."""
     return {"delta": msg["w"] - local["w"]}, client
 
 
@@ -148,24 +156,26 @@ class Algorithm:
     """A federated method. Every default is FedAvg's.
 
     Attributes:
-        server_init: makes the server's state.
-        client_init: makes one client's lasting state (FedAvg: none).
-        broadcast: what is sent down.
-        start: local variables at the beginning of local work.
-        step: one local step on one batch.
-        finish: what is sent up, and the lasting state afterwards.
-        update: the server's step.
-        deploy: the model that is evaluated.
-        needs: measured for the cohort on all training examples and handed over in ``info.probe``: "loss" (F_k(w),
-            float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the run's
-            first model); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
+        server_init: Makes the state of the server.
+        client_init: Makes the state that one client keeps between rounds (FedAvg: none).
+        broadcast: The message sent to the clients.
+        start: The local variables at the beginning of local work.
+        step: One local step on one batch.
+        finish: The upload, and the client state after the round.
+        update: The server's step.
+        deploy: The model that is evaluated.
+        needs: Quantities measured for the cohort on all training examples and passed on in ``info.probe``: "loss"
+            (F_k(w), float64), "accuracy" (a fraction) and "grad" (∇F_k(w)) at the broadcast w; "loss_init" (F_k at the
+            first model of the run); "loss_after" and "accuracy_after" at w_k, for ``update`` only.
         weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
-        setup: an exchange before the first round: one step of every client, ``update`` changes the server's state.
-        personal: a second local phase on the client's own account, from the same broadcast; what its ``finish`` uploads
-            must be empty.
-        personal_epochs: of the second phase; None is as many as the first had.
-        everyone: why every client must take part in every round, or "" if a cohort may be sampled.
-        remarks: what a user should be told about a finished run, from the last server state.
+        setup: An exchange before the first round: one step of every client, after which ``update`` changes the state
+            of the server. None if there is none.
+        personal: A second local phase from the same broadcast, whose ``finish`` must upload nothing; None if there is
+            none.
+        personal_epochs: Epochs of the second phase; None is the epochs of the first.
+        everyone: Reason why every client must take part in every round, or "" if a cohort may be sampled.
+        remarks: Remarks for the user on a finished run, from the last state of the server.
+        exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first moments.
     """
 
     server_init: ServerInit = _SERVER["server_init"]
@@ -183,24 +193,26 @@ class Algorithm:
     personal_epochs: int | None = None
     everyone: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []
+    exposes: Mapping[str, Expose] = field(default_factory=dict)
 
 
 # (round, training examples per client [N], seed) -> ids of the cohort, ascending
 Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
-# (round of the stage, cohort, server state, lasting states [N, ...], labels [T], lab) -> the states and labels, changed
+# (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
 After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
 
 
 class Stage(NamedTuple):
-    """A number of rounds of one algorithm. Most methods are one stage; a factory may return a list of them.
+    """A number of rounds of one algorithm. Most methods are one stage; a factory may return a list of stages.
 
     Attributes:
-        algorithm: what is run; the model passes from one stage to the next.
-        rounds: how many.
-        sampler: of the cohorts; None is the run's own.
-        eligible: the clients [N] that may be drawn, from the server's state; None: all with training examples.
-        after: called after every round; may change states and labels.
-        keep: entries of the server's state that pass to this stage from the one before.
+        algorithm: The algorithm; the model passes from one stage to the next.
+        rounds: Number of rounds.
+        sampler: Draws the cohorts; None is the sampler of the run.
+        eligible: Maps the state of the server to the clients [N] that may be drawn; None is all clients with training
+            examples.
+        after: Called after every round; it may change states and labels.
+        keep: Entries of the server's state that pass to this stage from the one before.
     """
 
     algorithm: Algorithm

@@ -1,7 +1,7 @@
 """Keyed randomness: every draw is a pure function of (seed, purpose, round, ...).
 
-There is no generator whose state would have to be kept: a draw does not depend on what was drawn before it, so
-batches and cohorts are the same for every algorithm, engine mode, cohort size and device, and after resuming.
+No generator has a state that would have to be kept: a draw does not depend on earlier draws, so batches and cohorts are
+the same for every algorithm, engine mode, cohort size and device, and after resuming.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), chained over the coordinates. Tensors hold
 the 64 bits as int64; products wrap around as they do in unsigned arithmetic.
@@ -21,7 +21,7 @@ _MASK = 2**64 - 1
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for; different purposes are independent under one seed. Values are part of the results."""
+    """The purpose of a draw under the seed of the run; purposes are independent. Values are part of the results."""
 
     INIT = 1
     SAMPLING = 2
@@ -32,6 +32,17 @@ class Purpose(enum.IntEnum):
     LOCAL = 7
     MODEL = 8
     AUGMENT = 9
+
+
+class DataPurpose(enum.IntEnum):
+    """The purpose of a draw under the seed of the data; purposes are independent. Values are part of the results."""
+
+    PARTITION = 0
+    SPLIT = 1  # into training and test examples
+    CLIENTS = 2  # which of the data's own clients take part
+    LABEL_NOISE = 3
+    ROLES = 7  # which clients of a text source are read
+    IMAGES = 0  # which images of a source are read; the number of PARTITION, kept because results depend on it
 
 
 def _signed(x: int) -> int:
@@ -45,7 +56,7 @@ def _mix(x: int) -> int:
 
 
 def key(*coordinates: int) -> int:
-    """Return the 64-bit key of whole numbers, such as (seed, purpose, round)."""
+    """Return the 64-bit key of integers, such as (seed, purpose, round)."""
     h = 0
     for c in coordinates:
         h = _mix((h + _GOLDEN * ((c & _MASK) + 1)) & _MASK)
@@ -74,8 +85,13 @@ def generator(seed: int, purpose: Purpose) -> torch.Generator:
     return torch.Generator().manual_seed(key(seed, purpose) >> 1)
 
 
-def whole_numbers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Return one uniform whole number in [low, high] per id."""
+def data_generator(seed: int, purpose: DataPurpose) -> np.random.Generator:
+    """Return a fresh generator for a draw of the data set."""
+    return np.random.default_rng([seed, purpose])
+
+
+def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Return one uniform integer in [low, high] per id."""
     keys = fold_in(base, torch.from_numpy(ids)).numpy()
     return low + keys % (high - low + 1)
 
@@ -84,14 +100,14 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
     """Draw ``size`` of the ids with positive weight, without replacement.
 
     Args:
-        base: the key of the draw.
-        size: how many; at most the number of positive weights.
-        weight: [N] non-negative; ids of weight 0 are never drawn.
-        uniform: every id alike; else one after another with probability proportional to weight (exponential clocks:
-            the ids with the smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
+        base: The key of the draw.
+        size: Number of ids; at most the number of positive weights.
+        weight: Non-negative weights [N]; ids of weight 0 are never drawn.
+        uniform: Draw every id with the same probability; otherwise one after another with probability proportional to
+            weight (exponential clocks: the ids with the smallest E_k / weight_k; Efraimidis & Spirakis, IPL 2006).
 
     Returns:
-        ids [size], ascending.
+        The ids [size], ascending.
     """
     ids = np.flatnonzero(weight > 0)
     keys = fold_in(base, torch.from_numpy(ids)).numpy()
@@ -106,10 +122,10 @@ def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:
     """Return x [...] with about ``share`` of its values set to 0 and the others divided by 1 - share.
 
     Args:
-        x: the values.
-        share: in [0, 1).
-        key: of the draws, one whole number; the same key drops the same values, whatever is computed beside.
-        place: tells several draws under one key apart.
+        x: The values.
+        share: Fraction of values to drop, in [0, 1).
+        key: Key of the draws, one integer; the same key drops the same values.
+        place: Number that separates several draws under one key.
     """
     at = torch.arange(x.numel(), device=x.device)
     kept = fold_in(place, key.expand(at.shape), at) >= int(share * 2**63)

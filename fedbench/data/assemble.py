@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from fedbench.core.errors import RequestError
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.whole import Partition
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has: such numbers are something else
-_PARTITION, _SPLIT, _CHOICE = range(3)  # what a generator is for, beside the data seed
 
 
 def assemble(
@@ -139,7 +139,7 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
         )
     if wanted + test_clients == count and not test_clients:
         return np.arange(count), np.arange(0)
-    drawn = np.random.default_rng([seed, _CHOICE]).choice(count, wanted + test_clients, replace=False)
+    drawn = data_generator(seed, DataPurpose.CLIENTS).choice(count, wanted + test_clients, replace=False)
     return np.sort(drawn[:wanted]), np.sort(drawn[wanted:])
 
 
@@ -148,7 +148,7 @@ def _partitioned(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     apart = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
     rows = np.flatnonzero(~apart)
-    rng = np.random.default_rng([seed, _PARTITION])
+    rng = data_generator(seed, DataPurpose.PARTITION)
     owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
@@ -156,12 +156,12 @@ def _partitioned(
         raise RequestError(f"data.local_test={local_test} needs a source with test examples; use data.local_test=split")
     if local_test == "central":
         return owned, [np.flatnonzero(apart)]
-    return owned, _in_proportion(examples.y, owned, np.flatnonzero(apart), np.random.default_rng([seed, _SPLIT]))
+    return owned, _in_proportion(examples.y, owned, np.flatnonzero(apart), data_generator(seed, DataPurpose.SPLIT))
 
 
 def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Cut each client's examples at random into int(split n) for training and the rest, both in stored order."""
-    rng = np.random.default_rng([seed, _SPLIT])
+    rng = data_generator(seed, DataPurpose.SPLIT)
     train, test = [], []
     for rows in owned:
         shuffled = rng.permutation(rows)

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from fedbench.core.errors import choice, number
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset
-
-_NOISE = 3  # what a generator is for, beside the data seed
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tu
 
     Test labels stay. (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes.)
     """
-    rng = np.random.default_rng([seed, _NOISE])
+    rng = data_generator(seed, DataPurpose.LABEL_NOISE)
     count, rows = data.num_clients, data.train.index.numpy(force=True)
     level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
     y = data.y.numpy(force=True).copy()

@@ -16,11 +16,11 @@ class ConvNet(nn.Module):
     """Blocks of convolution (same size), 2x2 max pooling and ReLU, then one hidden linear layer.
 
     Args:
-        input_shape: (channels, height, width) of one image.
-        classes: number of labels.
-        channels: output channels of the blocks.
-        kernel: side of the convolution kernels, odd.
-        hidden: size of the hidden linear layer.
+        input_shape: Shape of one image, (channels, height, width).
+        classes: Number of classes.
+        channels: Output channels of each block.
+        kernel: Side of the convolution kernels; odd.
+        hidden: Size of the hidden linear layer.
 
     Raises:
         RequestError: for examples that are not images, images too small to pool, or a size out of range.

@@ -27,9 +27,9 @@ class MLP(nn.Module):
     """Multi-layer perceptron with ReLU.
 
     Args:
-        input_shape: shape of one example; it is flattened.
-        classes: number of labels.
-        hidden: sizes of the hidden layers, one or more.
+        input_shape: Shape of one example, which is flattened.
+        classes: Number of classes.
+        hidden: Sizes of the hidden layers, at least one.
 
     Raises:
         RequestError: for a size below 1, or no hidden layer.

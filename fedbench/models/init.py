@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import sqrt
 
 import torch
@@ -10,25 +9,26 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from fedbench.core.errors import RequestError
+from fedbench.models.base import traits_of
 
 
 def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the initial value of every parameter, by name.
 
-    Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as torch does. If the model says
-    ``initialisation = "he"``, convolutions as in torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
-    al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. What the
-    model's ``begin`` holds under a parameter's name comes first.
+    Linear and convolutional layers: weights and biases uniform in ±1/√fan_in, as in torch. With the trait
+    ``initialisation="he"``, convolutions as in torchvision's deep networks: weights N(0, 2/fan_out), biases 0 (He et
+    al., ICCV 2015). LSTM and GRU: uniform in ±1/√hidden. Embedding: N(0, 1). GroupNorm, LayerNorm: 1 and 0. Values in
+    the trait ``begin`` replace these.
 
     Args:
-        model: on any device; its own parameters are not read.
-        generator: of the draws.
+        model: The model, on any device; its own parameters are not read.
+        generator: Generator of the draws.
 
     Raises:
         RequestError: for a layer with parameters of another kind.
     """
-    begin: Mapping[str, Tensor] = getattr(model, "begin", {})
-    he = getattr(model, "initialisation", "") == "he"
+    traits = traits_of(model)
+    begin, he = traits.begin, traits.initialisation == "he"
     values: dict[str, Tensor] = {}
     own = dict(model.named_parameters())  # a tied parameter once, under its first name
     for prefix, module in model.named_modules():
@@ -58,7 +58,7 @@ def _value(module: nn.Module, name: str, p: Tensor, he: bool, generator: torch.G
             return torch.ones(shape) if name == "weight" else torch.zeros(shape)
         case _:
             raise RequestError(
-                f"no initialisation is known for {type(module).__name__} ({full}); give it in the model's attribute "
-                "begin, a dictionary from names to tensors"
+                f"no initialisation is known for {type(module).__name__} ({full}); give it in the model's "
+                "traits = ModelTraits(begin={name: tensor})"
             )
     return (2 * torch.rand(shape, generator=generator) - 1) * bound

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedbench.core.errors import RequestError, boolean, integer, number
 from fedbench.core.errors import sizes as sizes_of
 from fedbench.core.randomness import dropout
+from fedbench.models.base import ModelTraits
 
 _GIVEN = ("frozen", "trained")
 
@@ -18,8 +19,8 @@ _GIVEN = ("frozen", "trained")
 class Layer(nn.LSTM):
     """One LSTM layer, [B, L, inputs] -> [B, L, hidden], from a state of zeros.
 
-    ``elementary`` carries the recursion out in single operations, which can be vectorised over clients; else it is
-    torch's fused kernel, which cannot.
+    With ``elementary`` the recursion is carried out in single operations, which can be vectorised over clients; without
+    it by torch's fused kernel, which cannot.
     """
 
     elementary = False
@@ -32,7 +33,7 @@ class Layer(nn.LSTM):
         super().__init__(inputs, hidden, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # states stay inside
-        """Return the outputs at every place."""
+        """Return the outputs at every token."""
         if not self.elementary:
             out: Tensor = super().forward(x)[0]
             return out
@@ -51,17 +52,17 @@ class LSTM(nn.Module):
     """Embedding, LSTM layers and linear layers.
 
     Args:
-        input_shape: (length,) of one example.
-        classes: number of labels.
-        tokens: number of different tokens.
-        vectors: what tokens stand for, [tokens, dimensions], if the data set says it.
-        embedding: dimensions of an embedding that is learned, or "frozen" (the data set's vectors, which are looked up
-            and no parameters) or "trained" (an embedding that begins with them).
-        hidden: of every LSTM layer.
-        layers: LSTM layers.
-        dense: sizes of linear layers with ReLU before the last.
-        dropout: share of the values that are dropped behind the embedding and behind every LSTM layer in training.
-        every: the logits are those behind every token, else behind the last one.
+        input_shape: Shape of one example, (length,).
+        classes: Number of classes.
+        tokens: Number of different tokens.
+        vectors: Vectors of the tokens, [tokens, dimensions], or None if the data set has none.
+        embedding: Dimensions of a learned embedding, or "frozen" (the data set's vectors, which are looked up and are
+            not parameters) or "trained" (an embedding that starts from these vectors).
+        hidden: Size of every LSTM layer.
+        layers: Number of LSTM layers.
+        dense: Sizes of linear layers with ReLU before the last one.
+        dropout: Fraction of the values that are dropped after the embedding and after every LSTM layer in training.
+        every: Return logits for every token instead of for the last one alone.
 
     Raises:
         RequestError: for examples that are not tokens, vectors that the data set does not have, or a size out of range.
@@ -88,7 +89,6 @@ class LSTM(nn.Module):
                 "wikitext2, or another model"
             )
         self.frozen = embedding == "frozen"
-        self.table: Tensor | None = None  # what tokens are looked up in before they come here
         if embedding in _GIVEN:
             if vectors is None:
                 raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
@@ -96,26 +96,28 @@ class LSTM(nn.Module):
         else:
             remedy = f"or one of {', '.join(_GIVEN)}, for the data set's vectors"
             size = integer("model.embedding", embedding, at_least=1, remedy=remedy)
-        if self.frozen:
-            self.table = vectors
-        else:
+        if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
-        self.begin = {"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {}
         hidden, layers = integer("model.hidden", hidden, at_least=1), integer("model.layers", layers, at_least=1)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
         sizes = [hidden, *sizes_of("model.dense", dense), classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout = number("model.dropout", dropout, at_least=0, below=1)
-        self.random = self.dropout > 0  # the forward pass in training needs a key
         self.every = boolean("model.every", every)
-        self.work_values = input_shape[0] * max(hidden // 2, classes if every else 0)  # blocks of 64 texts were fastest
+        self.traits = ModelTraits(
+            random=self.dropout > 0,
+            per_token=self.every,
+            begin={"embedding.weight": vectors} if embedding == "trained" and vectors is not None else {},
+            table=vectors if self.frozen else None,
+            work_values=input_shape[0] * max(hidden // 2, classes if every else 0),  # blocks of 64 texts were fastest
+        )
 
     def forward(self, x: Tensor, key: Tensor | None = None) -> Tensor:
         """Map tokens [B, L], or their vectors [B, L, D], to logits [B, classes] or [B, L, classes].
 
         Args:
-            x: the examples.
-            key: of this training step's draws, a whole number; without it nothing is dropped.
+            x: The examples.
+            key: Key of the draws of this training step, an integer; without it nothing is dropped.
         """
         h = self._dropped(x if self.frozen else self.embedding(x), key, 0)
         for k, lstm in enumerate(self.lstms):
@@ -127,4 +129,4 @@ class LSTM(nn.Module):
         return logits
 
     def _dropped(self, h: Tensor, key: Tensor | None, place: int) -> Tensor:
-        return h if key is None or not self.random else dropout(h, self.dropout, key, place)
+        return h if key is None or not self.dropout else dropout(h, self.dropout, key, place)

@@ -8,17 +8,19 @@ from torch import nn
 
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.core.torchvision_compat import torchvision
+from fedbench.models.base import ModelTraits
 
 
 def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
-    """Return torchvision's ResNet with GroupNorm, whose averages do not depend on who shares a batch.
+    """Return torchvision's ResNet with GroupNorm, whose averages do not depend on the other examples of a batch.
 
     Args:
-        input_shape: (channels, height, width) of one image.
-        classes: number of labels.
-        depth: 18 or 50.
-        stem: "7x7", the original one of stride 2 with pooling, or "3x3", of stride 1 without pooling, for small images.
-        groups: of channels that are normalised together.
+        input_shape: Shape of one image, (channels, height, width).
+        classes: Number of classes.
+        depth: Number of layers, 18 or 50.
+        stem: First convolution: "7x7", the original one of stride 2 with pooling, or "3x3", of stride 1 without
+            pooling, for small images.
+        groups: Number of groups of channels that are normalised together.
 
     Raises:
         RequestError: for examples that are not images, or an option out of range.
@@ -31,7 +33,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
             f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}"
         )
     if 64 % groups:
-        raise RequestError(f"model.groups must divide 64, the least number of channels, got {groups}; such as 2 or 32")
+        raise RequestError(f"model.groups must divide 64, the smallest number of channels, got {groups}; use 2 or 32")
     make = torchvision().models.resnet18 if depth == 18 else torchvision().models.resnet50
     model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))
     if stem == "3x3":
@@ -39,5 +41,5 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
         model.maxpool = nn.Identity()
     elif input_shape[0] != 3:
         model.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
-    model.initialisation = "he"  # type: ignore[assignment]  # a plain attribute of the module
+    model.traits = ModelTraits(initialisation="he")  # type: ignore[assignment]  # a plain attribute of the module
     return model

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError
 from fedbench.core.torchvision_compat import torchvision
+from fedbench.models.base import ModelTraits
 
 _POOLINGS = 5
 
@@ -19,14 +20,14 @@ class VGG11(nn.Module):
     this is 512 values into a linear layer. Pooling comes before ReLU: the same function, on a quarter of the values.
 
     Args:
-        input_shape: (channels, height, width) of one image, at least 32 pixels a side.
-        classes: number of labels.
+        input_shape: Shape of one image, (channels, height, width), with at least 32 pixels a side.
+        classes: Number of classes.
 
     Raises:
         RequestError: for examples that are not images, or images too small for five poolings.
     """
 
-    initialisation = "he"
+    traits = ModelTraits(initialisation="he")
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()

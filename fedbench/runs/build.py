@@ -24,6 +24,7 @@ from fedbench.core.samplers import cohort_size, sample_cohort
 from fedbench.core.trees import Tree
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
+from fedbench.models.base import traits_of
 from fedbench.models.dense import MLP, Linear
 from fedbench.runs.build_data import federated
 from fedbench.runs.trackers import NoTracker, Tracker
@@ -74,7 +75,7 @@ def build(request: Request) -> PreparedRun:
             local.batch_size,
             local.epochs,
             local.steps,
-            random=getattr(task.model, "random", False),
+            random=task.traits.random,
             augment=_augmentation(local, data),
         ),
         engine=engine,
@@ -83,8 +84,8 @@ def build(request: Request) -> PreparedRun:
         client_state=c["engine"]["client_state"],
         eval_every=c["eval_every"],
         keep_clients=c["keep_clients"],
-        improved_clients=c["improved_clients"],
         tracker=_tracker(c["tracker"]),
+        diagnostics=("update_norm", "moments", *(("improved_clients",) if c["improved_clients"] else ())),
         profile=c["engine"]["profile"],
         facts=_facts(request, data, task, engine),
     )
@@ -213,7 +214,8 @@ def _model(section: Tree, data: FederatedDataset, name: str) -> torch.nn.Module:
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
         model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
-    if hasattr(model, "every") and model.every != (data.y.dim() > 1):
+    per_token = traits_of(model).per_token
+    if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
         raise RequestError(f"this data set has a label for {per}; set model.every={str(data.y.dim() > 1).lower()}")
     return model
@@ -221,11 +223,10 @@ def _model(section: Tree, data: FederatedDataset, name: str) -> torch.nn.Module:
 
 def _suited(data: FederatedDataset, task: Task) -> FederatedDataset:
     """Return the data in the form in which the model reads them."""
-    table = getattr(task.model, "table", None)
+    table = task.take_table()
     if table is not None:
         data = replace(data, table=table.to(task.device, task.dtype))
-        task.model.table = None  # type: ignore[assignment]  # every worker thread has a copy of the model
-    return replace(data, work_values=getattr(task.model, "work_values", 0))
+    return replace(data, work_values=task.traits.work_values)
 
 
 def _initial(task: Task, c: Tree) -> Tensor:

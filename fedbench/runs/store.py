@@ -99,9 +99,9 @@ class Recorder:
         """Write ``meta.json``, the facts of the run."""
         replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
 
-    def write_moments(self, content: Fields) -> None:
-        """Write the similarity of the clients' first moments at the end of the run."""
-        replace_file(self.path / "moments.json", to_json(content) + "\n")
+    def write_document(self, name: str, content: Fields) -> None:
+        """Write the document of a diagnostic to ``<name>.json``."""
+        replace_file(self.path / f"{name}.json", to_json(content) + "\n")
 
     def append(self, row: Fields) -> None:
         """Append a line to ``rounds.jsonl``."""

@@ -1,4 +1,4 @@
-"""One run from its objects to its files: the loop is consumed, measured, recorded and made resumable here."""
+"""One run from its objects to its files: the rounds are run, evaluated, recorded and made resumable here."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ from fedbench.runs.progress import Bar
 from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import Lasting, Place, read_file
+from fedbench.simulation.client_states import Place, StateAllocator, read_file
+from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, flush_subnormals
-from fedbench.simulation.evaluation import Record, evaluate, moment_similarity
+from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
-from fedbench.simulation.probes import mean_losses
 from fedbench.simulation.task import Task
 
-# a checkpoint is due once the training since the last one has taken this many times what writing it took
+# a checkpoint is due once the training since the last one has taken this many times as long as writing it
 _CHECKPOINT_SHARE = 20
+_COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything a run is made of.
+    """Everything that a run is made of.
 
     Attributes:
-        title: for people.
-        seed: of the run.
-        stages: what to run.
-        task: the model and its loss.
-        data: the federated data set, on the device.
-        work: what a client does in a round.
-        engine: how it is carried out.
-        w: the initial model [P].
-        sampler: of the cohorts.
-        client_state: where the clients' lasting states are kept: auto, device, host or file.
-        eval_every: rounds between evaluations.
-        keep_clients: "last", "all" or the rounds whose per-client table is kept.
-        improved_clients: whether to record the share of the cohort whose training loss did not rise.
-        tracker: follows the run.
-        facts: for meta.json.
-        profile: whether two rounds are traced into ``trace.json``.
+        title: Title for the progress bar and trackers.
+        seed: Random seed of the run.
+        stages: The stages of the method.
+        task: The model and its loss.
+        data: The federated data set, on the device.
+        work: The local work of a client in a round.
+        engine: How the simulation is carried out.
+        w: The initial model [P].
+        sampler: Draws the cohorts.
+        client_state: The place of the client states: auto, device, host or file.
+        eval_every: Number of rounds between evaluations.
+        keep_clients: The rounds whose per-client table is kept: "last", "all" or a list.
+        tracker: Follows the run.
+        diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
+        facts: Facts for meta.json.
+        profile: Whether two rounds are traced into ``trace.json``.
     """
 
     title: str
@@ -67,8 +68,8 @@ class PreparedRun:
     client_state: Place | Literal["auto"]
     eval_every: int
     keep_clients: str | list[int]
-    improved_clients: bool
     tracker: Tracker
+    diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
     profile: bool = False
 
@@ -77,192 +78,187 @@ class PreparedRun:
         """Number of rounds over all stages."""
         return sum(s.rounds for s in self.stages)
 
+    def evaluated(self, round: int) -> bool:
+        """Return whether the model is evaluated after ``round`` rounds."""
+        return round % self.eval_every == 0 or round == self.rounds
 
-def run(e: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
-    """Carry out a run, or what is left of it, and return its final meta data (status: done or diverged).
+
+def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
+    """Carry out a run, or the rest of it, and return its final meta data (status: done or diverged).
 
     Args:
-        e: what to run.
-        recorder: of the run's directory; with a checkpoint there the run goes on from it.
-        config: the resolved configuration.
+        prepared: The run.
+        recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
+        config: The resolved configuration.
 
     Raises:
         Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
     try:
-        session = _Session(e, recorder)
+        session = _Session(prepared, recorder)
     except DamagedRun as error:
         print(f"fedbench: starting over: {error}", file=sys.stderr)
         recorder.clear()
-        session = _Session(e, recorder)
-    meta = {"status": "running", **e.facts, **environment(e.task.device), "started": now(), "ended": None}
+        session = _Session(prepared, recorder)
+    device, tracker = prepared.task.device, prepared.tracker
+    meta = {"status": "running", **prepared.facts, **environment(device), "started": now(), "ended": None}
     recorder.write_config(config)
     recorder.write_meta(meta)
     threads = torch.get_num_threads()
     flush_subnormals()
-    if e.task.device.type == "cpu":
+    if device.type == "cpu":
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
-        e.tracker.start(recorder.path, e.title, config)
-        with traced(recorder.path / "trace.json", e.task.device) if e.profile else nullcontext(lambda: None) as step:
+        tracker.start(recorder.path, prepared.title, config)
+        with traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None) as step:
             last = session.consume(step)
     except BaseException as error:
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         recorder.write_meta(meta | {"status": "failed", "ended": now(), "error": what})
-        e.tracker.finish("failed")
+        tracker.finish("failed")
         raise
     finally:
         recorder.close()
         torch.set_num_threads(threads)
         flush_subnormals(False)
-        e.engine.close()
-    trained = session.seconds["train"]
-    meta |= {
-        "status": "done" if _finite(e, last) else "diverged",
-        "ended": now(),
-        "rounds": last.round,
-        "client_steps": last.client_steps,
-        "client_steps_per_second": last.client_steps / trained if trained else None,
-        "peak_memory_bytes": peak_memory_bytes(e.task.device),
-        "client_state": {"bytes": session.lasting.bytes, "place": session.lasting.place},
-        "remarks": e.stages[last.stage].algorithm.remarks(last.server),
-    }
-    if last.moments is not None:
-        matrix = moment_similarity(e.task, last.moments).tolist()
-        recorder.write_moments({"round": last.round, "clients": last.cohort[: len(matrix)].tolist(), "cka": matrix})
-    deployed = _deployed(e, last)
-    personal = None if deployed.dim() == 1 else e.task.layout.named(deployed)
-    recorder.finish(e.task.layout.named(deployed if personal is None else last.server["w"]), personal, meta)
-    e.tracker.finish(str(meta["status"]))
+        prepared.engine.close()
+    meta |= session.outcome(last)
+    for name, diagnostic in session.diagnostics.items():
+        document = diagnostic.document()
+        if document is not None:
+            recorder.write_document(name, document)
+    layout, deployed = prepared.task.layout, session.deployed(last)
+    personal = None if deployed.dim() == 1 else layout.named(deployed)
+    recorder.finish(layout.named(deployed if personal is None else last.server["w"]), personal, meta)
+    tracker.finish(str(meta["status"]))
     return meta
 
 
-def _deployed(e: PreparedRun, s: Snapshot) -> Tensor:
-    return e.stages[s.stage].algorithm.deploy(s.server, s.clients)
-
-
 class _Session:
-    """The state of consuming one loop: clocks, checkpoints and what the next row needs from the round before."""
+    """The state of one process at work on a run: clocks, checkpoints and diagnostics."""
 
-    def __init__(self, e: PreparedRun, recorder: Recorder) -> None:
-        self.e, self.recorder = e, recorder
+    def __init__(self, prepared: PreparedRun, recorder: Recorder) -> None:
+        self.prepared, self.recorder = prepared, recorder
         self.seconds = {"train": 0.0, "eval": 0.0}
         self.last: Snapshot | None = None
-        self.lasting = Lasting(e.task.device, e.client_state, recorder.path / "checkpoint" / "lasting")
-        self._losses: np.ndarray | None = None  # F_k of the round before, if improved clients are counted
+        folder = recorder.path / "checkpoint" / "client_states"
+        self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
+        watched = Watched(prepared.stages, prepared.task, prepared.engine, prepared.evaluated)
+        self.deployed = watched.deployed
+        self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         saved = recorder.load()
         if saved is None:
             recorder.clear()
         else:
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
-            self._note_losses(self.last)
+            self._follow(self.last)
         self._saved_at, self._cost = self.seconds["train"], 0.0
 
     def consume(self, step: Callable[[], None]) -> Snapshot:
-        """Go through the rounds that are left and return the last snapshot; ``step`` is called after each."""
-        e = self.e
-        rounds = simulate(e.stages, e.task, e.data, e.work, e.engine, e.w, e.seed, e.sampler, self.lasting, self.last)
-        with Bar(e.title, e.rounds, self.last.round if self.last else 0) as bar:
+        """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
+        p = self.prepared
+        observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
+        rounds = simulate(
+            p.stages, p.task, p.data, p.work, p.engine, p.w, p.seed, p.sampler, self.allocator, self.last, observers
+        )
+        with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
             while True:
                 start = time.perf_counter()
                 snapshot = next(rounds, None)
                 if snapshot is None:
                     break
-                before, self.last = self.last, snapshot
-                due = snapshot.round % e.eval_every == 0 or snapshot.round == e.rounds
-                if due and e.task.device.type == "cuda":
-                    torch.cuda.synchronize(e.task.device)
+                self.last = snapshot
+                due = p.evaluated(snapshot.round)
+                if due and p.task.device.type == "cuda":
+                    torch.cuda.synchronize(p.task.device)
                 self.seconds["train"] += time.perf_counter() - start
-                accuracy = self._measure(snapshot, before) if due else None
+                accuracy = self._measure(snapshot) if due else None
                 bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
-                if due and not _finite(e, snapshot):
+                if due and not self._finite(snapshot):
                     break
-                self._note_losses(snapshot)
+                self._follow(snapshot)
                 self._save_if_due(snapshot)
                 step()
         assert self.last is not None
         return self.last
 
-    def _measure(self, s: Snapshot, before: Snapshot | None) -> float:
+    def outcome(self, last: Snapshot) -> Fields:
+        """Return the facts of the finished run, from its last snapshot."""
+        p, trained = self.prepared, self.seconds["train"]
+        return {
+            "status": "done" if self._finite(last) else "diverged",
+            "ended": now(),
+            "rounds": last.round,
+            "client_steps": last.client_steps,
+            "client_steps_per_second": last.client_steps / trained if trained else None,
+            "peak_memory_bytes": peak_memory_bytes(p.task.device),
+            "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
+            "remarks": p.stages[last.stage].algorithm.remarks(last.server),
+        }
+
+    def _measure(self, s: Snapshot) -> float:
+        """Evaluate a snapshot, record the row, and return the mean accuracy."""
         start = time.perf_counter()
-        e = self.e
-        record = evaluate(e.task, s.data, _deployed(e, s), e.engine)
-        summary = record.summary()
-        improved = self._improved(s, record)
-        ends = s.round == e.rounds or not _finite(e, s)
-        wanted = s.round in e.keep_clients if isinstance(e.keep_clients, list) else e.keep_clients == "all" or ends
+        p = self.prepared
+        evaluation = evaluate(p.task, s.data, self.deployed(s), p.engine)
+        summary = evaluation.summary()
+        diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
+        ends = s.round == p.rounds or not self._finite(s)
+        wanted = s.round in p.keep_clients if isinstance(p.keep_clients, list) else p.keep_clients == "all" or ends
         if wanted:
-            self.recorder.keep_clients(s.round, record.per_client(s.data.names))
+            self.recorder.keep_clients(s.round, evaluation.per_client(s.data.names))
         self.seconds["eval"] += time.perf_counter() - start
         row = {
             "round": s.round,
             **summary,
-            "improved_clients": improved,
-            "update_norm": None if before is None else _distance(s.server["w"], before.server["w"]),
+            **{column: diagnosed.get(column) for column in COLUMNS},
             "clients": len(s.cohort),
             "bytes_up": s.bytes_up,
             "bytes_down": s.bytes_down,
             **{f"seconds_{k}": v for k, v in self.seconds.items()},
         }
         self.recorder.append(row)
-        e.tracker.log(row)
+        p.tracker.log(row)
         return summary["accuracy_mean"]
 
-    def _improved(self, s: Snapshot, record: Record) -> float | None:
-        """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t) (AdaFed, Hamidi & Yang 2024, Eq. 31)."""
-        if self._losses is None or not len(s.cohort):
-            return None
-        e, w = self.e, s.server["w"]
-        if _deployed(e, s) is w:
-            after = record.train_loss[s.cohort] / record.n_train[s.cohort]
-        else:  # the record is of other models than the global one
-            after = mean_losses(e.task, s.data, s.cohort, w, e.engine).cpu().numpy()
-        return float(np.mean(after <= self._losses[s.cohort]))
-
-    def _note_losses(self, s: Snapshot) -> None:
-        e = self.e
-        if e.improved_clients and ((s.round + 1) % e.eval_every == 0 or s.round + 1 == e.rounds):
-            ids = np.arange(s.data.num_clients)
-            self._losses = mean_losses(e.task, s.data, ids, s.server["w"], e.engine).cpu().numpy()
+    def _follow(self, s: Snapshot) -> None:
+        for diagnostic in self.diagnostics.values():
+            diagnostic.follow(s)
 
     def _save_if_due(self, s: Snapshot) -> None:
-        if s.moments is not None:  # they are not in a checkpoint: the last round is done again if need be
+        if any(d.pending for d in self.diagnostics.values()):
             return
         if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
             return
         start = time.perf_counter()
-        files = self.lasting.files()
+        files = self.allocator.files()
         tensors = {f"server/{k}": v for k, v in s.server.items()}
         tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
-        if s.data is not self.e.data:
+        if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
-        progress = {k: getattr(s, k) for k in ("round", "stage", "client_steps", "bytes_up", "bytes_down")}
-        progress |= {f"seconds_{k}": v for k, v in self.seconds.items()}
+        progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
 
     def _restore(self, saved: Checkpoint) -> Snapshot:
-        e = self.e
+        p = self.prepared
+        device, data = p.task.device, p.data
         server, clients = (
             {k.removeprefix(side): v for k, v in saved.tensors.items() if k.startswith(side)}
             for side in ("server/", "clients/")
         )
-        server = {k: v.to(e.task.device) for k, v in server.items()}
-        counted = {k: saved.progress[k] for k in ("round", "stage", "client_steps", "bytes_up", "bytes_down")}
-        fresh = e.stages[counted["stage"]].algorithm.client_init(server["w"])
-        room = self.lasting.keep(fresh, e.data.num_clients)
-        for name, v in room.items():
+        server = {k: v.to(device) for k, v in server.items()}
+        counted = {k: saved.progress[k] for k in _COUNTED}
+        fresh = p.stages[counted["stage"]].algorithm.client_init(server["w"])
+        states = self.allocator.allocate(fresh, data.num_clients)
+        for name, v in states.items():
             v.copy_(clients[name] if name in clients else read_file(saved.files[name], v))
-        kept = {k: v.to(e.task.device) for k, v in clients.items() if k not in room}
-        data = e.data.relabelled(saved.tensors["labels"].to(e.task.device)) if "labels" in saved.tensors else e.data
-        return Snapshot(server=server, clients=kept | room, data=data, cohort=np.arange(0), **counted)
+        kept = {k: v.to(device) for k, v in clients.items() if k not in states}
+        if "labels" in saved.tensors:
+            data = data.relabelled(saved.tensors["labels"].to(device))
+        return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
 
-
-def _distance(a: Tensor, b: Tensor) -> float:
-    return float(torch.linalg.vector_norm((a - b).double()))
-
-
-def _finite(e: PreparedRun, s: Snapshot) -> bool:
-    """Return whether the global model and what the clients are judged on are numbers."""
-    return all(bool(torch.isfinite(v).all()) for v in (s.server["w"], _deployed(e, s)))
+    def _finite(self, s: Snapshot) -> bool:
+        """Return whether the global model and the models that clients are judged on are finite."""
+        return all(bool(torch.isfinite(v).all()) for v in (s.server["w"], self.deployed(s)))

@@ -1,4 +1,4 @@
-"""Which examples each client sees at each local step, for a whole chunk of clients at once.
+"""The examples that each client sees at each local step, for a whole chunk of clients at once.
 
 The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a pure function, the
 same for every algorithm, engine mode, cohort size and device.
@@ -15,25 +15,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.randomness import Purpose, fold_in, key, whole_numbers
+from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.types import Batch
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
-_BLOCK_BYTES = 32 * 2**20  # features gathered at once; more is not faster and only takes memory
+_BLOCK_BYTES = 32 * 2**20  # features gathered at once; more takes memory and is not faster
 
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What every client does in a round.
+    """The local work of a client in a round.
 
     Attributes:
-        lr: η_l, the rate of the local solver.
-        batch_size: examples of a batch; None is one batch of all of a client's examples, in stored order.
-        epochs: (lo, hi), drawn per client and round; lo = hi is a fixed number.
-        steps: a fixed number of steps in place of epochs, or None.
-        random: training steps make draws of their own (dropout).
-        augment: what training images go through, or None.
+        lr: η_l, the learning rate of the local solver.
+        batch_size: Number of examples of a batch; None is one batch of all examples of a client, in stored order.
+        epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; lo = hi is a fixed number.
+        steps: Fixed number of steps instead of epochs, or None.
+        random: Whether training steps draw random numbers (dropout).
+        augment: Augmentation of training images, or None.
     """
 
     lr: float
@@ -48,35 +48,40 @@ class LocalWork:
         return n if self.batch_size is None else np.minimum(n, self.batch_size)
 
     def tau(self, ids: np.ndarray, n: np.ndarray, seed: int, round: int, epochs: int | None = None) -> np.ndarray:
-        """Return τ_k, the local steps of each client in this round; the last short batch of an epoch counts.
+        """Return τ_k, the number of local steps of each client in this round; a short last batch of an epoch counts.
 
-        ``epochs`` stands in place of the epochs or steps of every round.
+        Args:
+            ids: The clients [C].
+            n: Their numbers of training examples [C].
+            seed: Random seed of the run.
+            round: Rounds done before this one.
+            epochs: Number of epochs that replaces ``self.epochs`` and ``self.steps``, or None.
         """
         if epochs is not None:
             return epochs * self.per_epoch(n)
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
-        drawn = whole_numbers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        drawn = integers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
         steps: np.ndarray = drawn * self.per_epoch(n)
         return steps
 
     def per_epoch(self, n: np.ndarray) -> np.ndarray:
-        """Return the batches of each client's epoch."""
+        """Return the number of batches in an epoch of each client."""
         batches: np.ndarray = -(-n // np.maximum(self.widths(n), 1))
         return batches
 
 
 class Plan:
-    """Where the examples of a chunk go, whatever their order: computed once per composition of the chunk.
+    """The places of the examples of a chunk in its batches, which do not depend on the examples' order.
 
-    Batches are packed step by step; the clients are ordered by τ, most first, so that those still at work at step t
-    are the first active[t].
+    A plan is computed once for each set of clients. Batches are packed step by step; the clients are ordered by falling
+    τ, so that those still at work at step t are the first active[t].
 
     Args:
-        ids: [c] the clients, ordered by falling ``tau``.
-        tau: [c] their local steps.
-        data: whose training rows are used.
-        work: the batch size.
+        ids: The clients [c], ordered by falling ``tau``.
+        tau: Their numbers of local steps [c].
+        data: The data set, whose training rows are used.
+        work: The local work.
     """
 
     def __init__(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork) -> None:
@@ -96,14 +101,14 @@ class Plan:
         number = within // width  # of the batch in its epoch
         step = epoch[segment] * per_epoch[owner] + number
         slot = (starts[np.minimum(step, len(self.active))] + owner) * width + within % width
-        slot[step >= tau[owner]] = starts[-1] * width  # one spare place takes what a limit on steps cuts off
+        slot[step >= tau[owner]] = starts[-1] * width  # a spare place takes the examples cut off by a limit on steps
 
         device = data.x.device
         self.ids, self.data, self.shuffled, self.random = ids, data, work.batch_size is not None, work.random
         self.augment = work.augment
         self.shape = (int(starts[-1]), width)
-        self.bits = 62 - len(client).bit_length()  # of a hash that fit beside a segment's number
-        # examples in the lone first client's batch, by step: short batches are cut to size when nobody else is there
+        self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number
+        # examples in the batch of a client that is alone, by step: its short batches are not padded
         self.lone = np.minimum(width, n[0] - np.arange(len(self.active)) % per_epoch[0] * width).tolist()
         first = np.cumsum(n) - n
         self.rows = data.train.of_clients(ids).index_select(0, _on(device, first[owner] + within))
@@ -111,7 +116,7 @@ class Plan:
         self.weight = self._place(_on(device, 1.0 / np.minimum(width, n[owner] - number * width)).to(data.dtype))
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
-        """Yield (batch, clients still at work) for every step of this round."""
+        """Yield (batch, number of clients still at work) for every step of the round."""
         order = self.rows if not self.shuffled else self._shuffle(key(seed, purpose, round))
         rows, views = self._place(order), None
         if self.augment is not None:

@@ -1,4 +1,4 @@
-"""Where the lasting states of all clients live, [N, ...]: on the device, in host memory or in a file, by size."""
+"""Where the states of all clients live, [N, ...]: on the device, in host memory or in a file, by size."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from fedbench.core.errors import RequestError
 from fedbench.core.types import State, nbytes
 
 Place: TypeAlias = Literal["device", "host", "file"]
-_SHARE = 0.5  # of the free memory that the states may take
+_SHARE = 0.5  # share of the free memory that the states may take
 
 
-class Lasting:
-    """Allocates lasting states.
+class StateAllocator:
+    """Allocates the states that clients keep between rounds.
 
     Args:
-        device: where the computation is.
+        device: The device of the computation.
         place: "device", "host" (pinned if the device is a GPU), "file" (memory-mapped), or "auto": the first of these
-            in which the states take at most half of what is free.
-        folder: for the files; made when needed.
+            in which the states take at most half of the free space.
+        folder: The folder for files; created when it is needed.
+
+    Attributes:
+        place: The place of the last allocation; None if there was nothing to allocate.
+        bytes: The size of the last allocation.
     """
 
     def __init__(
         self, device: torch.device, place: Place | Literal["auto"] = "auto", folder: Path | None = None
     ) -> None:
         self.device, self.wanted, self.folder = device, place, folder
-        self.place: Place | None = None  # that was used last, None: there was nothing to keep
+        self.place: Place | None = None
         self.bytes = 0
         self._names: list[str] = []
 
-    def keep(self, one: State, count: int) -> State:
+    def allocate(self, one: State, count: int) -> State:
         """Return the states of ``count`` clients that all start with the state ``one``.
 
         Raises:
@@ -48,7 +52,7 @@ class Lasting:
         return {k: self._allocate(k, v, count) for k, v in one.items()}
 
     def files(self) -> dict[str, Path]:
-        """Return the files that hold states, by name; none if they are in memory."""
+        """Return the files that hold states, by name; empty if the states are in memory."""
         if self.place != "file" or self.folder is None:
             return {}
         return {name: self.folder / f"{name}.bin" for name in self._names}
@@ -69,9 +73,7 @@ class Lasting:
             room = torch.empty(shape, dtype=v.dtype, pin_memory=self.device.type == "cuda")
         else:
             if self.folder is None:
-                raise RequestError(
-                    f"the clients' states take {self.bytes / 1e9:.1f} GB and no folder for them was given"
-                )
+                raise RequestError(f"the client states take {self.bytes / 1e9:.1f} GB and no folder for them was given")
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{name}.bin"
             path.unlink(missing_ok=True)
@@ -82,5 +84,5 @@ class Lasting:
 
 
 def read_file(path: Path, like: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that a file of states holds, mapped, of the shape and type of ``like``."""
+    """Return the tensor in a file of states, memory-mapped, with the shape and type of ``like``."""
     return torch.from_file(str(path), shared=False, size=like.numel(), dtype=like.dtype).view(like.shape)

@@ -1,4 +1,4 @@
-"""One round of local work: cohorts cut into chunks, chunks trained, uploads put together again."""
+"""One round of local work: cohorts are cut into chunks, chunks are trained, their uploads are put together."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fedbench.simulation.task import Task
 
 
 class Trained(NamedTuple):
-    """What the local phase of some clients comes to, leaves [C, ...]."""
+    """The outcome of the local phase of some clients; every tensor is [C, ...]."""
 
-    upload: State
-    lasting: State
-    after: State  # what was measured at the local models
+    uploads: State
+    client_states: State
+    after: State  # measured at the local models
 
 
 def train_cohort(
@@ -40,15 +40,15 @@ def train_cohort(
     """Carry out the local phase of one chunk.
 
     Args:
-        algo: the method.
-        oracle: computes losses and gradients.
-        msg: the broadcast.
-        clients: lasting states of the chunk's clients, [C, ...].
-        info: of the chunk's clients, ordered by steps, most first; leaves [C].
+        algo: The method.
+        oracle: Computes losses and gradients.
+        msg: The broadcast.
+        clients: States of the chunk's clients, [C, ...].
+        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C].
         batches: (batch, A) per step; the first A clients are still at work.
 
     Returns:
-        The uploads, the new lasting states and the last local variables, [C, ...].
+        The uploads, the new client states and the last local variables, [C, ...].
     """
     count, info = len(info.id), info.columns()
     local = {k: v.expand(count, *v.shape[-1:]) for k, v in algo.start(msg, clients, info).items()}
@@ -59,11 +59,11 @@ def train_cohort(
     active, here = count, info
     for batch, k in batches:
         if k < active:
-            _put_away(finished, local, k, active, count)
+            _store_finished(finished, local, k, active, count)
             local = {name: v[:k] for name, v in local.items()}
             active, here = k, info.head(k)
         local = algo.step(oracle, msg, local, batch, here)
-    _put_away(finished, local, 0, active, count)
+    _store_finished(finished, local, 0, active, count)
     return *algo.finish(msg, clients, finished, info), finished
 
 
@@ -75,21 +75,20 @@ def _descend(
     info: ClientInfo,
     batches: Iterable[tuple[Batch, int]],
 ) -> State:
-    """Take all plain steps of a chunk in memory of its own; the same as calling ``step``, to rounding."""
+    """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
     w = local["w"].clone()
     for batch, k in batches:
         here, lr = w[:k], info.lr[:k]
         extra = None
         if step.extra is not None:
-            now = {name: v[:k] for name, v in local.items()} | {"w": here}
-            extra = step.extra(msg, now, info.head(k))
+            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": here}, info.head(k))
         oracle.descend_(here, batch, lr)
         if extra is not None:
             here.addcmul_(lr, extra, value=-1)
     return {**local, "w": w}
 
 
-def _put_away(finished: State, local: State, start: int, stop: int, count: int) -> None:
+def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:
     """Copy the clients start..stop out of ``local``; a view of it would keep the whole chunk's memory alive."""
     for name, v in local.items():
         if name not in finished:
@@ -105,35 +104,35 @@ class _Part(NamedTuple):
     plan: Plan
 
 
-class _Whole:
-    """What the chunks of a cohort come to, put together as they finish, by several threads.
+class _Gathered:
+    """The outcomes of the chunks of a cohort, put together by several threads as the chunks finish.
 
     Args:
-        count: clients of the cohort.
+        count: Number of clients of the cohort.
     """
 
     def __init__(self, count: int) -> None:
         self.count, self.trained, self._lock = count, Trained({}, {}, {}), threading.Lock()
 
     def put(self, rows: Tensor, part: Trained) -> None:
-        """Put the results of the clients at ``rows`` in their places."""
-        for whole, some in zip(self.trained, part, strict=True):
+        """Copy the outcome of the clients at ``rows`` to their places."""
+        for total, some in zip(self.trained, part, strict=True):
             for name, v in some.items():
                 with self._lock:
-                    if name not in whole:
-                        whole[name] = v.new_empty(self.count, *v.shape[1:])
-                whole[name].index_copy_(0, rows, v)
+                    if name not in total:
+                        total[name] = v.new_empty(self.count, *v.shape[1:])
+                total[name].index_copy_(0, rows, v)
 
 
 class Cohort:
     """The clients of one round with the plan of their work; reused while the same clients do the same work.
 
     Args:
-        ids: [C] ascending.
-        tau: [C] local steps.
-        data: the data set.
-        work: the local work.
-        engine: how it is carried out.
+        ids: The clients [C], ascending.
+        tau: Their local steps [C].
+        data: The data set.
+        work: The local work.
+        engine: How the work is carried out.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class Cohort:
         return data is self.data and np.array_equal(ids, self.ids) and np.array_equal(tau, self.tau)
 
     def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
-        """Return the facts of the cohort, leaves [C]; p by size or uniform."""
+        """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
         n = self._facts["n"]
         p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
         draws = fold_in(key(seed, Purpose.LOCAL, round), self._facts["id"])
@@ -197,24 +196,34 @@ class Cohort:
         round: int,
         purpose: Purpose = Purpose.BATCHES,
     ) -> Trained:
-        """Return what the local phase of the whole cohort comes to, in the order of ``ids``."""
+        """Return the outcome of the local phase of the whole cohort, in the order of ``ids``.
+
+        Args:
+            algo: The method.
+            msg: The broadcast.
+            clients: States of all clients, [N, ...].
+            info: Facts of the cohort; leaves [C].
+            seed: Random seed of the run.
+            round: Rounds done before this one.
+            purpose: The stream that the order of the examples is drawn from.
+        """
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
-        whole = _Whole(len(self.ids))
+        gathered = _Gathered(len(self.ids))
 
         @torch.no_grad()
         def work(number: int) -> None:
             part = self._parts[number]
             here = info.take(part.rows)
-            mine = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
+            states = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
             batches = part.plan.batches(seed, round, purpose)
-            up, lasting, last = train_cohort(algo, self.engine.oracle, msg, mine, here, batches)
+            uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
             after: State = {}
             if measured:
                 sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
                 means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
                 after = {k: v for k, v in means.items() if k in algo.needs}
-            whole.put(part.rows, Trained(up, lasting, after))
+            gathered.put(part.rows, Trained(uploads, states, after))
 
-        own = self._own if measured else []  # made here and not in the worker threads
+        own = self._own if measured else []  # computed here and not in the worker threads
         self.engine.map(work, range(len(self._parts)))
-        return whole.trained
+        return gathered.trained

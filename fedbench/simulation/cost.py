@@ -1,4 +1,4 @@
-"""What a method asks for and sends: measured on three clients, not written down twice."""
+"""The cost of a method in communication, storage and computation, measured on three clients."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _CLIENTS, _FEATURES = 3, 2000
 
 @dataclass(frozen=True)
 class Cost:
-    """What a client costs, in multiples of the model where it is about bytes; single numbers are left out.
+    """The cost of a method per client; messages and states are in multiples of the model, scalars are ignored.
 
     Attributes:
-        down: of a round.
-        up: of a round.
-        first: up and down of the exchange before the first round.
-        state: kept with the client between rounds.
-        gradients: per local step, a second local phase included.
-        needs: probes.
+        down: Size of the broadcast of a round.
+        up: Size of the upload of a round.
+        first: Size of both messages of the exchange before the first round.
+        state: Size of the state that a client keeps between rounds.
+        gradients: Number of gradients per local step, including a second local phase.
+        needs: Names of the probes.
     """
 
     down: int
@@ -43,7 +43,7 @@ class Cost:
     needs: tuple[str, ...]
 
     def text(self) -> str:
-        """Return one line: 1/1, then what is beyond it."""
+        """Return one line: down/up, followed by the other costs that are not the minimum."""
         parts = [f"{self.down}/{self.up}"]
         parts += [f"first {self.first // 2}/{self.first // 2}"] if self.first else []
         parts += [f"state {self.state}"] if self.state else []
@@ -52,19 +52,19 @@ class Cost:
 
 
 class _Counting:
-    """An oracle that counts the gradients it is asked for."""
+    """An oracle that counts the gradients it computes."""
 
     def __init__(self, oracle: Oracle) -> None:
-        self.oracle, self.asked = oracle, 0
+        self.oracle, self.count = oracle, 0
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
-        self.asked += len(w)
+        self.count += len(w)
         return self.oracle.grad(w, batch)
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        self.asked += len(w)
+        self.count += len(w)
         return self.oracle.loss_and_grad(w, batch)
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class _Counting:
 
 
 def cost(method: Algorithm | list[Stage]) -> Cost:
-    """Return what a method costs; of several stages the last, which must have 2 rounds at least."""
+    """Return the cost of a method; of several stages the cost of the last, which must have at least 2 rounds."""
     stages = [Stage(method, 2)] if isinstance(method, Algorithm) else method
     algo = stages[-1].algorithm
     oracle = _Counting(make_oracle(_task(), "stacked"))
@@ -84,7 +84,7 @@ def cost(method: Algorithm | list[Stage]) -> Cost:
     before = sum(s.rounds for s in stages[:-1])
     for snapshot in run:
         if before <= snapshot.round <= before + 2:
-            seen.append((snapshot.bytes_down, snapshot.bytes_up, oracle.asked))
+            seen.append((snapshot.bytes_down, snapshot.bytes_up, oracle.count))
     probes = _CLIENTS * ("grad" in algo.needs)
     size = nbytes({"w": w}) * _CLIENTS
     (d0, u0, _), (d1, u1, g1), (d2, u2, g2) = seen

@@ -1,4 +1,4 @@
-"""How a simulation is carried out: side by side or one by one, in chunks, on threads."""
+"""How a simulation is carried out: clients side by side or one after another, in chunks, on threads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedbench.core.types import Oracle
 T = TypeVar("T")
 U = TypeVar("U")
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
 _SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
 
 
 def flush_subnormals(on: bool = True) -> None:
-    """Let numbers below the normal range (1e-38 in float32) count as 0 in the calling thread, where the CPU can."""
+    """Treat numbers below the normal range (1e-38 in float32) as 0 in the calling thread, if the CPU can."""
     torch.set_flush_denormal(on)
 
 
 def keep_memory() -> None:
-    """Let this process hold on to the memory it frees, where its allocator is glibc's.
+    """Keep freed memory in this process instead of returning it to the system, if the allocator is glibc's.
 
-    Buffers of a few MB, of which a step of training makes dozens, are otherwise mapped and cleared anew every time:
-    docs/performance.md has what that costs. What the user has set by MALLOC_* in the environment stays.
+    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared every time;
+    docs/performance.md has measurements. Settings in MALLOC_* environment variables take precedence.
     """
     if sys.platform != "linux" or any(k.startswith("MALLOC_") for k in os.environ):
         return
@@ -46,10 +46,10 @@ class Engine:
     """How the simulation is carried out; nothing here changes the result beyond rounding.
 
     Args:
-        oracle: computes losses and gradients.
+        oracle: Computes losses and gradients.
         mode: "loop" or "stacked", for the record of the run.
-        cohort_size: clients trained side by side.
-        workers: threads that chunks are spread over.
+        cohort_size: Number of clients trained side by side.
+        workers: Number of threads that work on chunks.
     """
 
     def __init__(self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1) -> None:
@@ -64,7 +64,7 @@ class Engine:
         return list(self._pool.map(f, items))
 
     def close(self) -> None:
-        """Let the worker threads go."""
+        """End the worker threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -72,17 +72,17 @@ class Engine:
 def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
     """Cut a cohort into chunks of at most ``size`` clients that have similar work.
 
-    Clients are ordered by falling steps, then by falling batch width, so that within a chunk those who finish leave
-    the batch; a chunk ends early where padding to its widest batch would waste more than a quarter.
+    Clients are ordered by falling steps, then by falling batch width, so that those that finish leave the batch of
+    their chunk; a chunk ends early where padding to its widest batch would waste more than a quarter.
 
     Args:
-        ids: [C] the clients.
-        tau: [C] local steps.
-        widths: [C] size of each client's largest batch.
-        size: the most clients of a chunk.
+        ids: The clients [C].
+        tau: Their numbers of local steps [C].
+        widths: Sizes of their largest batches [C].
+        size: Maximum number of clients of a chunk.
 
     Returns:
-        Positions in ``ids``, each once.
+        Positions in ``ids``, each exactly once.
     """
     order = np.lexsort((ids, -widths, -tau))
     groups: list[list[int]] = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,17 +15,15 @@ from fedbench.core.randomness import Purpose
 from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import Lasting
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.probes import Inspection, mean_losses
 from fedbench.simulation.task import Task
 
-_MOMENTS = 10  # clients whose moments are shown
-
 
 class Snapshot(NamedTuple):
-    """What the loop yields: everything that the rounds to come depend on, and what the rounds so far have cost.
+    """What the loop yields: everything that later rounds depend on, and what the rounds so far have cost.
 
     ``clients`` is the loop's own memory and valid until the next snapshot; copy what is to be kept.
     """
@@ -33,13 +31,25 @@ class Snapshot(NamedTuple):
     round: int  # rounds done, over all stages; 0 is the initial model
     stage: int
     server: State
-    clients: State  # lasting states, [N, ...]
+    clients: State  # client states, [N, ...]
     data: FederatedDataset
     cohort: np.ndarray  # ids of the clients of this round
-    client_steps: int  # this and what follows: cumulative
+    client_steps: int  # cumulative, like the two below
     bytes_up: int
     bytes_down: int
-    moments: Tensor | None = None  # after a stage's last round: first moments of the cohort [<= 10, P]
+
+
+class Exchange(NamedTuple):
+    """What passed between the clients of one round and the server, for an observer; copy what is to be kept."""
+
+    round: int  # the number of the round, over all stages, from 1
+    algorithm: Algorithm
+    cohort: np.ndarray  # ids of the clients, [C]
+    uploads: State  # [C, ...]
+    client_states: State  # after the round, [C, ...]
+
+
+Observer: TypeAlias = Callable[[Exchange], None]
 
 
 def simulate(
@@ -51,41 +61,44 @@ def simulate(
     w: Tensor,
     seed: int,
     sampler: Sampler,
-    lasting: Lasting | None = None,
+    allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
-    Args:
-        stages: what to run; the model passes from one to the next.
-        task: the model and its loss.
-        data: the federated data set.
-        work: what a client does in a round.
-        engine: how it is carried out.
-        w: the initial model [P].
-        seed: of the run.
-        sampler: of the cohorts, in stages that have none of their own.
-        lasting: where the lasting states live; None: on the device.
-        resume: go on after this snapshot, of the same stages and seed; it is not yielded again.
+    The same arguments on the same device give bit-identical snapshots, resumed or not.
 
-    Same arguments on the same device: bit-identical snapshots, resumed or not.
+    Args:
+        stages: The stages; the model passes from one to the next.
+        task: The model and its loss.
+        data: The federated data set.
+        work: The local work of a client in a round.
+        engine: How the simulation is carried out.
+        w: The initial model [P].
+        seed: Random seed of the run.
+        sampler: Draws the cohorts of stages that have no sampler of their own.
+        allocator: Allocates the client states; None keeps them on the device.
+        resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
+        observers: Called in every round with the uploads and client states of the cohort.
     """
-    loop = _Loop(task, data, work, engine, w, seed, sampler, lasting or Lasting(w.device, "device"))
-    now = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
+    allocator = allocator or StateAllocator(w.device, "device")
+    loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers)
+    snapshot = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
     if resume is None:
-        yield now
-    done = sum(s.rounds for s in stages[: now.stage])
-    for number, stage in enumerate(stages[now.stage :], now.stage):
-        if number > now.stage:
-            now = loop.begin(number, now, stage)
-        for t in range(now.round - done, stage.rounds):
-            now = loop.round(t, stage, now)
-            yield now
+        yield snapshot
+    done = sum(s.rounds for s in stages[: snapshot.stage])
+    for number, stage in enumerate(stages[snapshot.stage :], snapshot.stage):
+        if number > snapshot.stage:
+            snapshot = loop.begin(number, snapshot, stage)
+        for t in range(snapshot.round - done, stage.rounds):
+            snapshot = loop.round(t, stage, snapshot)
+            yield snapshot
         done += stage.rounds
 
 
 class _Loop:
-    """What stays the same over the rounds, and the plans of cohorts that come again."""
+    """The arguments that stay the same over the rounds, and the plans of cohorts that may come again."""
 
     def __init__(
         self,
@@ -96,89 +109,91 @@ class _Loop:
         w: Tensor,
         seed: int,
         sampler: Sampler,
-        lasting: Lasting,
+        allocator: StateAllocator,
+        observers: Sequence[Observer],
     ) -> None:
         self.task, self.work, self.engine, self.seed, self.sampler = task, work, engine, seed, sampler
-        self.lasting, self._start, self._data = lasting, w, data
+        self.allocator, self.observers, self._start, self._data = allocator, observers, w, data
         self._cohorts: dict[Purpose, Cohort] = {}
         self._initial: Tensor | None = None
 
-    def begin(self, number: int, now: Snapshot, stage: Stage) -> Snapshot:
-        """Return the state in which a stage begins."""
-        algo, w, count = stage.algorithm, now.server["w"], now.data.num_clients
-        server = algo.server_init(w, count) | {k: now.server[k] for k in stage.keep}
-        kept = {k: v for k, v in now.clients.items() if k in stage.keep}
+    def begin(self, number: int, snapshot: Snapshot, stage: Stage) -> Snapshot:
+        """Return the snapshot in which a stage begins."""
+        algo, w, count = stage.algorithm, snapshot.server["w"], snapshot.data.num_clients
+        server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
+        kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
         fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
-        return now._replace(stage=number, server=server, clients=kept | self.lasting.keep(fresh, count))
+        return snapshot._replace(stage=number, server=server, clients=kept | self.allocator.allocate(fresh, count))
 
     @torch.no_grad()
-    def round(self, t: int, stage: Stage, now: Snapshot) -> Snapshot:
+    def round(self, t: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot after round ``t`` of the stage."""
-        algo, data, seed = stage.algorithm, now.data, self.seed
+        algo, data, seed = stage.algorithm, snapshot.data, self.seed
         if t == 0 and algo.setup is not None:
-            now = self._set_up(algo.setup, now)
-        n = data.train.counts if stage.eligible is None else data.train.counts * stage.eligible(now.server)
-        ids = (stage.sampler or self.sampler)(now.round, n, seed)
-        tau = self.work.tau(ids, data.train.counts[ids], seed, now.round)
+            snapshot = self._set_up(algo.setup, snapshot)
+        n = data.train.counts if stage.eligible is None else data.train.counts * stage.eligible(snapshot.server)
+        ids = (stage.sampler or self.sampler)(snapshot.round, n, seed)
+        tau = self.work.tau(ids, data.train.counts[ids], seed, snapshot.round)
         cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
-        own = {k: v for k, v in now.server.items() if k not in stage.keep}  # the rest is none of the method's
+        own = {k: v for k, v in snapshot.server.items() if k not in stage.keep}  # the method knows only its own entries
         msg = algo.broadcast(own)
         probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses(algo))
-        info = cohort.info(algo.weights, probe, seed, now.round)
-        up, mine, after = cohort.train(algo, msg, now.clients, info, seed, now.round)
+        info = cohort.info(algo.weights, probe, seed, snapshot.round)
+        uploads, client_states, after = cohort.train(algo, msg, snapshot.clients, info, seed, snapshot.round)
         steps = int(tau.sum())
         if algo.personal is not None:
-            personal, taken = self._personal(algo, algo.personal, msg, now, ids, tau)
-            mine, steps = mine | personal, steps + taken
-        for name, v in now.clients.items():  # the one mutation: this memory is the loop's own
-            v.index_copy_(0, info.id.to(v.device), mine[name].to(v.device))
+            personal, taken = self._personal(algo, algo.personal, msg, snapshot, ids, tau)
+            client_states, steps = client_states | personal, steps + taken
+        for name, v in snapshot.clients.items():  # the one mutation: this memory is the loop's own
+            v.index_copy_(0, info.id.to(v.device), client_states[name].to(v.device))
+        for observe in self.observers:
+            observe(Exchange(snapshot.round + 1, algo, ids, uploads, client_states))
         info = replace(info, probe=probe | after)
-        server = algo.update(own, up, info) | {k: now.server[k] for k in stage.keep}
-        last = t == stage.rounds - 1
-        moments = next((s["m"][:_MOMENTS].clone() for s in (up, mine) if last and "m" in s), None)
+        server = algo.update(own, uploads, info) | {k: snapshot.server[k] for k in stage.keep}
         measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
-        now = now._replace(
-            round=now.round + 1,
+        snapshot = snapshot._replace(
+            round=snapshot.round + 1,
             server=server,
             cohort=ids,
-            client_steps=now.client_steps + steps,
-            bytes_up=now.bytes_up + nbytes(up) + nbytes(measured),
-            bytes_down=now.bytes_down + nbytes(msg) * len(ids),
-            moments=moments,
+            client_steps=snapshot.client_steps + steps,
+            bytes_up=snapshot.bytes_up + nbytes(uploads) + nbytes(measured),
+            bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
         )
-        return now if stage.after is None else self._after(t, stage.after, now)
+        return snapshot if stage.after is None else self._after(t, stage.after, snapshot)
 
-    def _set_up(self, setup: Algorithm, now: Snapshot) -> Snapshot:
-        data = now.data
+    def _set_up(self, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
+        data = snapshot.data
         ids = np.flatnonzero(data.train.counts)
         cohort = self._cohort(Purpose.SETUP, ids, np.ones_like(ids), data)
-        msg, info = setup.broadcast(now.server), cohort.info(setup.weights, {}, self.seed, now.round)
-        up, _, _ = cohort.train(setup, msg, {}, info, self.seed, now.round, Purpose.SETUP)
-        return now._replace(
-            server=setup.update(now.server, up, info),
-            client_steps=now.client_steps + len(ids),
-            bytes_up=now.bytes_up + nbytes(up),
-            bytes_down=now.bytes_down + nbytes(msg) * len(ids),
+        msg, info = setup.broadcast(snapshot.server), cohort.info(setup.weights, {}, self.seed, snapshot.round)
+        uploads, _, _ = cohort.train(setup, msg, {}, info, self.seed, snapshot.round, Purpose.SETUP)
+        return snapshot._replace(
+            server=setup.update(snapshot.server, uploads, info),
+            client_steps=snapshot.client_steps + len(ids),
+            bytes_up=snapshot.bytes_up + nbytes(uploads),
+            bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
         )
 
     def _personal(
-        self, algo: Algorithm, own: Algorithm, msg: State, now: Snapshot, ids: np.ndarray, tau: np.ndarray
+        self, algo: Algorithm, personal: Algorithm, msg: State, snapshot: Snapshot, ids: np.ndarray, tau: np.ndarray
     ) -> tuple[State, int]:
-        """Return what the second local phase leaves with the clients, and its steps."""
+        """Return the client states after the second local phase, and its steps."""
         if algo.personal_epochs is not None:
-            tau = self.work.tau(ids, now.data.train.counts[ids], self.seed, now.round, algo.personal_epochs)
-        cohort = self._cohort(Purpose.PERSONAL, ids, tau, now.data)
-        info = cohort.info(algo.weights, {}, self.seed, now.round)
-        done = cohort.train(own, msg, now.clients, info, self.seed, now.round, Purpose.PERSONAL)
-        return done.lasting, int(tau.sum())
+            n = snapshot.data.train.counts[ids]
+            tau = self.work.tau(ids, n, self.seed, snapshot.round, algo.personal_epochs)
+        cohort = self._cohort(Purpose.PERSONAL, ids, tau, snapshot.data)
+        info = cohort.info(algo.weights, {}, self.seed, snapshot.round)
+        trained = cohort.train(personal, msg, snapshot.clients, info, self.seed, snapshot.round, Purpose.PERSONAL)
+        return trained.client_states, int(tau.sum())
 
-    def _after(self, t: int, after: After, now: Snapshot) -> Snapshot:
-        lab = Inspection(self.task, now.data, self.engine)
-        server, changed, y = after(t, now.cohort, now.server, now.clients, now.data.y, lab)
-        # lasting states stay where they are: a checkpoint may hold that place, not the tensor
-        clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in now.clients.items()}
-        data = now.data if y is now.data.y else now.data.relabelled(y)
-        return now._replace(server=server, clients=clients, data=data)
+    def _after(self, t: int, after: After, snapshot: Snapshot) -> Snapshot:
+        old, clients = snapshot.data, snapshot.clients
+        server, changed, y = after(
+            t, snapshot.cohort, snapshot.server, clients, old.y, Inspection(self.task, old, self.engine)
+        )
+        # client states stay where they are: a checkpoint may hold that place, not the tensor
+        clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}
+        return snapshot._replace(server=server, clients=clients, data=old if y is old.y else old.relabelled(y))
 
     def _cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
         cohort = self._cohorts.get(purpose)
@@ -188,6 +203,6 @@ class _Loop:
 
     def _initial_losses(self, algo: Algorithm) -> Tensor | None:
         if "loss_init" in algo.needs and self._initial is None:
-            everybody = np.arange(self._data.num_clients)
-            self._initial = mean_losses(self.task, self._data, everybody, self._start, self.engine)
+            ids = np.arange(self._data.num_clients)
+            self._initial = mean_losses(self.task, self._data, ids, self._start, self.engine)
         return self._initial

@@ -1,7 +1,7 @@
 """Accuracy and fairness of per-client arrays [N].
 
 All accuracies are fractions in [0, 1] and the variance is of fractions; tables print percent and percent².
-Clients without test examples must be left out by the caller.
+The caller leaves out clients without test examples.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def tail(
 ) -> float:
     """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
 
-    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` weight the mean inside
-    the tail; which clients are in it depends on the values alone, ties by position.
+    The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` are those of the mean
+    inside the tail; its members depend on the values alone, and ties are broken by position.
     """
     share = percent * len(values) / 100
     # 0.29 * 100 is a little less than 29
@@ -37,7 +37,8 @@ def tail(
 def angle_degrees(values: np.ndarray) -> float:
     """Return the angle between the values and (1, ..., 1): arccos(Σ a / (√N ||a||)) = atan(STD / mean), in degrees.
 
-    All values 0 have no direction: 90. (Fairness as in Li et al., ICLR 2020, Definition 2 of its appendix.)
+    If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2
+    of its appendix.)
     """
     mean = values.mean()
     return float(np.degrees(np.arctan2(values.std(), mean))) if mean > 0 else 90.0
@@ -57,10 +58,10 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
     """Return the accuracy columns of a round.
 
     Args:
-        accuracy: [N] fraction of right answers of each client.
-        n_test: [N] number of its test examples, > 0; the weights of the ``_weighted`` columns.
+        accuracy: Fraction of correct test examples of each client, [N].
+        n_test: Number of test examples of each client, > 0, [N]; the weights of the ``_weighted`` columns.
 
-    STD and variance are of the population (ddof 0).
+    Standard deviation and variance are those of the population (ddof 0).
     """
     mean, std = float(accuracy.mean()), float(accuracy.std())
     weighted = float(np.average(accuracy, weights=n_test))
@@ -81,10 +82,10 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the linear CKA of two matrices with as many rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
+    """Return the linear CKA of two matrices with the same number of rows (Kornblith et al., ICML 2019; FedCAda, Eq. 2).
 
-    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] whose columns are centred. It is 1 for equal
-    matrices, whatever their scale; NaN if one of them has no variance.
+    ‖Y'X‖²/(‖X'X‖ ‖Y'Y‖) in Frobenius norms, of matrices [n, a] and [n, b] after centring their columns. It is 1 for
+    matrices that are equal up to scale, and NaN if one of them has no variance.
     """
     x, y = _centred(x), _centred(y)
     if min(x.shape[1], y.shape[1]) <= len(x):
@@ -96,7 +97,7 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _centred(m: np.ndarray) -> np.ndarray:
-    """Return a matrix with centred columns and norm 1; NaN if they are constant, to rounding."""
+    """Return a matrix with centred columns and norm 1; NaN if all columns are constant, up to rounding."""
     m = np.asarray(m, float)
     largest = np.abs(m).max(initial=0.0)
     centred = m / largest if largest > 0 else m  # squares of tiny numbers would be 0

@@ -1,6 +1,6 @@
 """How the losses and gradients of a cohort are computed: the only code that differs by model family and device.
 
-Algorithms and the trainer see ``Oracle`` and never know which one it is. All agree to rounding, by test.
+Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests show that all agree up to rounding.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoopOracle:
 class VmapOracle:
     """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters.
 
-    The clients do not interact, so the gradient of the sum of their losses holds each one's gradient.
+    The clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
     """
 
     def __init__(self, task: Task) -> None:
@@ -96,7 +96,7 @@ class VmapOracle:
 class DenseOracle:
     """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
 
-    Three batched matrix products per layer and no autograd: on small models the calls, not the arithmetic, cost.
+    Three batched matrix products per layer and no autograd: on small models the calls cost more than the arithmetic.
     """
 
     def __init__(self, task: Task) -> None:
@@ -116,7 +116,7 @@ class DenseOracle:
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1].
 
-        The update is the product that would give the gradient, which is never written down.
+        The update uses the products that would give the gradient; the gradient itself is not stored.
         """
         views, inputs, logits = self._forward(w, batch.x)
         d = _residual(_softmax(logits), batch.y, batch.weight * lr)
@@ -139,7 +139,7 @@ class DenseOracle:
         return views, inputs, torch.baddbmm(views[-1].unsqueeze(1), inputs[-1], views[-2].transpose(1, 2))
 
     def _backward(self, views: list[Tensor], inputs: list[Tensor], d: Tensor, batch: Batch) -> Tensor:
-        """``d`` [A, B, K] holds the predicted probabilities and is used up."""
+        """Return the gradients [A, P]; ``d`` [A, B, K] holds the predicted probabilities and is overwritten."""
         _residual(d, batch.y, batch.weight)
         grads: list[Tensor] = []
         for layer in range(len(inputs) - 1, -1, -1):
@@ -151,7 +151,7 @@ class DenseOracle:
 
 
 def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Turn predicted probabilities d [A, B, K] into the loss's derivative by the logits, in place."""
+    """Turn predicted probabilities d [A, B, K] into the derivative of the loss by the logits, in place."""
     hit = y.unsqueeze(2)
     return d.scatter_add_(2, hit, d.new_full((), -1).expand(hit.shape)).mul_(weight.unsqueeze(2))
 

@@ -1,4 +1,4 @@
-"""Measurements over clients' own examples, of one shared model or of each client's own: never padded to the largest."""
+"""Measurements on clients' own examples, of one shared model or of each client's own, with little padding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
-_BLOCK_VALUES = 2**19  # values of the features in one block: what follows from them should stay in the cache
-_FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has this many examples even so, unless they take more values than that
+_BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
+_FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
 
@@ -24,9 +24,9 @@ _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block
 def client_sums(
     task: Task, data: FederatedDataset, rows: Rows, ids: np.ndarray, w: Tensor, engine: Engine, hits: bool = False
 ) -> list[Tensor]:
-    """Return per client the sum of its example losses, and with ``hits`` also its right answers, [C] float64 each.
+    """Return the sum of the example losses per client, and with ``hits`` the number of correct examples, [C] float64.
 
-    One flat pass of w [P] over the clients' examples, whatever their sizes; the sums are in float64.
+    This is one flat pass of w [P] over the examples of all clients, whatever their numbers.
     """
     index = rows.of_clients(ids)
 
@@ -43,7 +43,7 @@ def client_sums(
 
 
 def mean_losses(task: Task, data: FederatedDataset, ids: np.ndarray, w: Tensor, engine: Engine) -> Tensor:
-    """Return F_k(w) over all training examples of each client, [C] float64."""
+    """Return F_k(w), the mean loss over all training examples, of each client, [C] float64."""
     (total,) = client_sums(task, data, data.train, ids, w, engine)
     return total / torch.from_numpy(data.train.counts[ids]).to(total)
 
@@ -52,9 +52,9 @@ class Inspection:
     """A ``Lab``: the outputs of a model on clients' training examples.
 
     Args:
-        task: the model.
-        data: the data set.
-        engine: how it is carried out.
+        task: The model and its loss.
+        data: The data set.
+        engine: How the measurement is carried out.
     """
 
     def __init__(self, task: Task, data: FederatedDataset, engine: Engine) -> None:
@@ -76,19 +76,19 @@ class Inspection:
 class _Group(NamedTuple):
     """Blocks of similar size of A clients."""
 
-    who: Tensor  # [A] positions in the list of clients
+    clients: Tensor  # [A] positions in the list of clients
     rows: Tensor  # [A, n] rows of the data set
     weight: Tensor  # [A, n] 1 / (all examples of the client) on real examples, 0 on padding
 
 
 def _block(data: FederatedDataset) -> int:
-    """Return how many examples make a block."""
+    """Return the number of examples of a block."""
     values = max(1, prod(data.shape), data.work_values)
     return max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
 
 
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:
-    """Cut every client's examples into blocks of at most ``_MOST_ROWS`` and put blocks of similar size together."""
+    """Cut the examples of every client into blocks of at most ``_MOST_ROWS``, and group blocks of similar size."""
     groups: list[_Group] = []
     n, first = rows.counts[ids], rows.starts[ids]
     block, device = _block(data), data.x.device
@@ -98,13 +98,13 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: i
         length = np.minimum(n[have] - start, size)
         most = max(1, min(most_clients, 8 * block // int(length.max())))
         for group in chunks(have, np.ones_like(length), length, most):
-            who, count = have[group], length[group][:, None]
+            members, count = have[group], length[group][:, None]
             column = np.arange(count.max())
-            place = (first[who] + start)[:, None] + np.minimum(column, count - 1)
-            weight = (column < count) / n[who][:, None]
+            place = (first[members] + start)[:, None] + np.minimum(column, count - 1)
+            weight = (column < count) / n[members][:, None]
             groups.append(
                 _Group(
-                    torch.from_numpy(who).to(device),
+                    torch.from_numpy(members).to(device),
                     rows.index[torch.from_numpy(place).to(device)],
                     torch.from_numpy(weight).to(device, data.dtype),
                 )
@@ -113,12 +113,12 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: i
 
 
 class GradientPlan:
-    """Which examples make up ∇F_k(w) of each client of a cohort: computed once, measured in every round.
+    """The examples that make up ∇F_k(w) of each client of a cohort: computed once, used in every round.
 
     Args:
-        data: the data set.
-        ids: [C] the clients.
-        engine: how it is carried out.
+        data: The data set.
+        ids: The clients [C].
+        engine: How the measurement is carried out.
     """
 
     def __init__(self, data: FederatedDataset, ids: np.ndarray, engine: Engine) -> None:
@@ -132,24 +132,24 @@ class GradientPlan:
         @torch.no_grad()
         def part(group: _Group) -> tuple[Tensor, Tensor]:
             batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
-            return self.engine.oracle.loss_and_grad(w.expand(len(group.who), -1), batch)
+            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
 
         loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
         grad = w.new_zeros(self.count, len(w))
         for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
-            loss[group.who] += f.squeeze(1).double()  # no client is in a group twice
-            grad[group.who] += g
+            loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
+            grad[group.clients] += g
         return loss, grad
 
 
 class ModelPlan:
-    """Which examples each of C clients' own models is measured on: computed once, measured any number of times.
+    """The examples that each of C clients' own models is evaluated on: computed once, used any number of times.
 
     Args:
-        data: the data set.
-        rows: its training or test rows.
-        ids: [C] the clients.
-        engine: how it is carried out.
+        data: The data set.
+        rows: Its training or test rows.
+        ids: The clients [C].
+        engine: How the measurement is carried out.
     """
 
     def __init__(self, data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> None:
@@ -158,19 +158,22 @@ class ModelPlan:
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
-        """Return per client the sum of its example losses, and with ``hits`` its right answers, [C] float64 each.
+        """Return the sum of the example losses per client, and with ``hits`` the number of correct examples.
 
         Args:
-            w: the clients' models [C, P], on any device.
-            hits: count right answers too.
-            threads: spread over the engine's worker threads.
+            w: The clients' models [C, P], on any device.
+            hits: Whether to count correct examples too.
+            threads: Whether to use the engine's worker threads.
+
+        Returns:
+            One or two tensors [C] in float64.
         """
         device = self.data.x.device
 
         @torch.no_grad()
         def part(group: _Group) -> list[Tensor]:
-            mine = w.index_select(0, group.who.to(w.device)).to(device)
-            logits = self.engine.oracle.logits(mine, self.data.features(group.rows))
+            models = w.index_select(0, group.clients.to(w.device)).to(device)
+            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
             values = _per_example(logits, self.data.labels(group.rows), hits, 2)
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
@@ -180,7 +183,7 @@ class ModelPlan:
         totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
         for group, values in zip(self._groups, done, strict=True):
             for total, v in zip(totals, values, strict=True):
-                total[group.who] += v  # no client is in a group twice
+                total[group.clients] += v  # no client is in a group twice
         return totals
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.core.errors import RequestError
+from fedbench.models.base import FusedLayer, traits_of
 from fedbench.models.init import initial
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
@@ -24,14 +25,14 @@ FEW_CLASSES = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """How the parameters of a model lie in the flat vector: in the model's order, one after another."""
+    """The places of a model's parameters in the flat vector: one after another, in the model's order."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Number of values of each parameter."""
+        """Number of values of each parameter tensor."""
         return [prod(s) for s in self.shapes]
 
     def views(self, w: Tensor) -> list[Tensor]:
@@ -54,7 +55,7 @@ class Layout:
         got = {k: v.shape for k, v in parameters.items()}
         if got != want:
             show = [{k: list(s) for k, s in d.items()} for d in (got, want)]
-            raise RequestError(f"the parameters do not fit the model: got {show[0]}, expected {show[1]}")
+            raise RequestError(f"the parameters do not match the model: got {show[0]}, expected {show[1]}")
         return torch.cat([parameters[k].flatten() for k in self.names])
 
 
@@ -68,42 +69,52 @@ class Task:
     """Classification with cross-entropy by a model of flat parameters.
 
     Args:
-        model: a module without buffers. Its own parameters are never read, so it may live on the meta device.
-        device: where w lives.
-        dtype: of w.
-        bf16: carry out the forward and backward pass in bfloat16 where torch does so automatically.
+        model: A module without buffers. Its own parameters are never read, so it may be on the meta device.
+        device: Device of w.
+        dtype: Type of w.
+        bf16: Whether to run forward and backward passes under bfloat16 autocast.
 
     Raises:
-        RequestError: if the model has buffers (such as the running statistics of BatchNorm), draws of its own or no
-            parameters.
+        RequestError: if the model has buffers (such as the running statistics of BatchNorm), draws from a global
+            generator, has no parameters, or has misplaced traits.
     """
 
     def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype, bf16: bool = False) -> None:
         buffers = [k for k, _ in model.named_buffers()]
         if buffers:
             raise RequestError(
-                f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are no parameters and would not "
-                "be averaged; use GroupNorm in place of BatchNorm"
+                f"{type(model).__name__} has buffers ({', '.join(buffers[:3])}), which are not parameters and would "
+                "not be averaged; use GroupNorm instead of BatchNorm"
             )
         drawing = [k for k, m in model.named_modules() if _draws(m)]
         if drawing:
             raise RequestError(
-                f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, also when the model is "
-                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set random = True"
+                f"{type(model).__name__}.{drawing[0]} draws from torch's global generator, even when the model is "
+                "evaluated; use fedbench.core.randomness.dropout in a forward(x, key) and set traits = "
+                "ModelTraits(random=True)"
             )
         named = list(model.named_parameters())
         if not named:
             raise RequestError(f"{type(model).__name__} has no parameters to train")
         self.model, self.device, self.dtype, self.bf16 = model, device, dtype, bf16
+        self.traits = traits_of(model)
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
+
+    def take_table(self) -> Tensor | None:
+        """Return the table that tokens are looked up in, and let go of it: every worker thread copies the model."""
+        table = self.traits.table
+        if table is not None:
+            self.traits = replace(self.traits, table=None)
+            self.model.traits = self.traits  # type: ignore[assignment]  # a plain attribute of the module
+        return table
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
 
         Raises:
-            RequestError: for a layer with parameters of a kind that is not known.
+            RequestError: for a layer with parameters of an unknown kind.
         """
         return self.layout.flatten(initial(self.model, generator)).to(self.device, self.dtype)
 
@@ -112,7 +123,7 @@ class Task:
         return self.apply(self.layout.views(w), image_layout(x))
 
     def apply(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
-        """Return the logits of x under parameters in the model's order; ``key`` is that of a training step's draws."""
+        """Return the logits of x under parameters in the model's order; ``key`` seeds the draws of a training step."""
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
             self._copies.model = copy.deepcopy(self.model)
@@ -123,7 +134,7 @@ class Task:
         if not hasattr(self._copies, "each"):
             self._copies.each = copy.deepcopy(self.model)
             for module in self._copies.each.modules():
-                if hasattr(module, "elementary"):  # a fused kernel cannot be vectorised over clients
+                if isinstance(module, FusedLayer):
                     module.elementary = True
 
         def one(parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
@@ -140,10 +151,10 @@ class Task:
 
 
 def image_layout(x: Tensor) -> Tensor:
-    """Return images [B, channels, height, width] in the memory layout that convolutions like best; others unchanged.
+    """Return images [B, channels, height, width] in the fastest memory layout for convolutions; others unchanged.
 
     On a CPU that is channels last: a training step of the 3-block network took 0.55 of the time, a forward pass 0.25.
-    Of one channel both layouts are the same bytes, and only the strides tell torch which one is meant.
+    With one channel both layouts are the same bytes, and only the strides show torch which one is meant.
     """
     if x.dim() != 4 or x.is_cuda:
         return x
@@ -154,12 +165,12 @@ def image_layout(x: Tensor) -> Tensor:
 
 
 def example_losses(logits: Tensor, y: Tensor, lead: int) -> Tensor:
-    """Return the cross-entropy of every example, in nats; of a sequence the mean over its tokens.
+    """Return the cross-entropy of every example, in nats; for a sequence the mean over its tokens.
 
     Args:
-        logits: [..., K].
-        y: labels [...].
-        lead: dimensions of ``y`` that tell examples apart; others are tokens.
+        logits: Logits [..., K].
+        y: Labels [...].
+        lead: Number of leading dimensions of ``y`` that index examples; the others index tokens.
     """
     if logits.shape[-1] < FEW_CLASSES and not logits.is_cuda:
         losses = torch.logsumexp(logits, -1) - logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)

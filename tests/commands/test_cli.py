@@ -724,7 +724,7 @@ def test_ditto_is_judged_on_models_of_the_clients_own(fed, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["auto", "file"])
-def test_lasting_states_survive_an_interruption(fed, tmp_path, monkeypatch, place):
+def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place):
     args = [*FAST, "algo=scaffold", "participation=3", f"engine.client_state={place}", "rounds=8"]
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)

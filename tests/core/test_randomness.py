@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.core.randomness import Purpose, fold_in, generator, key, whole_numbers, without_replacement
+from fedbench.core.randomness import (
+    DataPurpose,
+    Purpose,
+    data_generator,
+    fold_in,
+    generator,
+    integers,
+    key,
+    without_replacement,
+)
 
 
 def test_tensor_hash_is_the_whole_number_hash():
@@ -58,8 +67,8 @@ def test_sampling_by_size():
     assert np.abs(even - 0.25).max() < 4 * np.sqrt(0.25 / 10_000)
 
 
-def test_whole_numbers_fill_the_range_evenly():
-    draws = whole_numbers(key(0), np.arange(30_000), 2, 4)
+def test_integers_fill_the_range_evenly():
+    draws = integers(key(0), np.arange(30_000), 2, 4)
     counts = np.bincount(draws)
     assert counts[:2].sum() == 0
     assert np.abs(counts[2:] - 10_000).max() < 4 * np.sqrt(30_000 * 2 / 9)
@@ -70,3 +79,11 @@ def test_generators_are_fresh_and_separate(seed):
     a, b = (torch.rand(3, generator=generator(seed, Purpose.INIT)) for _ in range(2))
     assert torch.equal(a, b)
     assert not torch.equal(a, torch.rand(3, generator=generator(seed, Purpose.BATCHES)))
+
+
+def test_purposes_of_data_are_the_streams_of_published_runs():
+    """Partition, split, clients, noise and roles: NumPy's generator of (seed, number), never renumbered."""
+    numbers = {"PARTITION": 0, "SPLIT": 1, "CLIENTS": 2, "LABEL_NOISE": 3, "ROLES": 7, "IMAGES": 0}
+    assert {name: int(p) for name, p in DataPurpose.__members__.items()} == numbers
+    for p in DataPurpose:
+        assert data_generator(5, p).random() == np.random.default_rng([5, int(p)]).random()

@@ -20,7 +20,7 @@ NAMES = sorted([*ALGORITHMS, "fedcorr_adafed"])
 
 
 def outcome(name: str) -> dict[str, list[float]]:
-    """The final model of a method at its defaults, and the last of the clients' lasting states, by name."""
+    """The final model of a method at its defaults, and the last of the client states, by name."""
     data = federation()
     options = {"iterations": 1} if name.startswith("fedcorr") else {}
     if name == "fedcorr_adafed":

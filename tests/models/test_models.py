@@ -17,6 +17,7 @@ from fedbench.core.torchvision_compat import torchvision
 from fedbench.core.types import Batch
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
+from fedbench.models.base import ModelTraits, traits_of
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.init import initial
@@ -192,7 +193,7 @@ def case(name, clients=3, size=4):
     if labels is not None:
         x = torch.randint(0, 7, (*whole, *shape), generator=gen)
     y = torch.randint(0, 5, (*whole, *(labels or ())), generator=gen)
-    key = torch.tensor([5, 6, 7]) if getattr(task.model, "random", False) else None
+    key = torch.tensor([5, 6, 7]) if task.traits.random else None
     return task, Batch(x, y, weight, key), torch.stack([task.init(gen) for _ in range(clients)])
 
 
@@ -350,7 +351,9 @@ def test_given_vectors_frozen_or_trained():
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.Dropout2d(0.1), nn.LSTM(3, 3, 2, dropout=0.5)])
 def test_layers_that_draw_by_themselves_are_refused(layer):
-    with pytest.raises(RequestError, match=r"Sequential.1 draws from torch's global generator, .* set random = True"):
+    with pytest.raises(
+        RequestError, match=r"Sequential.1 draws from torch's global generator, .* set traits = ModelTraits"
+    ):
         Task(nn.Sequential(nn.Linear(3, 3), layer), torch.device("cpu"), torch.float32)
     Task(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0)), torch.device("cpu"), torch.float32)
 
@@ -363,13 +366,44 @@ def test_tied_parameters_and_values_given_by_the_model():
             self.o.weight = self.e.weight
 
     model = Tied()
-    with pytest.raises(RequestError, match=r"no initialisation is known for Tied \(free\); give it in .* begin"):
+    with pytest.raises(
+        RequestError, match=r"no initialisation is known for Tied \(free\); give it in .* ModelTraits\(begin="
+    ):
         initial(model, torch.Generator())
-    model.begin = {"free": torch.tensor([1.0, 2.0])}
+    model.traits = ModelTraits(begin={"free": torch.tensor([1.0, 2.0])})
     task = Task(model, torch.device("cpu"), torch.float32)
     values = task.layout.named(task.init(torch.Generator().manual_seed(0)))
     assert list(values) == ["free", "e.weight", "o.bias"]
     assert values["free"].tolist() == [1, 2]
+
+
+def test_traits_of_a_plain_module_are_the_defaults():
+    assert traits_of(nn.Linear(2, 2)) == ModelTraits()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("random", True, r"Linear has an attribute random, which is not read; set traits = ModelTraits\(random=...\)"),
+        ("begin", {}, "Linear has an attribute begin, which is not read"),
+        ("traits", {"random": True}, "Linear.traits must be a fedbench.models.base.ModelTraits, got dict"),
+    ],
+)
+def test_misplaced_traits_are_refused(name, value, message):
+    model = nn.Linear(2, 2)
+    setattr(model, name, value)
+    with pytest.raises(RequestError, match=message):
+        Task(model, torch.device("cpu"), torch.float32)
+
+
+def test_the_table_of_a_model_is_taken_once():
+    """Worker threads copy the model, which must not hold the vectors of all tokens then."""
+    vectors = torch.zeros(7, 3)
+    task = Task(lstm(vectors=vectors, embedding="frozen"), torch.device("cpu"), torch.float32)
+    assert task.take_table() is vectors
+    assert task.take_table() is None
+    assert task.model.traits.table is None
+    assert task.traits.work_values == 6 * 2  # length * hidden // 2
 
 
 def test_blocks_of_long_answers_are_small():

@@ -1,11 +1,11 @@
-"""Lasting states live where they fit, and it makes no difference to the numbers."""
+"""Client states live where they fit, and it makes no difference to the numbers."""
 
 import pytest
 import torch
 from tools import federation, make, snapshots
 
 from fedbench.core.errors import RequestError
-from fedbench.simulation.client_states import Lasting, read_file
+from fedbench.simulation.client_states import StateAllocator, read_file
 
 CPU = torch.device("cpu")
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 def test_the_place_changes_nothing(name, place, tmp_path):
     data = federation()
     runs = [
-        snapshots(make(name), data, rounds=5, participation=3, lasting=Lasting(CPU, p, tmp_path))[-1]
+        snapshots(make(name), data, rounds=5, participation=3, allocator=StateAllocator(CPU, p, tmp_path))[-1]
         for p in ("device", place)
     ]
     assert torch.equal(runs[0].server["w"], runs[1].server["w"])
@@ -23,13 +23,13 @@ def test_the_place_changes_nothing(name, place, tmp_path):
 
 
 def test_a_file_holds_what_the_tensor_says(tmp_path):
-    room = Lasting(CPU, "file", tmp_path / "x")
-    kept = room.keep({"a": torch.tensor([1.0, 2.0]), "b": torch.ones(1, dtype=torch.float64)}, 3)
+    room = StateAllocator(CPU, "file", tmp_path / "x")
+    kept = room.allocate({"a": torch.tensor([1.0, 2.0]), "b": torch.ones(1, dtype=torch.float64)}, 3)
     kept["a"][1] = torch.tensor([7.0, 8.0])
     assert set(room.files()) == {"a", "b"}
     assert read_file(room.files()["a"], kept["a"]).tolist() == [[1, 2], [7, 8], [1, 2]]
     assert room.bytes == 3 * (8 + 8)
-    again = room.keep({"a": torch.zeros(2)}, 3)  # a file from an earlier run does not shine through
+    again = room.allocate({"a": torch.zeros(2)}, 3)  # a file from an earlier run does not shine through
     assert not again["a"].any()
 
 
@@ -37,28 +37,28 @@ def test_the_size_decides(monkeypatch, tmp_path):
     one = {"v": torch.zeros(1000)}
     for free, place in ((10**9, "device"), (80_000, "device"), (79_999, "file")):  # 40 000 bytes for 10 clients
         monkeypatch.setattr("psutil.virtual_memory", lambda free=free: type("M", (), {"available": free})())
-        room = Lasting(CPU, "auto", tmp_path)
-        room.keep(one, 10)
+        room = StateAllocator(CPU, "auto", tmp_path)
+        room.allocate(one, 10)
         assert room.place == place
     assert room.files().keys() == {"v"}
 
 
 def test_files_are_those_of_the_last_states(tmp_path):
     """A stage's states pass on or end; their files must not stand for later ones."""
-    room = Lasting(CPU, "file", tmp_path)
-    room.keep({"mu": torch.zeros(1)}, 3)
-    room.keep({"c": torch.zeros(2)}, 3)
+    room = StateAllocator(CPU, "file", tmp_path)
+    room.allocate({"mu": torch.zeros(1)}, 3)
+    room.allocate({"c": torch.zeros(2)}, 3)
     assert set(room.files()) == {"c"}
-    room.keep({}, 3)
+    room.allocate({}, 3)
     assert room.files() == {}
 
 
 def test_no_state_has_no_place():
-    room = Lasting(CPU)
-    assert room.keep({}, 5) == {}
+    room = StateAllocator(CPU)
+    assert room.allocate({}, 5) == {}
     assert (room.place, room.bytes, room.files()) == (None, 0, {})
 
 
 def test_a_file_needs_a_folder():
     with pytest.raises(RequestError, match="no folder for them was given"):
-        Lasting(CPU, "file").keep({"v": torch.zeros(4)}, 2)
+        StateAllocator(CPU, "file").allocate({"v": torch.zeros(4)}, 2)

@@ -11,14 +11,18 @@ from safetensors.torch import load_file
 from tools import composed, federation, make, snapshots, task_for
 
 from fedbench.config.schema import data_seed, make_request
+from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
 from fedbench.runs import train as runner
 from fedbench.runs.build_data import federated
 from fedbench.runs.store import DamagedRun, read_run
+from fedbench.simulation import diagnostics
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.evaluation import moment_similarity
+from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.metrics import linear_cka
+from fedbench.simulation.oracles import make_oracle
 
 # ---- linear CKA
 
@@ -114,31 +118,53 @@ def test_a_tensor_without_variance_is_left_out_of_the_mean():
 # ---- what the loop hands out and a run writes
 
 
-@pytest.mark.parametrize("name", ["local_adam", "fedcada"])
-def test_the_moments_are_the_cohorts_own_and_of_the_last_round_only(name):
-    """After a round of one full batch m is (1 - beta1) times the gradient at the first model, client by client."""
-    data = federation([9] * 12)
-    work = {"work": LocalWork(lr=0.1, batch_size=None), "participation": 11, "rounds": 1}
-    (first, last) = snapshots(make(name), data, **work)
-    assert first.moments is None
-    assert len(last.cohort) == 11
-    assert last.moments.shape == (10, len(first.server["w"]))
+def watch(algo, data, rounds=3, **options):
+    """Run a method with the diagnostic; return the snapshots and the moments document."""
     task = task_for(data)
-    for k, m in zip(last.cohort[:10], last.moments, strict=True):
+    watched = Watched([Stage(algo, rounds)], task, Engine(make_oracle(task, "loop"), "loop", 1), lambda round: True)
+    diagnostic = MomentSimilarity(watched)
+    observer = diagnostic.observer()
+    seen = snapshots(algo, data, rounds=rounds, observers=[] if observer is None else [observer], **options)
+    assert diagnostic.pending == (diagnostic.document() is not None)
+    return seen, diagnostic.document()
+
+
+@pytest.mark.parametrize("name", ["local_adam", "fedcada", "fafed", "stem"])
+def test_the_moments_are_the_cohorts_own_and_of_the_last_round(name, monkeypatch):
+    """After a round of one full batch m is (1 - beta1) times the gradient at the first model, client by client.
+
+    With alpha = 1, m of FAFED and STEM is the gradient itself.
+    """
+    monkeypatch.setattr(diagnostics, "moment_similarity", lambda task, moments: moments)
+    data = federation([9] * 12)
+    own = name in ("local_adam", "fedcada")
+    options = {"work": LocalWork(lr=0.1, batch_size=None), "participation": 11 if own else 1.0}
+    algo = make(name) if own else make(name, init_step="none", alpha=1.0)
+    (first, last), document = watch(algo, data, rounds=1, **options)
+    assert document["round"] == 1
+    assert document["clients"] == last.cohort[:10].tolist()
+    assert np.shape(document["cka"]) == (10, len(first.server["w"]))
+    task = task_for(data)
+    for k, m in zip(document["clients"], torch.tensor(document["cka"], dtype=torch.float64), strict=True):
         rows = data.train.of_clients(np.array([k]))
         w = first.server["w"].clone().requires_grad_()
         named = task.layout.named(w)
         loss = F.cross_entropy(F.linear(data.x[rows], named["weight"], named["bias"]), data.y[rows])
         (gradient,) = torch.autograd.grad(loss, w)
-        torch.testing.assert_close(m, 0.1 * gradient)
-    several = snapshots(make(name), data, **{**work, "rounds": 3})
-    assert [s.moments is None for s in several] == [True, True, True, False]
+        torch.testing.assert_close(m, (0.1 if own else 1.0) * gradient)
+    seen, document = watch(algo, data, rounds=3, **options)
+    assert document["round"] == 3
+    assert document["clients"] == seen[-1].cohort[:10].tolist()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedadam", "adafedadam"])
-def test_moments_of_the_server_are_nobodys(name):
-    assert all(s.moments is None for s in snapshots(make(name), federation()))
-    assert all(s.moments is None for s in snapshots(make("local_adam", state="reset"), federation()))
+@pytest.mark.parametrize(
+    ("name", "options"), [("fedavg", {}), ("fedadam", {}), ("adafedadam", {}), ("local_adam", {"state": "reset"})]
+)
+def test_without_moments_of_clients_the_loop_has_no_observer(name, options):
+    """Moments of the server do not count."""
+    algo = make(name, **options)
+    assert MomentSimilarity(Watched([Stage(algo, 3)], None, None, lambda round: True)).observer() is None
+    assert watch(algo, federation())[1] is None
 
 
 @pytest.mark.parametrize("algo", ["local_adam", "fedcada"])
@@ -192,7 +218,7 @@ def test_a_run_stopped_behind_its_last_round_still_has_moments(fed, tmp_path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
-        patch.setattr(runner, "moment_similarity", stopped)
+        patch.setattr(diagnostics, "moment_similarity", stopped)
         assert fed(*FAST, "algo=fedcada")[0] == 130
     path = run_dir(tmp_path, fed(*FAST, "algo=fedcada")[1])
     for name in ("moments.json", "model.safetensors"):

@@ -63,9 +63,9 @@ def with_mixup(algo: Algorithm) -> Algorithm:
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**algo.start(msg, client, info), "mixup": torch.zeros_like(info.lr)}
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        mixed = Mixed(oracle, info.key, now["mixup"])
-        return {**algo.step(mixed, msg, now, batch, info), "mixup": now["mixup"] + 1}
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        mixed = Mixed(oracle, info.key, local["mixup"])
+        return {**algo.step(mixed, msg, local, batch, info), "mixup": local["mixup"] + 1}
 
     return replace(algo, start=start, step=step)
 
@@ -76,18 +76,18 @@ def pulled(local: Optimizer, strength: float) -> LocalPart:
     The first batch of every epoch goes without the pull, as in the code of FedCorr's authors.
     """
 
-    def gradient(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> Tensor:
-        apart = now["w"] - msg["w"]
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        apart = local["w"] - msg["w"]
         length = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
-        weight = strength * now["mu"] * (now["s"] % info.per_epoch > 0)
-        return oracle.grad(now["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
+        weight = strength * local["mu"] * (local["s"] % info.per_epoch > 0)
+        return oracle.grad(local["w"], batch) + weight / torch.where(length > 0, length, 1.0) * apart
 
     solver = descent(local, gradient)
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**solver["start"](msg, client, info), "mu": client["mu"], "s": torch.zeros_like(info.lr)}
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        return {**solver["step"](oracle, msg, now, batch, info), "s": now["s"] + 1}
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        return {**solver["step"](oracle, msg, local, batch, info), "s": local["s"] + 1}
 
     return {"start": start, "step": step}

@@ -16,14 +16,14 @@ SAMPLED = "the previous iterate and the momentum of a client that sat out are of
 
 
 def recursive_momentum(
-    local: Optimizer, oracle: Oracle, now: State, batch: Batch, alpha: float, ext: float = 1.0
+    solver: Optimizer, oracle: Oracle, local: State, batch: Batch, alpha: float, ext: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Return g = ∇F_k(w; batch) and m <- g + (1-α)(m - ext·∇F_k(w_prev; batch)): two iterates, one batch, [A, P].
 
-    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``local`` act on both gradients.
+    (STORM: Cutkosky & Orabona, NeurIPS 2019.) Clipping and weight decay of ``solver`` act on both gradients.
     """
-    g, before = (local.update(oracle.grad(w, batch), {"w": w})[0] for w in (now["w"], now["prev"]))
-    return g, torch.add(g, now["m"] - ext * before, alpha=1 - alpha)
+    g, before = (solver.update(oracle.grad(w, batch), {"w": w})[0] for w in (local["w"], local["prev"]))
+    return g, torch.add(g, local["m"] - ext * before, alpha=1 - alpha)
 
 
 def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
@@ -31,16 +31,16 @@ def rate(lr: Tensor, decay: float | None, t: Tensor | int) -> Tensor:
     return lr if decay is None else (lr / (decay + t) ** (1 / 3)).to(lr.dtype)
 
 
-def first_exchange(local: Optimizer, update: Update) -> Algorithm:
+def first_exchange(solver: Optimizer, update: Update) -> Algorithm:
     """Return the exchange before the first round: every client uploads its gradient on one batch as "g"."""
 
-    def step(oracle: Oracle, msg: State, now: State, batch: Batch, info: ClientInfo) -> State:
-        return {"g": local.update(oracle.grad(now["w"], batch), now)[0]}
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        return {"g": solver.update(oracle.grad(local["w"], batch), local)[0]}
 
     return Algorithm(
         start=lambda msg, client, info: {"w": msg["w"]},
         step=step,
-        finish=lambda msg, client, now, info: ({"g": now["g"]}, client),
+        finish=lambda msg, client, local, info: ({"g": local["g"]}, client),
         update=update,
         weights="uniform",
     )

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.files.download import Remote, unpacked
-
-_CHOICE = 7  # what a generator is for, beside the data seed
 
 
 def found(
@@ -64,7 +63,7 @@ def choose(count: int, clients: int | None, seed: int, what: str) -> np.ndarray:
         raise RequestError(
             f"data.clients (and data.test_clients with it) must be at most {count}, the {what}; got {clients}"
         )
-    rng = np.random.default_rng([integer("data.seed", seed), _CHOICE])
+    rng = data_generator(integer("data.seed", seed), DataPurpose.ROLES)
     return np.sort(rng.choice(count, clients, replace=False))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.sources._folders import decode
@@ -46,7 +47,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
     if images is not None and integer("data.source.images", images, at_least=1) < len(keys):
-        rows = np.sort(np.random.default_rng([seed, 0]).choice(len(keys), images, replace=False))
+        rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])
     options = {"size": str(side), "images": str(images), "seed": "" if images is None else str(seed)}

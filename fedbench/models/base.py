@@ -1,0 +1,67 @@
+"""What the engine needs to know of a model besides its parameters.
+
+A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not describe has an attribute
+``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from fedbench.core.errors import RequestError
+
+
+@dataclass(frozen=True)
+class ModelTraits:
+    """Facts about a model; the defaults describe a plain classifier.
+
+    Attributes:
+        random: Whether a training step draws random numbers: ``forward`` then takes a second argument ``key``, for
+            ``fedbench.core.randomness.dropout``.
+        per_token: Whether the logits are those of every token of a sequence, or of the whole example; None is not
+            checked against the labels.
+        begin: Initial values of parameters by name; they replace those that ``fedbench.models.init`` would draw.
+        initialisation: "torch" or "he", the rule for the initial values of convolutions.
+        table: Vectors [tokens, D] that the engine looks tokens up in before they reach ``forward``, or None.
+        work_values: Values that an example needs in a forward pass, if that is more than its features; 0 if not. It
+            limits how many examples are evaluated at once.
+    """
+
+    random: bool = False
+    per_token: bool | None = None
+    begin: Mapping[str, Tensor] = field(default_factory=dict)
+    initialisation: Literal["torch", "he"] = "torch"
+    table: Tensor | None = None
+    work_values: int = 0
+
+
+@runtime_checkable
+class FusedLayer(Protocol):
+    """A layer whose fused kernel cannot be vectorised over clients; with ``elementary`` it uses single operations."""
+
+    elementary: bool
+
+
+def traits_of(model: nn.Module) -> ModelTraits:
+    """Return the traits of a model: its attribute ``traits``, or the defaults.
+
+    Raises:
+        RequestError: if ``traits`` is of another type, or if a trait is an attribute of the model itself.
+    """
+    traits = getattr(model, "traits", None)
+    name = type(model).__name__
+    if isinstance(traits, ModelTraits):
+        return traits
+    if traits is not None:
+        raise RequestError(f"{name}.traits must be a fedbench.models.base.ModelTraits, got {type(traits).__name__}")
+    for misplaced in ("random", "begin"):
+        if hasattr(model, misplaced):
+            raise RequestError(
+                f"{name} has an attribute {misplaced}, which is not read; set traits = ModelTraits({misplaced}=...), "
+                "from fedbench.models.base"
+            )
+    return ModelTraits()

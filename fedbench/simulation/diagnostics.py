@@ -1,0 +1,177 @@
+"""Diagnostics: what a run measures besides accuracies and losses.
+
+The loop and the trainer know no diagnostic by name. A new one is a subclass of ``Diagnostic`` in ``DIAGNOSTICS``. What
+diagnostics may look at inside a round is declared by the method, in ``Algorithm.exposes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Stage
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.evaluation import Evaluation
+from fedbench.simulation.loop import Exchange, Observer, Snapshot
+from fedbench.simulation.metrics import linear_cka
+from fedbench.simulation.probes import mean_losses
+from fedbench.simulation.task import Task
+
+_SHOWN = 10  # clients whose moments are compared
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The run that a diagnostic follows.
+
+    Attributes:
+        stages: The stages of the run.
+        task: The model and its loss.
+        engine: How the simulation is carried out.
+        evaluated: Whether the model is evaluated after a round, by its number.
+    """
+
+    stages: Sequence[Stage]
+    task: Task
+    engine: Engine
+    evaluated: Callable[[int], bool]
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds over all stages."""
+        return sum(s.rounds for s in self.stages)
+
+    def deployed(self, snapshot: Snapshot) -> Tensor:
+        """Return the model that clients are judged on, [P], or each client's own, [N, P]."""
+        return self.stages[snapshot.stage].algorithm.deploy(snapshot.server, snapshot.clients)
+
+
+class Diagnostic:
+    """A diagnostic of one run. Every default does nothing.
+
+    Attributes:
+        column: The column that it fills in the rows of the run; None if it has no column.
+        pending: Whether it holds something that a run resumed from a checkpoint of now would lack.
+    """
+
+    column: ClassVar[str | None] = None
+    pending: bool = False
+
+    def __init__(self, run: Watched) -> None:
+        self.run = run
+
+    def observer(self) -> Observer | None:
+        """Return a function to be called in every round with what clients and server exchange, or None."""
+        return None
+
+    def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
+        """Return the value of the column at an evaluated round; None if there is none."""
+        return None
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Keep what later rounds need of a snapshot; called after ``measure``, and when a run resumes."""
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the result for the file <name>.json of a finished run; None if there is none."""
+        return None
+
+
+class UpdateNorm(Diagnostic):
+    """Length of the step that the global model took in the last round before an evaluation."""
+
+    column = "update_norm"
+    _before: Tensor | None = None
+
+    def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
+        """Return ||w^t - w^{t-1}||; None for the initial model."""
+        if self._before is None:
+            return None
+        return float(torch.linalg.vector_norm((snapshot.server["w"] - self._before).double()))
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Keep the global model."""
+        self._before = snapshot.server["w"]
+
+
+class ImprovedClients(Diagnostic):
+    """Share of the cohort whose training loss did not rise in the round (AdaFed, Hamidi & Yang 2024, Eq. 31)."""
+
+    column = "improved_clients"
+    _losses: np.ndarray | None = None  # F_k(w^t) before the round that is evaluated next, [N]
+
+    def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
+        """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
+        cohort = snapshot.cohort
+        if self._losses is None or not len(cohort):
+            return None
+        w = snapshot.server["w"]
+        if self.run.deployed(snapshot) is w:
+            after = evaluation.train_loss[cohort] / evaluation.n_train[cohort]
+        else:  # other models than the global one were evaluated
+            after = mean_losses(self.run.task, snapshot.data, cohort, w, self.run.engine).cpu().numpy()
+        return float(np.mean(after <= self._losses[cohort]))
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Measure the losses of all clients if the next round is evaluated."""
+        if snapshot.round < self.run.rounds and self.run.evaluated(snapshot.round + 1):
+            ids = np.arange(snapshot.data.num_clients)
+            losses = mean_losses(self.run.task, snapshot.data, ids, snapshot.server["w"], self.run.engine)
+            self._losses = losses.cpu().numpy()
+
+
+class MomentSimilarity(Diagnostic):
+    """Similarity of the clients' first moments in the last round, for methods that expose "moments"."""
+
+    _cohort: np.ndarray | None = None
+    _moments: Tensor | None = None
+
+    def observer(self) -> Observer | None:
+        """Return a function that keeps the moments of the last round; None if no method of the run has moments."""
+        return self._observe if any("moments" in s.algorithm.exposes for s in self.run.stages) else None
+
+    def _observe(self, exchange: Exchange) -> None:
+        expose = exchange.algorithm.exposes.get("moments")
+        if expose is not None and exchange.round == self.run.rounds:
+            self._cohort = exchange.cohort[:_SHOWN]
+            self._moments = expose(exchange.uploads, exchange.client_states)[:_SHOWN].clone()
+            self.pending = True  # a checkpoint has no moments: the last round is run again after an interruption
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the round, the ids of up to 10 clients, and the matrix of their similarities."""
+        if self._moments is None or self._cohort is None:
+            return None
+        matrix = moment_similarity(self.run.task, self._moments)
+        return {"round": self.run.rounds, "clients": self._cohort.tolist(), "cka": matrix.tolist()}
+
+
+DIAGNOSTICS: dict[str, type[Diagnostic]] = {
+    "improved_clients": ImprovedClients,
+    "update_norm": UpdateNorm,
+    "moments": MomentSimilarity,
+}
+COLUMNS = tuple(d.column for d in DIAGNOSTICS.values() if d.column is not None)
+
+
+def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
+    """Return the similarity of the clients' first moments (FedCAda, Zhou et al. 2024, Eq. 2), [K, K].
+
+    The linear CKA of each weight tensor, reshaped to [out, rest], averaged over the tensors. Vectors, such as biases,
+    are left out, and so are tensors without variance.
+
+    Args:
+        task: The model.
+        moments: First moments [K, P].
+    """
+    named = task.layout.named(moments.float())
+    tensors = [v.flatten(2).numpy(force=True) for v in named.values() if v.dim() > 2]
+    if not tensors:
+        return np.full((len(moments), len(moments)), np.nan)
+    pairs = [[[linear_cka(t[i], t[j]) for t in tensors] for j in range(len(moments))] for i in range(len(moments))]
+    values = np.array(pairs)
+    known = np.isfinite(values)
+    return np.where(known.any(-1), np.where(known, values, 0).sum(-1) / np.maximum(known.sum(-1), 1), np.nan)
