@@ -26,7 +26,7 @@ def torchvision() -> ModuleType:
     """Return the module torchvision.
 
     Raises:
-        RequestError: if it is not installed.
+        RequestError: If it is not installed.
     """
     if "torchvision" not in sys.modules:
         spec = importlib.util.find_spec("torchvision")

@@ -27,20 +27,20 @@ def assemble(
     """Give every client its training and test examples.
 
     Args:
-        examples: from a source.
-        partition: who owns what, for examples without owners.
-        clients: how many clients; None takes all that a source has, fewer are chosen at random.
-        split: share of a client's examples that it trains on.
+        examples: From a source.
+        partition: Who owns what, for examples without owners.
+        clients: How many clients; None takes all that a source has, fewer are chosen at random.
+        split: Share of a client's examples that it trains on.
         local_test: "split" cuts each client's examples by ``split``; "official" deals the test examples the source sets
             apart in the proportions, class by class, of the client's training examples, and where the source says whose
             they are gives each client its own; "auto" is "official" in that last case and "split" in others. "central"
             tests every client on all test examples: those set apart, and where owners are given those of all clients.
             "others" trains on all that the clients own and tests them on all that ``test_clients`` others own.
-        test_clients: how many, chosen at random; for "others" alone.
-        seed: of the partition, the split and the choice of clients; independent of the run's.
+        test_clients: How many, chosen at random; for "others" alone.
+        seed: Of the partition, the split and the choice of clients; independent of the run's.
 
     Raises:
-        RequestError: if the request does not fit the examples.
+        RequestError: If the request does not fit the examples.
     """
     if (local_test == "others") != (test_clients is not None):
         raise RequestError("data.local_test=others and data.test_clients=N go together; set both or neither")
@@ -72,6 +72,7 @@ def assemble(
         mean=scale[0],
         std=scale[1],
         sources=(*examples.sources, *notes),
+        unofficial=examples.unofficial,
         vocabulary=examples.vocabulary,
         tokens=_tokens(examples, scale[0] is not None),
         vectors=examples.vectors,

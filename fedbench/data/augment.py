@@ -14,8 +14,8 @@ class Augmentation:
     """What training images go through, as in torchvision's RandomCrop with padding and RandomHorizontalFlip.
 
     Attributes:
-        crop: pixels of black on every side, out of which an image of the old size is cut; 0: none.
-        flip: mirror with probability 1/2.
+        crop: Pixels of black on every side, out of which an image of the old size is cut; 0: none.
+        flip: Mirror with probability 1/2.
     """
 
     crop: int = 0

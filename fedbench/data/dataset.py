@@ -71,20 +71,21 @@ class FederatedDataset:
         x: [T, ...]; uint8 images are normalised when they are read; whole numbers of one dimension are tokens, read as
             int64; anything else is used as it is.
         y: [T] int64 labels in [0, classes), or [T, length]: one per token.
-        train: the training rows of every client.
-        test: the test rows of every client; a client may have none.
-        vocabulary: makes the words, or the characters, that tokens number.
-        tokens: number of different tokens; None if x holds no tokens.
-        vectors: makes what tokens stand for, [tokens, dimensions] float32.
-        table: the same, where the model reads vectors in place of tokens.
-        work_values: values that the model works on for one example, if they are many more than the example has.
-        central: every client has the same test rows.
+        train: The training rows of every client.
+        test: The test rows of every client; a client may have none.
+        vocabulary: Makes the words, or the characters, that tokens number.
+        tokens: Number of different tokens; None if x holds no tokens.
+        vectors: Makes what tokens stand for, [tokens, dimensions] float32.
+        table: The same, where the model reads vectors in place of tokens.
+        work_values: Values that the model works on for one example, if they are many more than the example has.
+        central: Every client has the same test rows.
         names: [N] names of the clients.
-        classes: number of labels.
-        mean: per channel, in units of the full range 255; for uint8 images only.
-        std: per channel, likewise.
-        dtype: what ``features`` returns.
-        sources: what the examples were read from, for the record of the run.
+        classes: Number of labels.
+        mean: Per channel, in units of the full range 255; for uint8 images only.
+        std: Per channel, likewise.
+        dtype: What ``features`` returns.
+        sources: What the examples were read from, for the record of the run.
+        unofficial: Those of ``sources`` whose files differ from the published checksums.
     """
 
     x: Tensor
@@ -97,6 +98,7 @@ class FederatedDataset:
     std: Tensor | None = None
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
+    unofficial: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
     tokens: int | None = None
@@ -119,8 +121,8 @@ class FederatedDataset:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
 
         Args:
-            rows: of the examples.
-            change: applied to the examples as they are stored.
+            rows: Of the examples.
+            change: Applied to the examples as they are stored.
         """
         x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
         x = x if change is None else change(x)

@@ -64,7 +64,7 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths.
 
     Raises:
-        RequestError: if matplotlib is not installed.
+        RequestError: If matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure

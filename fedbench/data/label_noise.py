@@ -19,8 +19,8 @@ class LabelNoise:
     """How many labels become wrong, and how.
 
     Attributes:
-        clients: the probability that a client is noisy (FedCorr's ρ).
-        level: the least noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
+        clients: The probability that a client is noisy (FedCorr's ρ).
+        level: The least noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
         kind: "uniform": each label is redrawn with that probability, uniformly over all classes, so that it may come
             out right; "pair": it becomes the next class with that probability.
     """

@@ -21,7 +21,8 @@ EXAMPLES = Examples(
     held_out=np.array([True, False] * 3),
     mean=(0.5,),
     std=(0.25,),
-    sources=("a set: official files",),
+    sources=("a set: not the official files", "a note"),
+    unofficial=("a set: not the official files",),
 )
 
 

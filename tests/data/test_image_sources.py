@@ -101,7 +101,7 @@ def test_fmnist(tmp_path, packed):
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert e.y.tolist() == [*train_y, *test_y]
     assert e.held_out.tolist() == [False] * 10 + [True] * 4
-    assert e.sources == ("Fashion-MNIST: not the official files (md5 differs)",)
+    assert e.sources == e.unofficial == ("Fashion-MNIST: not the official files (md5 differs)",)
 
 
 def test_fmnist_three_classes_by_pixel(tmp_path):
@@ -166,7 +166,7 @@ def test_emnist_reads_its_archive_upright(tmp_path):
     assert e.held_out.tolist() == [False] * 3 + [True] * 2
     assert e.classes == 26
     assert (e.mean[0], e.std[0]) == pytest.approx((upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12)
-    assert "not the official files" in e.sources[0]
+    assert e.sources == e.unofficial == ("EMNIST letters: not the official files (md5 differs)",)
     with pytest.raises(RequestError, match=r"gzip.zip is not EMNIST's archive: .*emnist-byclass-train-images"):
         emnist.load(tmp_path, 0, split="byclass", download=False)
 
@@ -301,6 +301,7 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     assert e.names == ("f0000_14", "f0001_00", "f0900_00")
     assert e.owner.tolist() == [0, 0, 1, 2]
     assert e.y.tolist() == [0, 35, 36, 61]
+    assert e.sources == e.unofficial
     assert e.sources == (
         "FEMNIST: NIST archives, not the official files (md5 differs); 3 writers; 1 images without a class left out",
     )
@@ -360,7 +361,7 @@ def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
             entry = tarfile.TarInfo(f"cifar-100-python/{name}")
             entry.size = len(raw)
             archive.addfile(entry, BytesIO(raw))
-    with pytest.raises(RequestError, match=r"tar.gz is not the official file, it has md5 \w+ instead of eb9058c3a382"):
+    with pytest.raises(RequestError, match=r"tar.gz is not the official file: md5 \w+ instead of eb9058c3a382"):
         cifar100.load(tmp_path, 0, download=False)
     assert not (tmp_path / "cifar-100-python").exists()
     monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one

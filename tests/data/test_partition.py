@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,6 +264,8 @@ def test_what_nobody_has_is_counted():
     options = {**OPTIONS, "partition": lambda y, clients, rng: [np.arange(150), np.arange(150, 157)], "clients": 2}
     said = "left out: 3 by the partition, 40 of the test examples set apart"
     assert assemble(examples(held_out=held_out), **options).sources == (said,)
+    wrong = assemble(replace(examples(held_out=held_out), sources=("wrong", "note"), unofficial=("wrong",)), **options)
+    assert (wrong.sources, wrong.unofficial) == (("wrong", "note", said), ("wrong",))
     assert assemble(examples(), **{**OPTIONS, "partition": iid, "clients": 4}).sources == ()
     with pytest.raises(RequestError, match="official needs a source with test examples"):
         assemble(examples(owner=np.arange(200) % 20), **{**OPTIONS, "local_test": "official"})

@@ -136,7 +136,7 @@ def test_mnist_reads_idx_files(tmp_path):
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, 0, pool=True).held_out is None
-    assert "not the official files" in e.sources[0]
+    assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
@@ -191,6 +191,7 @@ def test_cifar_reads_batches(tmp_path):
     assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
     assert e.y.tolist() == sum((labels for _, labels in made), [])
     assert e.held_out.tolist() == [False] * 20 + [True] * 4
+    assert e.sources == e.unofficial == ("CIFAR-10: not the official files (md5 differs)",)
 
 
 def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
@@ -278,7 +279,7 @@ def test_imagefolder_refuses(tmp_path):
 def test_real_mnist(real_data):
     e = mnist.load(real_data, 0)
     assert e.x.shape == (70000, 1, 28, 28)
-    assert e.sources == ("MNIST: official files",)
+    assert (e.sources, e.unofficial) == (("MNIST: official files",), ())
     train = e.x[:60000] / 255
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=1e-4)
     assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

@@ -415,6 +415,7 @@ def test_wikitext_streams(wiki):
     assert e.owner.tolist() == [0, 0, 1, 1, 0, 1]
     assert e.held_out.tolist() == [False] * 4 + [True] * 2
     assert (e.classes, e.names, e.x.dtype) == (10, ("piece_0", "piece_1"), np.int64)
+    assert e.unofficial == e.sources[:1]
     assert e.sources == (
         "WikiText-2: not the official files (sha1 of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens differs)",
         "wiki.train.tokens: 17 words, 10 different, 12 predicted",
@@ -524,7 +525,7 @@ def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
         return [archive(data_dir / remotes[0].path, {"other.txt": "x"})]
 
     monkeypatch.setattr(fetch, "ensure", ensure)
-    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file, it has md5 \w+ instead of b8d6"):
+    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file: md5 \w+ instead of b8d6"):
         shakespeare.load(tmp_path, 0)
     assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
     monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)

@@ -21,11 +21,11 @@ def arrays_only(raw: bytes, encoding: str = "latin1") -> Any:
     as ``np.ndarray`` (those of the older protocols as a subclass of it: ``np.asarray`` removes that).
 
     Args:
-        raw: the pickle, of any protocol.
-        encoding: of the text of Python 2; "latin1" for arrays, "bytes" leaves keys and names as bytes.
+        raw: The pickle, of any protocol.
+        encoding: Of the text of Python 2; "latin1" for arrays, "bytes" leaves keys and names as bytes.
 
     Raises:
-        pickle.UnpicklingError: if it is damaged, or asks for anything else.
+        pickle.UnpicklingError: If it is damaged, or asks for anything else.
     """
     try:
         _look_through(raw)

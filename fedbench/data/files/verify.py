@@ -13,9 +13,9 @@ class Finding(NamedTuple):
     """What was found out about one file.
 
     Attributes:
-        path: of the file.
-        verdict: in words, with the checksums.
-        wrong: it is not the official file.
+        path: Of the file.
+        verdict: In words, with the checksums.
+        wrong: It is not the official file.
     """
 
     path: Path

@@ -22,13 +22,13 @@ def enough(total: int, clients: int, each: int = 1, key: str = "data.partition.m
     """Refuse a request that asks for more examples than there are.
 
     Args:
-        total: examples there are.
+        total: Examples there are.
         clients: N.
-        each: least number of examples per client.
-        key: the option that says ``each``.
+        each: Least number of examples per client.
+        key: The option that says ``each``.
 
     Raises:
-        RequestError: with the nearest values that can be had.
+        RequestError: With the nearest values that can be had.
     """
     if clients * each <= total:
         return
@@ -58,9 +58,9 @@ def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np
     """Give client k ``counts[c, k]`` examples, chosen at random, of the c-th label that occurs in ``y``.
 
     Args:
-        y: labels [T].
+        y: Labels [T].
         counts: [classes, N]; a row sums to the number of examples of its class.
-        rng: says which.
+        rng: Says which.
     """
     classes, clients = counts.shape
     owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())
@@ -113,18 +113,18 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     """Draw until every client has ``min_size`` examples, but not for ever.
 
     Args:
-        draw: makes several draws of counts at once.
-        total: examples there are.
+        draw: Makes several draws of counts at once.
+        total: Examples there are.
         classes: K.
-        alpha: of the Dirichlet distribution.
+        alpha: Of the Dirichlet distribution.
         clients: N.
-        min_size: examples that every client must have, at least.
+        min_size: Examples that every client must have, at least.
 
     Returns:
         Counts [K, N] of the first draw that will do.
 
     Raises:
-        RequestError: if there cannot be or was no such draw, with settings near by that have been found to do.
+        RequestError: If there cannot be or was no such draw, with settings near by that have been found to do.
     """
     enough(total, clients, min_size)
     cells = classes * clients
@@ -162,10 +162,10 @@ def nearest_settings(good: Callable[[float, int, int], int], classes: int, alpha
     A request makes so many draws that it finds what one in a hundred does.
 
     Args:
-        good: from (alpha, clients, tries) to how many of so many draws will do.
+        good: From (alpha, clients, tries) to how many of so many draws will do.
         classes: K.
-        alpha: that was asked for.
-        clients: that were asked for.
+        alpha: That was asked for.
+        clients: That were asked for.
     """
 
     def fit(alpha: float, clients: int) -> bool:

@@ -34,7 +34,7 @@ def dirichlet(
     Wang et al. 2020). Nothing is lost.
 
     Raises:
-        RequestError: if ``alpha`` is not positive, or no draw meets ``min_size``.
+        RequestError: If ``alpha`` is not positive, or no draw meets ``min_size``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
     balance = boolean("data.partition.balance", balance)
@@ -53,9 +53,9 @@ def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.
     """Cut the classes one after the other, leaving out the clients that are full.
 
     Args:
-        q: shares [tries, K, N].
-        sizes: examples of each class, [K].
-        rng: of the draws.
+        q: Shares [tries, K, N].
+        sizes: Examples of each class, [K].
+        rng: Of the draws.
 
     Returns:
         Numbers of examples, [tries, K, N].
@@ -87,16 +87,16 @@ def dirichlet_mixture(
     the least like their mixtures. All examples are dealt out.
 
     Args:
-        y: labels [T].
+        y: Labels [T].
         clients: N.
-        rng: of the draws.
-        alpha: whole concentration: with K classes and equal p each class has α / K.
+        rng: Of the draws.
+        alpha: Whole concentration: with K classes and equal p each class has α / K.
         prior: p: "data", the shares of the classes in ``y``, or "uniform".
-        size_sigma: sizes in proportion to lognormal(0, size_sigma) draws beyond ``min_size``; 0: equal sizes.
-        min_size: examples that every client has at least.
+        size_sigma: Sizes in proportion to lognormal(0, size_sigma) draws beyond ``min_size``; 0: equal sizes.
+        min_size: Examples that every client has at least.
 
     Raises:
-        RequestError: if an option is out of range, or there are too few examples for ``min_size``.
+        RequestError: If an option is out of range, or there are too few examples for ``min_size``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
     choice("data.partition.prior", prior, ("data", "uniform"))

@@ -20,7 +20,7 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     differ by at most one, and they are dealt without replacement (McMahan et al. 2017).
 
     Raises:
-        RequestError: if there are fewer examples than shards.
+        RequestError: If there are fewer examples than shards.
     """
     each = integer("data.partition.shards_per_client", shards_per_client, at_least=1)
     enough(len(y), clients, each, "data.partition.shards_per_client")
@@ -37,7 +37,7 @@ def k_classes(
     A class that nobody has drawn takes the place, at a random client, of a class with several holders.
 
     Raises:
-        RequestError: if there are not so many classes, not enough clients to hold all classes, or a class has fewer
+        RequestError: If there are not so many classes, not enough clients to hold all classes, or a class has fewer
             examples than holders; the number of clients that it names does whatever is drawn.
     """
     key = "data.partition.classes_per_client"
@@ -82,7 +82,7 @@ def consecutive_classes(
     to j, mu 4, sigma 1, more 5, least 2).
 
     Raises:
-        RequestError: if there are not so many classes, or a client finds all its classes used up.
+        RequestError: If there are not so many classes, or a client finds all its classes used up.
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
@@ -129,13 +129,13 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
     called s %).
 
     Args:
-        y: labels [T].
+        y: Labels [T].
         clients: N.
-        rng: of the draws.
-        similarity: share of the examples dealt at random, in [0, 1].
+        rng: Of the draws.
+        similarity: Share of the examples dealt at random, in [0, 1].
 
     Raises:
-        RequestError: if ``similarity`` is not a share, or there are more clients than examples.
+        RequestError: If ``similarity`` is not a share, or there are more clients than examples.
     """
     remedy = "it is a share: 0.95 for 95 %"
     share = number("data.partition.similarity", similarity, at_least=0, at_most=1, remedy=remedy)
@@ -154,7 +154,7 @@ def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     The disjoint sets with data of all classes of FAFED (Wu et al. 2023).
 
     Raises:
-        RequestError: if there are more clients than examples.
+        RequestError: If there are more clients than examples.
     """
     enough(len(y), clients)
     return _in_turn(by_label(y, rng), clients)
@@ -164,7 +164,7 @@ def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     """Cut the examples, as they are stored, into equal parts: sizes differ by at most one; no seed changes it.
 
     Raises:
-        RequestError: if there are more clients than examples.
+        RequestError: If there are more clients than examples.
     """
     enough(len(y), clients)
     return np.array_split(np.arange(len(y)), clients)
@@ -179,13 +179,13 @@ def half_classes(
     number of clients the second half has one more.
 
     Args:
-        y: labels [T].
+        y: Labels [T].
         clients: N, at least 2.
-        rng: of the draws.
-        classes: labels of the first half; None: the lower half of the labels.
+        rng: Of the draws.
+        classes: Labels of the first half; None: the lower half of the labels.
 
     Raises:
-        RequestError: if ``classes`` are not some of the labels, or a half has fewer examples than clients.
+        RequestError: If ``classes`` are not some of the labels, or a half has fewer examples than clients.
     """
     labels = np.unique(y).tolist()
     if clients < 2 or len(labels) < 2:
@@ -218,7 +218,7 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
     Hamidi & Yang 2024), and no seed changes who owns what.
 
     Raises:
-        RequestError: if there are fewer clients than classes, or a class has fewer examples than clients.
+        RequestError: If there are fewer clients than classes, or a class has fewer examples than clients.
     """
     labels, sizes = np.unique(y, return_counts=True)
     if clients < len(labels):
@@ -242,7 +242,7 @@ def bernoulli_dirichlet(
     authors' code lets clients be empty.
 
     Raises:
-        RequestError: if an option is out of range, or no draw meets ``min_size``.
+        RequestError: If an option is out of range, or no draw meets ``min_size``.
     """
     p = number("data.partition.p", p, above=0, at_most=1)
     alpha = number("data.partition.alpha", alpha, above=0)
@@ -277,16 +277,16 @@ def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: 
     """Share each class evenly among its holders.
 
     Args:
-        held: who holds which class, [K, N].
-        labels: of the classes, [K].
-        sizes: examples of each class, [K].
-        ways: what would do, for the error.
+        held: Who holds which class, [K, N].
+        labels: Of the classes, [K].
+        sizes: Examples of each class, [K].
+        ways: What would do, for the error.
 
     Returns:
         Numbers of examples, [K, N].
 
     Raises:
-        RequestError: if a class has fewer examples than holders.
+        RequestError: If a class has fewer examples than holders.
     """
     counts = np.zeros(held.shape, dtype=np.int64)
     for c, holders in enumerate(held.sum(1)):

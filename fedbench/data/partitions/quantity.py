@@ -13,7 +13,7 @@ def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
 
     Args:
         weights: [N] not negative, with a positive sum.
-        total: at least N times ``least``.
+        total: At least N times ``least``.
         least: examples.
 
     Returns:
@@ -41,7 +41,7 @@ def lognormal_sizes(
     unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no least size). Nothing is lost.
 
     Raises:
-        RequestError: if ``sigma`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If ``sigma`` is negative, or there are too few examples for ``min_size``.
     """
     sigma = number("data.partition.sigma", sigma, at_least=0)
     least = integer("data.partition.min_size", min_size, at_least=1)
@@ -58,7 +58,7 @@ def power_law_sizes(
     r^-exponent. Ranks are given at random. Exponent 1 is Zipf's law, 0 equal sizes. Nothing is lost.
 
     Raises:
-        RequestError: if ``exponent`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If ``exponent`` is negative, or there are too few examples for ``min_size``.
     """
     exponent = number("data.partition.exponent", exponent, at_least=0)
     least = integer("data.partition.min_size", min_size, at_least=1)

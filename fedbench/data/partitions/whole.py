@@ -35,7 +35,7 @@ def dirichlet_min_share(
     and that a client may come out empty, which takes classes of a few examples, is not looked at).
 
     Raises:
-        RequestError: if ``alpha`` is not positive, or no draw meets ``min_share``.
+        RequestError: If ``alpha`` is not positive, or no draw meets ``min_share``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
@@ -84,7 +84,7 @@ def two_classes_power_law(
     there are classes that nobody has.
 
     Raises:
-        RequestError: if there are too few examples for ``least`` per client and class.
+        RequestError: If there are too few examples for ``least`` per client and class.
     """
     least = integer("data.partition.least", least, at_least=1)
     sigma = number("data.partition.sigma", sigma, at_least=0)

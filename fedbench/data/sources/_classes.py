@@ -17,11 +17,11 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
 
     Args:
         y: [T] labels in [0, count).
-        classes: labels to keep; the first becomes 0, the next 1, and so on. None keeps all as they are.
-        count: number of labels of the data set.
+        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all as they are.
+        count: Number of labels of the data set.
 
     Raises:
-        RequestError: if ``classes`` are not different labels of the data set.
+        RequestError: If ``classes`` are not different labels of the data set.
     """
     if y.size and not 0 <= y.min() <= y.max() < count:
         raise RequestError(f"the files hold labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
@@ -50,11 +50,11 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
 
     Args:
         y: labels, whole numbers from 0, at least one.
-        classes: what data.classes says; None if it does not.
-        where: the labels come from, for messages.
+        classes: What data.classes says; None if it does not.
+        where: The labels come from, for messages.
 
     Raises:
-        RequestError: if there are labels that ``classes`` does not hold, or a label so large that it is none.
+        RequestError: If there are labels that ``classes`` does not hold, or a label so large that it is none.
     """
     count = int(y.max()) + 1
     if classes is not None:
@@ -74,7 +74,7 @@ def per_channel(key: str, value: object, channels: int, default: float) -> tuple
     """Return ``value``, a number per channel, or the default for each if it is None.
 
     Raises:
-        RequestError: if it is something else, or a deviation (of default 1) is not above 0.
+        RequestError: If it is something else, or a deviation (of default 1) is not above 0.
     """
     if value is None:
         return (default,) * channels

@@ -41,17 +41,17 @@ def fetched(
     """Return the directory that holds ``needed``, fetched and unpacked if there is none.
 
     Args:
-        data_dir: the directory of all data sets.
-        name: of the directory in it.
-        needed: files or directories in it.
-        archive: that it is unpacked from.
-        download: whether the archive may be fetched.
-        what: the data set's name for messages.
-        most_bytes: more than these may not come out of the archive.
-        flat: the archive holds the files themselves, not a directory ``name``.
+        data_dir: The directory of all data sets.
+        name: Of the directory in it.
+        needed: Files or directories in it.
+        archive: That it is unpacked from.
+        download: Whether the archive may be fetched.
+        what: The data set's name for messages.
+        most_bytes: More than these may not come out of the archive.
+        flat: The archive holds the files themselves, not a directory ``name``.
 
     Raises:
-        RequestError: if the directory is there in part, or nothing is there and nothing can be fetched.
+        RequestError: If the directory is there in part, or nothing is there and nothing can be fetched.
     """
     folder = find(data_dir, name, needed)
     if folder is not None:
@@ -86,14 +86,14 @@ def decode(
     """Return images as uint8 [T, channels, height, width].
 
     Args:
-        names: of the images, for messages.
-        opened: from an image's position to the image; called by several threads at once.
-        shape: channels (1 grey, 3 RGB), height and width that every image has to have.
-        change: what is done to an image before that.
-        remedy: what to do about an image of another size, or about too many images.
+        names: Of the images, for messages.
+        opened: From an image's position to the image; called by several threads at once.
+        shape: Channels (1 grey, 3 RGB), height and width that every image has to have.
+        change: What is done to an image before that.
+        remedy: What to do about an image of another size, or about too many images.
 
     Raises:
-        RequestError: naming the image that cannot be read or has another size, or if all would not fit into memory.
+        RequestError: Naming the image that cannot be read or has another size, or if all would not fit into memory.
     """
     channels, height, width = shape
     need, free = len(names) * channels * height * width, psutil.virtual_memory().available

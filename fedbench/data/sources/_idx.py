@@ -19,7 +19,7 @@ def read(path: Path) -> np.ndarray:
     """Return the array of an idx file, unpacked on the way if its name ends in .gz.
 
     Raises:
-        RequestError: if the file is not a whole idx file of unsigned bytes.
+        RequestError: If the file is not a whole idx file of unsigned bytes.
     """
     with path.open("rb") as file:
         return parse(file, str(path))
@@ -29,11 +29,11 @@ def parse(file: IO[bytes], name: str) -> np.ndarray:
     """Return the uint8 array that an open idx file holds; its shape is the file's.
 
     Args:
-        file: at its beginning.
-        name: for messages; gzip is taken off if it ends in .gz.
+        file: At its beginning.
+        name: For messages; gzip is taken off if it ends in .gz.
 
     Raises:
-        RequestError: if the file is not a whole idx file of unsigned bytes.
+        RequestError: If the file is not a whole idx file of unsigned bytes.
     """
     try:
         stream = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
@@ -55,7 +55,7 @@ def images_of(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.nda
     """Return images as [T, 1, height, width] and their labels as int64 [T].
 
     Raises:
-        RequestError: if the two do not belong together.
+        RequestError: If the two do not belong together.
     """
     if images.ndim != 3 or labels.shape != images.shape[:1]:
         raise RequestError(

@@ -68,10 +68,10 @@ def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
     Args:
         by_class: by_class.zip, or the directory in it.
         by_write: by_write.zip, or the directory in it.
-        origin: what the record of the run says of the two.
+        origin: What the record of the run says of the two.
 
     Raises:
-        RequestError: if an archive is damaged, or the two do not belong together.
+        RequestError: If an archive is damaged, or the two do not belong together.
     """
     labels: dict[bytes, int] = {}
     with _store(by_class) as store:

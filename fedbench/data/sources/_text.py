@@ -28,17 +28,17 @@ def found(
     """Return the official files of a data set, fetched and unpacked if they are nowhere.
 
     Args:
-        data_dir: the directory of all data sets.
-        layouts: where the files may be, below ``data_dir``; the first layout of which every file is there is taken. The
+        data_dir: The directory of all data sets.
+        layouts: Where the files may be, below ``data_dir``; the first layout of which every file is there is taken. The
             last is what unpacking gives.
-        archive: that holds them.
-        folder: where it is unpacked, below ``data_dir``.
-        download: whether it may be fetched.
-        what: the name of the data set, for messages.
-        most_bytes: that the archive may hold.
+        archive: That holds them.
+        folder: Where it is unpacked, below ``data_dir``.
+        download: Whether it may be fetched.
+        what: The name of the data set, for messages.
+        most_bytes: That the archive may hold.
 
     Raises:
-        RequestError: if the files are missing and cannot be fetched, or the archive does not hold them.
+        RequestError: If the files are missing and cannot be fetched, or the archive does not hold them.
     """
     for attempt in range(2):
         for layout in layouts:
@@ -56,7 +56,7 @@ def choose(count: int, clients: int | None, seed: int, what: str) -> np.ndarray:
     """Return which of ``count`` clients are taken: all, or ``clients`` of them at random, in their order.
 
     Raises:
-        RequestError: if there are fewer.
+        RequestError: If there are fewer.
     """
     if clients is None:
         return np.arange(count)
@@ -72,11 +72,11 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
     """Yield user, x and y of every user in LEAF JSON files whose examples are strings.
 
     Args:
-        where: a file, or a directory whose ``*.json`` files are all read.
-        name: of the option, for messages.
+        where: A file, or a directory whose ``*.json`` files are all read.
+        name: Of the option, for messages.
 
     Raises:
-        RequestError: naming the file, the user and the fault.
+        RequestError: Naming the file, the user and the fault.
     """
     path = Path(str(where)).expanduser()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]

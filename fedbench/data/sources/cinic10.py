@@ -33,13 +33,13 @@ def load(data_dir: Path, seed: int, *, valid: str = "train", download: bool = Tr
     The labels are CIFAR-10's, the class directories in alphabetical order.
 
     Args:
-        data_dir: holds cinic-10/ with train/, valid/ and test/, each with a directory per class.
-        seed: not used.
+        data_dir: Holds cinic-10/ with train/, valid/ and test/, each with a directory per class.
+        seed: Not used.
         valid: "train" joins the validation images to the training images, "out" leaves them out.
-        download: whether the archive may be fetched if nothing is there.
+        download: Whether the archive may be fetched if nothing is there.
 
     Raises:
-        RequestError: if directories are missing or images cannot be read.
+        RequestError: If directories are missing or images cannot be read.
     """
     choice("data.source.valid", valid, ("train", "out"))
     needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]

@@ -24,15 +24,15 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     ImageNet; its mean and deviation, those of ImageNet, are used here.
 
     Args:
-        data_dir: holds clothing1m/ (or clothing1M/) with images/, {noisy,clean}_label_kv.txt, noisy_train_key_list.txt,
+        data_dir: Holds clothing1m/ (or clothing1M/) with images/, {noisy,clean}_label_kv.txt, noisy_train_key_list.txt,
             clean_train_key_list.txt and clean_test_key_list.txt, the key lists naming images as images/...
-        seed: of the choice of ``images``.
+        seed: Of the choice of ``images``.
         train: "noisy" the million images with labels from their surroundings, "clean" the 47570 with verified labels.
-        size: side in pixels that every image is scaled to.
-        images: so many training images, chosen at random; None takes all.
+        size: Side in pixels that every image is scaled to.
+        images: So many training images, chosen at random; None takes all.
 
     Raises:
-        RequestError: if files are missing, have no label or cannot be read, or the images do not fit into memory.
+        RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
     choice("data.source.train", train, ("noisy", "clean"))
     side = integer("data.source.size", size, at_least=1)

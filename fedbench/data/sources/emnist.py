@@ -41,15 +41,15 @@ def load(
     the training images that are kept.
 
     Args:
-        data_dir: holds EMNIST/gzip.zip, which is read where it is, or EMNIST/raw/ with the idx files, packed or not.
-        seed: not used.
+        data_dir: Holds EMNIST/gzip.zip, which is read where it is, or EMNIST/raw/ with the idx files, packed or not.
+        seed: Not used.
         split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced" 47 classes
             (112800 + 18800), "letters" 26 classes, capital and small together (124800 + 20800).
-        classes: labels that are kept, numbered anew in this order; None keeps all.
-        download: whether the archive may be fetched if nothing is there.
+        classes: Labels that are kept, numbered anew in this order; None keeps all.
+        download: Whether the archive may be fetched if nothing is there.
 
     Raises:
-        RequestError: if files are missing or damaged, or an option is wrong.
+        RequestError: If files are missing or damaged, or an option is wrong.
     """
     choice("data.source.split", split, _CLASSES)
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # a wrong request ends before anything is fetched
@@ -92,7 +92,9 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
             upright[start : start + len(some)] = x[some].swapaxes(2, 3)
             start += len(some)
     mean, std = _statistics(upright[: sizes[0]])
-    origin = "official files" if packed and checksum(files[0]) == _MD5 else "not the official files (md5 differs)"
+    genuine = not packed or checksum(files[0]) == _MD5
+    origin = "official files" if genuine else "not the official files (md5 differs)"
+    note = f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}"
     return Examples(
         x=upright,
         y=np.concatenate([y for _, y, _ in kept]),
@@ -100,7 +102,8 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
         held_out=np.repeat([False, True], sizes),
         mean=(mean,),
         std=(std,),
-        sources=(f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

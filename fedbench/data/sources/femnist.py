@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,16 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     ``_nist.by_writer``), of which one copy may be for training and one for testing: they are read as they are.
 
     Args:
-        data_dir: holds femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes them (with -t sample), or
+        data_dir: Holds femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes them (with -t sample), or
             femnist/{by_class,by_write}.zip of NIST Special Database 19 or the directories they unpack to.
-        seed: not used.
+        seed: Not used.
         form: "leaf" the JSON files, "nist" the archives, "auto" the JSON files if they are there.
-        pool: join LEAF's training and test images of a writer, to be split anew by ``data.split``. NIST's images are
+        pool: Join LEAF's training and test images of a writer, to be split anew by ``data.split``. NIST's images are
             not split.
-        download: whether NIST's archives may be fetched if nothing is there.
+        download: Whether NIST's archives may be fetched if nothing is there.
 
     Raises:
-        RequestError: if files are missing or not of the expected form.
+        RequestError: If files are missing or not of the expected form.
     """
     choice("data.source.form", form, ("auto", "leaf", "nist"))
     boolean("data.source.pool", pool)
@@ -64,7 +65,7 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     packed = ensure(
         _ARCHIVES, data_dir, download=download, what=f"FEMNIST (LEAF's JSON files are not in {folder / 'data/train'})"
     )
-    return prepared(data_dir, "femnist-nist", packed, {}, lambda: by_writer(packed[0], packed[1], _origin(packed)))
+    return prepared(data_dir, "femnist-nist", packed, {}, lambda: _from_archives(packed))
 
 
 def official() -> list[Remote]:
@@ -72,9 +73,11 @@ def official() -> list[Remote]:
     return _ARCHIVES
 
 
-def _origin(packed: list[Path]) -> str:
-    genuine = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
-    return "official files" if genuine else "not the official files (md5 differs)"
+def _from_archives(packed: list[Path]) -> Examples:
+    if all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True)):
+        return by_writer(packed[0], packed[1], "official files")
+    examples = by_writer(packed[0], packed[1], "not the official files (md5 differs)")
+    return replace(examples, unofficial=examples.sources)
 
 
 def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:

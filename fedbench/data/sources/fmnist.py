@@ -42,17 +42,17 @@ def load(
     """Read 60000 + 10000 images of 28 x 28; the official test images are set apart.
 
     Args:
-        data_dir: holds FashionMNIST/raw/ with the idx files, packed (.gz) or not.
-        seed: not used.
-        classes: labels that are kept, numbered anew in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
+        data_dir: Holds FashionMNIST/raw/ with the idx files, packed (.gz) or not.
+        seed: Not used.
+        classes: Labels that are kept, numbered anew in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
             pullover and shirt: [0, 2, 6].
         standardise: "channel" uses one mean and deviation for all pixels, those of the training images; "pixel" gives
             every pixel its own, (x - mean) / (std + .001) in units of 0 to 255, of all 60000 training images whatever
             ``classes`` says (script for Fashion-MNIST of q-FFL, Li et al. 2020).
-        download: whether files that are not there may be fetched.
+        download: Whether files that are not there may be fetched.
 
     Raises:
-        RequestError: if files are missing or damaged, or an option is wrong.
+        RequestError: If files are missing or damaged, or an option is wrong.
     """
     choice("data.source.standardise", standardise, ("channel", "pixel"))
     keep(np.empty(0, dtype=np.int64), classes, 10)  # a wrong request ends before anything is fetched
@@ -67,6 +67,7 @@ def load(
     if standardise == "pixel":
         mean, std = _per_pixel(train[0])
         x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
+    note = f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=x,
         y=y,
@@ -74,7 +75,8 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

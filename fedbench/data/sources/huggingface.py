@@ -36,20 +36,20 @@ def load(
     as float32. Labels are whole numbers from 0, or words, which are numbered in alphabetical order.
 
     Args:
-        data_dir: not used; ``root`` is a path of its own.
-        seed: not used.
-        root: the directory that ``save_to_disk`` wrote, of one data set or of several splits.
-        x: column of the inputs.
-        y: column of the labels.
-        owner: column that says which client an example belongs to; None: a partition does.
-        train: split of the training examples, where there are splits.
-        test: split of the test examples, set apart; None or a split that is not there: no example is set apart.
-        size: side that images are cut and scaled to; None: all have one size.
-        mean: for images, per channel, in units of the full range; None: 0.5.
+        data_dir: Not used; ``root`` is a path of its own.
+        seed: Not used.
+        root: The directory that ``save_to_disk`` wrote, of one data set or of several splits.
+        x: Column of the inputs.
+        y: Column of the labels.
+        owner: Column that says which client an example belongs to; None: a partition does.
+        train: Split of the training examples, where there are splits.
+        test: Split of the test examples, set apart; None or a split that is not there: no example is set apart.
+        size: Side that images are cut and scaled to; None: all have one size.
+        mean: For images, per channel, in units of the full range; None: 0.5.
         std: likewise; None: 0.5.
 
     Raises:
-        RequestError: if the library is not installed, or the directory, a split, a column or its content does not fit.
+        RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
     """
     parts = _parts(root, train, test)
     for part in parts:

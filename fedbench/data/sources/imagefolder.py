@@ -29,15 +29,15 @@ def load(
     """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
 
     Args:
-        data_dir: not used; ``root`` is a path of its own.
-        seed: not used.
-        root: holds train/ and, if the test examples are set apart, test/.
-        size: side that every image is resized to (shorter side, then the middle is cut out); None: all have one size.
-        mean: per channel, in units of the full range; None: 0.
-        std: per channel, likewise; None: 1.
+        data_dir: Not used; ``root`` is a path of its own.
+        seed: Not used.
+        root: Holds train/ and, if the test examples are set apart, test/.
+        size: Side that every image is resized to (shorter side, then the middle is cut out); None: all have one size.
+        mean: Per channel, in units of the full range; None: 0.
+        std: Per channel, likewise; None: 1.
 
     Raises:
-        RequestError: if a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
+        RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
     """
     base = Path(str(root)).expanduser()
     if not (base / "train").is_dir():

@@ -27,15 +27,15 @@ def load(
     """Read LEAF JSON.
 
     Args:
-        data_dir: not used; ``train`` and ``test`` are paths of their own.
-        seed: not used.
-        train: a file, or a directory whose ``*.json`` files are all read.
-        test: the same for the test examples; None: the caller splits each client's examples.
-        shape: of one example, such as [1, 28, 28]; None keeps the shape in the file.
-        classes: number of labels; None: the largest label plus one.
+        data_dir: Not used; ``train`` and ``test`` are paths of their own.
+        seed: Not used.
+        train: A file, or a directory whose ``*.json`` files are all read.
+        test: The same for the test examples; None: the caller splits each client's examples.
+        shape: Of one example, such as [1, 28, 28]; None keeps the shape in the file.
+        classes: Number of labels; None: the largest label plus one.
 
     Raises:
-        RequestError: naming the file, the user and the fault.
+        RequestError: Naming the file, the user and the fault.
     """
     parts = [_read(train, "data.train")]
     if test is not None:

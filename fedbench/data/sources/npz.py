@@ -32,15 +32,15 @@ def load(
     test examples are set apart: ``held_out`` [T], true for these.
 
     Args:
-        data_dir: not used; ``file`` is a path of its own.
-        seed: not used.
-        file: the archive.
-        classes: number of labels; None: the largest label plus one.
-        mean: for images of bytes, per channel, in units of the full range; None: 0.
+        data_dir: Not used; ``file`` is a path of its own.
+        seed: Not used.
+        file: The archive.
+        classes: Number of labels; None: the largest label plus one.
+        mean: For images of bytes, per channel, in units of the full range; None: 0.
         std: likewise; None: 1.
 
     Raises:
-        RequestError: naming the array and the fault.
+        RequestError: Naming the array and the fault.
     """
     arrays = _arrays(Path(str(file)).expanduser())
     x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])

@@ -74,17 +74,17 @@ def load(
     in the order of the files.
 
     Args:
-        data_dir: holds sent140/ and glove/, or they are fetched.
-        seed: not used.
-        download: fetch files that are missing.
-        min_tweets: that an account must have.
-        length: of a tweet in tokens; the rest is cut off. LEAF has 25.
-        lowercase: read words in lower case, as GloVe 6B and Twitter 27B have them; LEAF's code does not, so that words
+        data_dir: Holds sent140/ and glove/, or they are fetched.
+        seed: Not used.
+        download: Fetch files that are missing.
+        min_tweets: That an account must have.
+        length: Of a tweet in tokens; the rest is cut off. LEAF has 25.
+        lowercase: Read words in lower case, as GloVe 6B and Twitter 27B have them; LEAF's code does not, so that words
             with a capital letter have no vector there.
-        glove: name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be fetched.
+        glove: Name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be fetched.
 
     Raises:
-        RequestError: if files are missing or not of the official form, or no account has enough tweets.
+        RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
     min_tweets = integer("data.source.min_tweets", min_tweets, at_least=1)
     length = integer("data.source.length", length, at_least=1)
@@ -128,7 +128,7 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
     """Return the path of a file of GloVe vectors, fetched if it is missing and one of GloVe 6B.
 
     Raises:
-        RequestError: if it is missing.
+        RequestError: If it is missing.
     """
     path = data_dir / "glove" / name
     there = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
@@ -162,7 +162,7 @@ def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
     file. With None the row of a token is its number.
 
     Raises:
-        RequestError: if the file is not in GloVe's form: a word and its numbers, separated by blanks.
+        RequestError: If the file is not in GloVe's form: a word and its numbers, separated by blanks.
     """
     wanted = None if words is None else set(words)
     found: dict[str, np.ndarray] = {}

@@ -64,17 +64,17 @@ def load(
     without a window on both sides is left out. Only the windows of chosen roles are ever made.
 
     Args:
-        data_dir: holds shakespeare/data/raw_data/raw_data.txt, or it is fetched.
-        seed: of the choice of clients.
-        download: fetch the text if it is missing.
-        split: share of a role's windows to train on; with 1 no window is set apart.
-        min_samples: windows a role must have, before the cut.
-        clients: so many of these roles, at random; None takes all.
+        data_dir: Holds shakespeare/data/raw_data/raw_data.txt, or it is fetched.
+        seed: Of the choice of clients.
+        download: Fetch the text if it is missing.
+        split: Share of a role's windows to train on; with 1 no window is set apart.
+        min_samples: Windows a role must have, before the cut.
+        clients: So many of these roles, at random; None takes all.
         json_train: LEAF's JSON for Shakespeare, a file or a directory, in place of the text.
-        json_test: the same for the test windows; None cuts those of ``json_train`` in time.
+        json_test: The same for the test windows; None cuts those of ``json_train`` in time.
 
     Raises:
-        RequestError: if files are missing or not of their form, or no role is left.
+        RequestError: If files are missing or not of their form, or no role is left.
     """
     split = number("data.split", split, above=0, at_most=1)
     min_samples = integer("data.source.min_samples", min_samples, at_least=1)

@@ -24,9 +24,9 @@ def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 93123
     min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
 
     Args:
-        data_dir: not used.
-        seed: not used; the data have a seed of their own.
-        clients: number of clients (LEAF: num-tasks).
+        data_dir: Not used.
+        seed: Not used; the data have a seed of their own.
+        clients: Number of clients (LEAF: num-tasks).
         generator_seed: LEAF's default is 931231.
     """
     clients = integer("data.clients", clients, at_least=1)
@@ -58,8 +58,8 @@ def fedprox(
     W, b, x. The authors set no seed, so their very data cannot be had: average over ``data.seed``.
 
     Args:
-        data_dir: not used.
-        seed: of the data.
+        data_dir: Not used.
+        seed: Of the data.
         clients: FedProx has 30, q-FFL 100.
         alpha: α, how much the clients' models differ; None for iid.
         beta: β, how much their inputs differ; None for iid.

@@ -28,12 +28,12 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     The labels of the official test images were never published, so these are left out. Class k is line k of wnids.txt.
 
     Args:
-        data_dir: holds tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
-        seed: not used.
-        download: whether the archive may be fetched if nothing is there.
+        data_dir: Holds tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
+        seed: Not used.
+        download: Whether the archive may be fetched if nothing is there.
 
     Raises:
-        RequestError: if files are missing or contradict each other, or images cannot be read.
+        RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     what, most = "Tiny-ImageNet", 2 * 10**9
     folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)

@@ -52,18 +52,18 @@ def load(
     is <unk>. What does not fill a piece, a column or a segment is left out and counted in ``sources``.
 
     Args:
-        data_dir: holds wikitext-2/wiki.{train,valid,test}.tokens, or they are fetched.
-        seed: not used.
-        download: fetch files that are missing.
+        data_dir: Holds wikitext-2/wiki.{train,valid,test}.tokens, or they are fetched.
+        seed: Not used.
+        download: Fetch files that are missing.
         clients: FAFED has 16.
-        columns: the batch size; FAFED has 20.
-        length: of a segment; 35 in FAFED's code.
-        held_out: what clients are tested on: test or valid, cut into one piece and one column per client; None sets
+        columns: The batch size; FAFED has 20.
+        length: Of a segment; 35 in FAFED's code.
+        held_out: What clients are tested on: test or valid, cut into one piece and one column per client; None sets
             nothing apart.
-        first: so many words of every file, for a quick look; None: all.
+        first: So many words of every file, for a quick look; None: all.
 
     Raises:
-        RequestError: if files are missing, or are too short for so many clients and columns.
+        RequestError: If files are missing, or are too short for so many clients and columns.
     """
     clients = integer("data.clients", clients, at_least=1)
     columns, length = (
@@ -89,8 +89,9 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
+    origin, genuine = _origin(files)
     notes = [
-        _origin(files),
+        origin,
         f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",
     ]
     if held_out is not None:
@@ -108,6 +109,7 @@ def _examples(
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=tuple(notes),
+        unofficial=() if genuine else (origin,),
         vocabulary=lambda: list(known),
         tokens=len(known),
     )
@@ -117,7 +119,7 @@ def words(path: Path) -> list[str]:
     """Return the words of a file, with <eos> at the end of every line.
 
     Raises:
-        RequestError: if it is not text in UTF-8.
+        RequestError: If it is not text in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -138,16 +140,16 @@ def streams(
 
     Args:
         numbers: [W] of the words.
-        clients: equal contiguous pieces, W // clients long.
-        columns: equal contiguous columns of a piece.
-        length: of a segment.
-        name: of the file, for messages.
+        clients: Equal contiguous pieces, W // clients long.
+        columns: Equal contiguous columns of a piece.
+        length: Of a segment.
+        name: Of the file, for messages.
 
     Returns:
         x [T, length], y [T, length] and owner [T]; a client's rows go by segment, then by column.
 
     Raises:
-        RequestError: if no segment fits.
+        RequestError: If no segment fits.
     """
     depth = len(numbers) // clients // columns
     segments = (depth - 1) // length  # the last word of a column is only predicted
@@ -166,8 +168,8 @@ def streams(
     return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
 
 
-def _origin(files: list[Path]) -> str:
+def _origin(files: list[Path]) -> tuple[str, bool]:
+    """Return a note on the files, and whether they are the official ones."""
     wrong = [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
-    return "WikiText-2: " + (
-        f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
-    )
+    note = f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
+    return f"WikiText-2: {note}", not wrong
