@@ -606,17 +606,17 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has the unknown array z"),
         ({"x": np.eye(2), "y": [0]}, "x has 2 examples and y 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0)}, "at least 1"),
-        ({"x": np.eye(2), "y": [0, -1]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be whole numbers from 0"),
+        ({"x": np.eye(2), "y": [0, -1]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers from 0"),
         ({"x": bytes_of(2, 1, 0, 4), "y": [0, 1]}, "x must be real numbers"),
-        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be whole numbers from 0"),
+        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers from 0"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "not finite"),
         ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be whole numbers or words \[2\]"),
+        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words \[2\]"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "owner must count from 0 to 0 into names"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "no name be there twice"),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
@@ -699,7 +699,7 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
     e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="kind", owner="who")
     assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (np.float32, columns["v"], [1, 0, 1], 2)
     assert (e.owner.tolist(), e.names, e.held_out, e.mean) == ([1, 0, 1], ("u1", "u2"), None, None)
-    with pytest.raises(RequestError, match="labels must be words or whole numbers from 0"):
+    with pytest.raises(RequestError, match="labels must be words or integers from 0"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="v")
     with pytest.raises(RequestError, match="examples must be finite numbers or images"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="who", y="kind")

@@ -74,8 +74,8 @@ def test_leaf_json_shapes_and_classes(tmp_path):
         ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
         ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, but .* 2"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [["p"]], "y": [0]}}}', "x must be numbers"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "whole numbers from 0"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "whole numbers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "integers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "integers from 0"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[NaN]], "y": [0]}}}', "not finite"),
         (
             '{"users": ["a", "b"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]},'
@@ -203,7 +203,7 @@ def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
             return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w')",))
 
     (folder / "data_batch_3").write_bytes(pickle.dumps({"labels": [0], "data": Evil()}))
-    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it asks for builtins.exec"):
+    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it refers to builtins.exec"):
         cifar10.load(tmp_path, 0)
     assert not (tmp_path / "pwned").exists()
 
@@ -343,9 +343,9 @@ def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        ("[0, Infinity]", {}, "labels must be whole numbers from 0"),
-        ("[0, NaN]", {}, "labels must be whole numbers from 0"),
-        ("[0, 1e300]", {}, "labels must be whole numbers from 0"),
+        ("[0, Infinity]", {}, "labels must be integers from 0"),
+        ("[0, NaN]", {}, "labels must be integers from 0"),
+        ("[0, 1e300]", {}, "labels must be integers from 0"),
         ("[0, 1000000000]", {}, "the label 1000000000, but only 2 different ones; number them from 0, or .*classes"),
         ("[0, 1]", {"shape": [-1, -2]}, r"data.shape must be a list of lengths, got \[-1, -2\]"),
         ("[0, 1]", {"shape": [2.0]}, r"data.shape must be a list of lengths, got \[2.0\]"),

@@ -49,7 +49,7 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """Return the number of classes: ``classes``, or the largest label plus one.
 
     Args:
-        y: labels, whole numbers from 0, at least one.
+        y: labels, integers from 0, at least one.
         classes: What data.classes says; None if it does not.
         where: The labels come from, for messages.
 

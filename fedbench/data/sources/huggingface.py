@@ -33,7 +33,7 @@ def load(
     """Read one column as inputs and one as labels.
 
     Images become grey if all of them are, else RGB. Numbers of any shape that is the same for all examples are read
-    as float32. Labels are whole numbers from 0, or words, which are numbered in alphabetical order.
+    as float32. Labels are integers from 0, or words, which are numbered in alphabetical order.
 
     Args:
         data_dir: Not used; ``root`` is a path of its own.
@@ -109,7 +109,7 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y.reshape(-1), len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
-        raise RequestError(f"data.source.y={name}: labels must be words or whole numbers from 0, got {values[:3]}")
+        raise RequestError(f"data.source.y={name}: labels must be words or integers from 0, got {values[:3]}")
     return values.astype(np.int64), max(int(values.max()) + 1, known or 0)
 
 

@@ -114,7 +114,7 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
     except (TypeError, ValueError, OverflowError):
         raise RequestError(f"{what}: x must be numbers, all examples of one shape, and y one number each") from None
     if y.ndim != 1 or not are_labels(y):
-        raise RequestError(f"{what}: labels must be whole numbers from 0, got {ys[:3]}")
+        raise RequestError(f"{what}: labels must be integers from 0, got {ys[:3]}")
     if not np.isfinite(x).all():
         raise RequestError(f"{what}: x holds values that are not finite")
     return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)

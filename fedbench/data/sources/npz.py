@@ -101,9 +101,7 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
 
 def _labels(file: str, y: np.ndarray) -> np.ndarray:
     if y.ndim != 1 or y.dtype.kind not in "iuf" or not are_labels(y):
-        raise RequestError(
-            f"{file}: y must be whole numbers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
-        )
+        raise RequestError(f"{file}: y must be integers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}")
     return y.astype(np.int64)
 
 
@@ -114,9 +112,7 @@ def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.nd
         return None, ()
     owner = arrays["owner"]
     if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
-        raise RequestError(
-            f"{file}: owner must be whole numbers or words [{count}], got {owner.dtype} {list(owner.shape)}"
-        )
+        raise RequestError(f"{file}: owner must be integers or words [{count}], got {owner.dtype} {list(owner.shape)}")
     if "names" not in arrays:
         found, place = np.unique(owner, return_inverse=True)
         return place.reshape(-1), tuple(_word(n) for n in found)
