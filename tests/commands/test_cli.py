@@ -445,7 +445,7 @@ BAD = [
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
     (["data", "show"], "fedbench data show needs a data set: cifar100_dir0.05"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
-    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "downloads are disabled by data.download=false"),
+    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
     (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be a whole number >= 1"),
     (["data.download=maybe"], "data.download must be true or false, got 'maybe'"),
 ]

@@ -488,8 +488,8 @@ TEN = np.repeat(np.arange(5), 2)
         (k_classes, 50, {"classes_per_client": 2}, "use data/partition=iid data.clients=10"),
         (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
          "that it needs of each; lower data.partition.least"),
-        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a fraction: "
-         "0.95 for 95 %"),
+        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a "
+         "fraction: 0.95 for 95 %"),
         (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
         (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
          "fewer than the 2 examples that it needs of each: earlier clients hold the others; use data.clients=3 with"),

@@ -24,13 +24,13 @@ _CLASSES = {"fine": 100, "coarse": 20}
 
 
 def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = True) -> Examples:
-    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are set apart.
+    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
-        data_dir: Holds cifar-100-python/.
+        data_dir: Directory of all data sets; contains cifar-100-python/ or its archive.
         seed: Not used.
-        labels: "fine", 100 classes, or "coarse", the 20 groups of five that they belong to.
-        download: Whether the archive may be fetched if nothing is there.
+        labels: "fine" for 100 classes, or "coarse" for their 20 groups of five.
+        download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing or not of the official form.
@@ -58,7 +58,7 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
 
 
 def official() -> list[Remote]:
-    """Return the official files: the archive, and what it holds."""
+    """Return the official files: the archive and its content."""
     folders = ("cifar-100-python", "cifar-100-python/cifar-100-python")
     return [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in folders for name, md5 in _MD5.items())]
 

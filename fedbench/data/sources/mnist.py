@@ -11,7 +11,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
 
-# of the four files unpacked, and of what is fetched
+# of the four unpacked files, and of their downloads
 _MD5 = {
     "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
     "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
@@ -27,14 +27,14 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
-        data_dir: Holds MNIST/raw/ with the four idx files, as torchvision lays them out.
+        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them.
         seed: Not used.
-        download: Fetch what is missing.
-        pool: Join the official training and test images, as FedProx's script does; otherwise the test images are set
-            apart.
+        download: Whether downloads are allowed.
+        pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
+            images are held out.
 
     Raises:
-        RequestError: If files are missing and cannot be fetched, or are not of their form.
+        RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     folder = data_dir / _FOLDER
     missing = [remote for name, remote in zip(_MD5, _packed(), strict=True) if not (folder / name).is_file()]
