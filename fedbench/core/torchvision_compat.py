@@ -1,8 +1,8 @@
-"""torchvision, imported when it is needed and also where its compiled part does not fit the installed torch.
+"""Import torchvision lazily, and even if its compiled operators do not match the installed torch.
 
-A torchvision built for CUDA beside a CPU build of torch cannot load its operators, and since it registers shape
-functions for ``torchvision::nms`` all the same, its import fails with "operator torchvision::nms does not exist".
-Data sets, models and transforms need none of these operators; declaring their schemas is enough.
+A torchvision built for CUDA cannot load its operators with a CPU build of torch. It registers shape functions for
+``torchvision::nms`` nevertheless, so that its import fails with "operator torchvision::nms does not exist". Data sets,
+models and transforms need none of these operators; declaring their schemas is enough.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _declared: list[torch.library.Library] = []  # a declaration lives as long as it
 
 
 def torchvision() -> ModuleType:
-    """Return the module torchvision.
+    """Import torchvision and return the module.
 
     Raises:
-        RequestError: if it is not installed.
+        RequestError: If it is not installed.
     """
     if "torchvision" not in sys.modules:
         spec = importlib.util.find_spec("torchvision")

@@ -1,4 +1,4 @@
-"""From examples and a partition to a federated data set."""
+"""Build a federated data set from examples and a partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.whole import Partition
 
-_MOST_TOKENS = 10_000_000  # more than any vocabulary has: such numbers are something else
+_MOST_TOKENS = 10_000_000  # more than any vocabulary has: larger numbers are no tokens
 
 
 def assemble(
@@ -27,20 +27,20 @@ def assemble(
     """Give every client its training and test examples.
 
     Args:
-        examples: from a source.
-        partition: who owns what, for examples without owners.
-        clients: how many clients; None takes all that a source has, fewer are chosen at random.
-        split: share of a client's examples that it trains on.
-        local_test: "split" cuts each client's examples by ``split``; "official" deals the test examples the source sets
-            apart in the proportions, class by class, of the client's training examples, and where the source says whose
-            they are gives each client its own; "auto" is "official" in that last case and "split" in others. "central"
-            tests every client on all test examples: those set apart, and where owners are given those of all clients.
-            "others" trains on all that the clients own and tests them on all that ``test_clients`` others own.
-        test_clients: how many, chosen at random; for "others" alone.
-        seed: of the partition, the split and the choice of clients; independent of the run's.
+        examples: Examples that a source returned.
+        partition: Rule that assigns examples without owners to clients.
+        clients: Number of clients; None takes all that a source has, a smaller number is chosen at random.
+        split: Fraction of a client's examples that it trains on.
+        local_test: "split" cuts each client's examples by ``split``; "official" assigns the official test examples,
+            class by class in the proportions of the client's training examples, or to their owners where the source
+            names them; "auto" is "official" in that last case and "split" otherwise. "central" tests every client on
+            all test examples: the official ones, or those of all clients where owners are given. "others" trains on
+            all examples of the clients and tests on all examples of ``test_clients`` other clients.
+        test_clients: Number of clients to test on, chosen at random; for "others" only.
+        seed: Random seed of the partition, the split and the choice of clients; independent of the run's.
 
     Raises:
-        RequestError: if the request does not fit the examples.
+        RequestError: If the request does not fit the examples.
     """
     if (local_test == "others") != (test_clients is not None):
         raise RequestError("data.local_test=others and data.test_clients=N go together; set both or neither")
@@ -48,16 +48,16 @@ def assemble(
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
     else:
         if local_test == "others":
-            raise RequestError("data.local_test=others needs a source that says itself which client owns what")
+            raise RequestError("data.local_test=others needs a source that names the owner of every example")
         if partition is None or clients is None:
-            raise RequestError("these examples have no owners: data.partition and data.clients must be set")
+            raise RequestError("the examples have no owners: set data.partition and data.clients")
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     central = local_test in ("central", "others")
     notes = _left_out(examples, train, test) if examples.owner is None else ()
     if not any(len(t) for t in train):
-        whose = "the source sets all examples apart for testing" if examples.held_out is not None else "raise it"
-        raise RequestError(f"no client has a training example with data.split={split:g}; {whose}")
+        remedy = "all examples of the source are test examples" if examples.held_out is not None else "raise it"
+        raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
     mean, std = examples.mean, examples.std
     if mean is None and examples.x.dtype == np.uint8 and examples.x.ndim > 2:  # images: 0 to 1
         mean, std = (0.0,) * examples.x.shape[1], (1.0,) * examples.x.shape[1]
@@ -72,6 +72,7 @@ def assemble(
         mean=scale[0],
         std=scale[1],
         sources=(*examples.sources, *notes),
+        unofficial=examples.unofficial,
         vocabulary=examples.vocabulary,
         tokens=_tokens(examples, scale[0] is not None),
         vectors=examples.vectors,
@@ -86,12 +87,12 @@ def _tokens(examples: Examples, images: bool) -> int | None:
         return examples.tokens
     low, high = int(examples.x.min(initial=0)), int(examples.x.max(initial=0))
     if low < 0 or high >= _MOST_TOKENS:
-        raise RequestError(f"tokens must be whole numbers from 0 to {_MOST_TOKENS - 1}, got {low} to {high}")
+        raise RequestError(f"tokens must be integers from 0 to {_MOST_TOKENS - 1}, got {low} to {high}")
     return high + 1
 
 
 def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
-    """Return a line on the examples that nobody has been given, if there are such."""
+    """Return a note on the examples that no client owns, if there are any."""
     idle = np.ones(len(examples.y), dtype=bool)
     idle[np.concatenate([*train, *test])] = False
     apart = examples.held_out if examples.held_out is not None else np.zeros_like(idle)
@@ -114,8 +115,8 @@ def _natural(
     elif examples.held_out is not None:
         if local_test == "split":
             raise RequestError(
-                "data.local_test=split does not apply: this source sets test examples apart for every client; "
-                "data.local_test is auto, official, central or others here"
+                "data.local_test=split does not apply: this source has official test examples for every client; "
+                "set data.local_test to auto, official, central or others"
             )
         held_out = examples.held_out
         train, test = [o[~held_out[o]] for o in owned], [o[held_out[o]] for o in owned]
@@ -127,14 +128,14 @@ def _natural(
 
 
 def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of ``count`` clients train and which others are tested on, each in their order."""
+    """Return the clients, of ``count``, that train and the others that are tested on, both in ascending order."""
     wanted = count - test_clients if clients is None else clients
     if wanted + test_clients > count or wanted < 1:
         if test_clients >= count:
-            raise RequestError(f"data.test_clients must be less than {count}, the clients of this source")
-        others = f" beside data.test_clients={test_clients}" if test_clients else ""
+            raise RequestError(f"data.test_clients must be less than {count}, the number of clients of this source")
+        others = f" with data.test_clients={test_clients}" if test_clients else ""
         raise RequestError(
-            f"data.clients must be at least 1 and at most {count - test_clients}{others}, for this source has {count}; "
+            f"data.clients must be between 1 and {count - test_clients}{others}, since the source has {count}; "
             f"got {wanted}"
         )
     if wanted + test_clients == count and not test_clients:
@@ -160,7 +161,7 @@ def _partitioned(
 
 
 def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Cut each client's examples at random into int(split n) for training and the rest, both in stored order."""
+    """Split each client's examples at random: int(split n) train, the rest test, both in stored order."""
     rng = data_generator(seed, DataPurpose.SPLIT)
     train, test = [], []
     for rows in owned:
@@ -174,7 +175,7 @@ def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.nd
 def _in_proportion(
     y: np.ndarray, owned: list[np.ndarray], apart: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal the rows ``apart`` so that client k gets its share of a class's training examples of that class."""
+    """Deal the rows ``apart`` so that client k gets the same share of a class as of its training examples."""
     classes = int(y.max()) + 1
     counts = np.stack([np.bincount(y[rows], minlength=classes) for rows in owned])  # [N, classes]
     parts: list[list[np.ndarray]] = [[] for _ in owned]

@@ -1,4 +1,4 @@
-"""Random crops and mirror images: every draw is a function of a key per image."""
+"""Random crops and flips: every draw is a function of a key per image."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What training images go through, as in torchvision's RandomCrop with padding and RandomHorizontalFlip.
+    """Augmentation of training images, as torchvision's RandomCrop with padding and RandomHorizontalFlip.
 
     Attributes:
-        crop: pixels of black on every side, out of which an image of the old size is cut; 0: none.
-        flip: mirror with probability 1/2.
+        crop: Pixels of black padding on every side, before an image of the original size is cut out; 0 is none.
+        flip: Whether images are mirrored with probability 1/2.
     """
 
     crop: int = 0
     flip: bool = False
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        """Return the images x [..., C, H, W] changed, each by its key [...], non-negative int64."""
+        """Return the images x [..., C, H, W] augmented, each by its key [...], a non-negative int64."""
         images, keys = x.reshape(-1, *x.shape[-3:]), key.reshape(-1, 1)
         height, width = images.shape[2:]
         down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)

@@ -1,4 +1,4 @@
-"""The federated data set: all examples once, and per client and split the rows it owns."""
+"""The federated data set: all examples once, and the rows that each client owns in each split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Rows:
     Attributes:
         index: [M] int64 on the device, rows of ``FederatedDataset.x``.
         starts: [N] int64 on the host; client k owns index[starts[k]:starts[k] + counts[k]].
-        counts: [N] how many rows each client owns.
+        counts: [N] number of rows that each client owns.
     """
 
     index: Tensor
@@ -26,7 +26,7 @@ class Rows:
 
     @classmethod
     def of(cls, owned: Sequence[np.ndarray]) -> Rows:
-        """Make rows from one array of row numbers per client."""
+        """Build rows from one array of row numbers per client."""
         counts = np.array([len(o) for o in owned], dtype=np.int64)
         index = np.concatenate([*owned, np.empty(0, dtype=np.int64)]).astype(np.int64, copy=False)
         return cls(torch.from_numpy(index), np.cumsum(counts) - counts, counts)
@@ -43,7 +43,7 @@ class Rows:
         return [index[a : a + n] for a, n in zip(self.starts, self.counts, strict=True)]
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Return where in ``index`` the rows of the clients ``ids`` are, client by client in that order."""
+        """Return the positions in ``index`` of the rows of the clients ``ids``, client by client in that order."""
         n = self.counts[ids]
         starts = np.repeat(self.starts[ids] - np.concatenate([[0], np.cumsum(n)[:-1]]), n)
         positions: np.ndarray = starts + np.arange(n.sum())
@@ -51,8 +51,8 @@ class Rows:
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
         """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
-        everybody = len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids)))
-        if everybody and len(self.index) == self.counts.sum():
+        everyone = len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids)))
+        if everyone and len(self.index) == self.counts.sum():
             return self.index
         return self.index[torch.from_numpy(self.positions(ids)).to(self.index.device)]
 
@@ -63,28 +63,29 @@ class Rows:
 
 @dataclass(frozen=True)
 class FederatedDataset:
-    """T examples on one device, and who owns which of them for training and for testing.
+    """T examples on one device, and the clients that own them for training and for testing.
 
     Immutable: a change of labels or of owners is a new data set.
 
     Attributes:
-        x: [T, ...]; uint8 images are normalised when they are read; whole numbers of one dimension are tokens, read as
+        x: [T, ...]; uint8 images are normalised when they are read; integers of one dimension are tokens, read as
             int64; anything else is used as it is.
-        y: [T] int64 labels in [0, classes), or [T, length]: one per token.
-        train: the training rows of every client.
-        test: the test rows of every client; a client may have none.
-        vocabulary: makes the words, or the characters, that tokens number.
-        tokens: number of different tokens; None if x holds no tokens.
-        vectors: makes what tokens stand for, [tokens, dimensions] float32.
-        table: the same, where the model reads vectors in place of tokens.
-        work_values: values that the model works on for one example, if they are many more than the example has.
-        central: every client has the same test rows.
+        y: [T] int64 labels in [0, classes), or [T, length]: one label per token.
+        train: The training rows of every client.
+        test: The test rows of every client; a client may have none.
+        vocabulary: Returns the word, or the character, of every token.
+        tokens: Number of different tokens; None if x holds no tokens.
+        vectors: Returns the embedding of every token, [tokens, dimensions] float32.
+        table: The embeddings, where the model reads vectors instead of tokens.
+        work_values: Number of values that the model computes for one example, if far larger than the example; else 0.
+        central: Whether every client has the same test rows.
         names: [N] names of the clients.
-        classes: number of labels.
-        mean: per channel, in units of the full range 255; for uint8 images only.
-        std: per channel, likewise.
-        dtype: what ``features`` returns.
-        sources: what the examples were read from, for the record of the run.
+        classes: Number of classes.
+        mean: Mean per channel, in units of the full range 255; for uint8 images only.
+        std: Standard deviation per channel, likewise.
+        dtype: Type of what ``features`` returns.
+        sources: What the examples were read from, for the record of the run.
+        unofficial: Those of ``sources`` whose files differ from the published checksums.
     """
 
     x: Tensor
@@ -97,6 +98,7 @@ class FederatedDataset:
     std: Tensor | None = None
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
+    unofficial: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
     tokens: int | None = None
@@ -106,7 +108,7 @@ class FederatedDataset:
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """Number of clients N."""
         return len(self.names)
 
     @property
@@ -119,8 +121,8 @@ class FederatedDataset:
         """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
 
         Args:
-            rows: of the examples.
-            change: applied to the examples as they are stored.
+            rows: Rows of the examples.
+            change: Function applied to the examples as they are stored.
         """
         x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
         x = x if change is None else change(x)

@@ -1,4 +1,4 @@
-"""What a source hands over: examples, and who they belong to where that is given by nature."""
+"""What a source returns: examples, and the clients that own them where the data say so."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ class Examples:
     """T examples with labels.
 
     Attributes:
-        x: [T, ...] float, uint8 images [T, channels, height, width], or whole numbers [T, length]: tokens.
-        y: [T] labels in [0, classes), or [T, length]: one per token.
-        classes: number of labels.
-        owner: [T] index of the client each example belongs to; None if a partition has to say.
-        names: of the clients, if ``owner`` is given.
-        held_out: [T] True for the test examples that the source itself sets apart; None if it does not.
-        mean: per channel, in units of the full range, for uint8 images.
-        std: per channel, likewise.
-        sources: what was read, for the record of the run.
-        vocabulary: makes the words, or the characters, that tokens number; None if ``x`` holds no tokens.
-        tokens: number of different tokens; None is the largest one plus one, if ``x`` holds whole numbers.
-        vectors: makes what tokens stand for, [tokens, dimensions] float32.
+        x: [T, ...] float, uint8 images [T, channels, height, width], or integers [T, length]: tokens.
+        y: [T] labels in [0, classes), or [T, length]: one label per token.
+        classes: Number of classes.
+        owner: [T] index of the client each example belongs to; None if a partition assigns the examples.
+        names: Names of the clients, if ``owner`` is given.
+        held_out: [T] True for the official test examples; None if the source has none.
+        mean: Mean per channel, in units of the full range, for uint8 images.
+        std: Standard deviation per channel, likewise.
+        sources: What was read, for the record of the run.
+        unofficial: Those of ``sources`` whose files differ from the published checksums.
+        vocabulary: Returns the word, or the character, of every token; None if ``x`` holds no tokens.
+        tokens: Number of different tokens; None means the largest token plus one, if ``x`` holds integers.
+        vectors: Returns the embedding of every token, [tokens, dimensions] float32.
     """
 
     x: np.ndarray
@@ -36,6 +37,7 @@ class Examples:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     sources: tuple[str, ...] = ()
+    unofficial: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None

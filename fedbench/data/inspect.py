@@ -1,4 +1,4 @@
-"""Looking at a federated data set: numbers, and pictures of its labels and examples."""
+"""Inspect a federated data set: its numbers, and pictures of its labels and examples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 
-_ROWS = 400  # clients in the picture of labels: beyond that, neighbours share a row
+_ROWS = 400  # most columns in the picture of labels: with more clients, neighbours share one
 _GRID = (4, 10)  # example images, rows and columns
 
 
 def label_counts(data: FederatedDataset) -> np.ndarray:
-    """Return how many examples of each class each client has, [N, classes]: training, and test unless it is central."""
+    """Count the examples of each class per client, [N, classes]: training, and test unless it is central."""
     counts = np.zeros((data.num_clients, data.classes), dtype=np.int64)
-    y = data.y.numpy(force=True).reshape(len(data.y), -1)[:, 0]  # of a sequence its first label
+    y = data.y.numpy(force=True).reshape(len(data.y), -1)[:, 0]  # the first label of a sequence
     for rows in (data.train,) if data.central else (data.train, data.test):
         owner = np.repeat(np.arange(data.num_clients), rows.counts)
         np.add.at(counts, (owner, y[rows.index.numpy(force=True)]), 1)
@@ -35,13 +35,13 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
 
 
 def owned(data: FederatedDataset) -> int:
-    """Return how many examples clients have, to train on or to be tested on."""
+    """Return the number of examples that clients train on or are tested on."""
     train, test = data.train.counts, data.test.counts
     return int(train.sum() + (test[0] if data.central else test.sum()))
 
 
 def facts(data: FederatedDataset) -> dict[str, str]:
-    """Return what is to be known of a data set, in the order to print it."""
+    """Return the facts about a data set, in the order to print them."""
     train, test = data.train.counts, data.test.counts
     sizes = train if data.central else train + test
     tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
@@ -64,7 +64,7 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
     """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths.
 
     Raises:
-        RequestError: if matplotlib is not installed.
+        RequestError: If matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
 
 
 def _lines(data: FederatedDataset) -> list[str]:
-    """Return the first training example of clients spread over all, and its label; tokens as words."""
+    """Return the first training example and its label for some clients, spread over all; tokens as words."""
     able = np.flatnonzero(data.train.counts)
     chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
     rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
@@ -101,7 +101,7 @@ def _lines(data: FederatedDataset) -> list[str]:
 
 
 def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-untyped-def]  # matplotlib has no stubs
-    """Draw the share of each class in each client's examples; colours are readable without seeing red or green."""
+    """Draw the share of each class in each client's examples, in colours that the colour-blind can read."""
     from matplotlib.colors import PowerNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -109,7 +109,7 @@ def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-u
     shown = np.stack([g.sum(0) for g in groups])
     share = shown / np.maximum(shown.sum(1, keepdims=True), 1)
     axes = figure.subplots()
-    scale = {"cmap": "viridis", "norm": PowerNorm(0.5, 0, 1)}  # 62 even classes have .016 each, which is to be seen
+    scale = {"cmap": "viridis", "norm": PowerNorm(0.5, 0, 1)}  # makes the .016 of each of 62 even classes visible
     image = axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", **scale)
     figure.colorbar(image, ax=axes, label="share of the client's examples")
     each = "" if len(groups) == len(counts) else f" (about {len(counts) / len(groups):.0f} to a column)"
@@ -120,7 +120,7 @@ def _label_picture(figure, counts: np.ndarray, title: str):  # type: ignore[no-u
 
 
 def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[no-untyped-def]
-    """Draw the first training images of clients spread over all: a row per client."""
+    """Draw the first training images of some clients, spread over all: a row per client."""
     rows, columns = _GRID
     able = np.flatnonzero(data.train.counts)
     chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]
@@ -131,7 +131,7 @@ def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[
             axis.axis("off")
             if place < len(mine):
                 picture = data.x[mine[place]].numpy(force=True)
-                picture = picture if len(picture) == 3 else picture[:1]  # of other than RGB the first channel
+                picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
                 scaled = picture if picture.dtype == np.uint8 else _unit(picture)
                 axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
                 axis.set_title(str(int(data.y[mine[place]])), fontsize=8, pad=2)
@@ -149,11 +149,11 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def as_lines(table: Mapping[str, str]) -> str:
-    """Return aligned lines."""
+    """Return one aligned line per entry."""
     width = max(map(len, table))
     return "\n".join(f"{k:<{width}}  {v}" for k, v in table.items())
 
 
 def on_cpu(data: FederatedDataset) -> FederatedDataset:
-    """Return the data on the host in the precision of a run."""
+    """Return the data set on the host, with float32 features."""
     return data.to(torch.device("cpu"), torch.float32)

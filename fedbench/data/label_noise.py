@@ -1,4 +1,4 @@
-"""Wrong labels on purpose: a change of the training data that every method can be run with."""
+"""Label noise: training labels made wrong on purpose, for any method."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fedbench.data.dataset import FederatedDataset
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """How many labels become wrong, and how.
+    """The amount and the kind of label noise.
 
     Attributes:
-        clients: the probability that a client is noisy (FedCorr's ρ).
-        level: the least noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
-        kind: "uniform": each label is redrawn with that probability, uniformly over all classes, so that it may come
-            out right; "pair": it becomes the next class with that probability.
+        clients: Probability that a client is noisy (FedCorr's ρ).
+        level: Lowest noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
+        kind: "uniform" redraws each label with that probability, uniformly over all classes, so that it may come out
+            right; "pair" replaces it by the next class with that probability.
     """
 
     clients: float
@@ -37,14 +37,14 @@ class LabelNoise:
 def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:
     """Return the data with noisy training labels, and the noise level of each client [N].
 
-    Test labels stay. (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes.)
+    Test labels are unchanged (Xu et al., CVPR 2022, Sec. 4.1; over the data's own number of classes).
     """
     rng = data_generator(seed, DataPurpose.LABEL_NOISE)
     count, rows = data.num_clients, data.train.index.numpy(force=True)
     level = np.where(rng.random(count) < noise.clients, rng.uniform(noise.level, 1, count), 0.0)
     y = data.y.numpy(force=True).copy()
     clean = y[rows]
-    rate = np.repeat(level, data.train.counts).reshape(-1, *[1] * (clean.ndim - 1))  # of a sequence per token
+    rate = np.repeat(level, data.train.counts).reshape(-1, *[1] * (clean.ndim - 1))  # per token for sequences
     hit = rng.random(clean.shape) < rate
     drawn = rng.integers(0, data.classes, clean.shape) if noise.kind == "uniform" else (clean + 1) % data.classes
     y[rows] = np.where(hit, drawn, clean)

@@ -445,7 +445,7 @@ BAD = [
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
     (["data", "show"], "fedbench data show needs a data set: cifar100_dir0.05"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
-    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "data.download=false forbids to fetch"),
+    (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
     (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be a whole number >= 1"),
     (["data.download=maybe"], "data.download must be true or false, got 'maybe'"),
 ]
@@ -875,7 +875,7 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
         assert "mixup blends examples, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
     np.savez(tmp_path / "odd.npz", x=np.arange(40).reshape(10, 4) - 1, y=np.arange(10) % 2)
     assert (
-        "tokens must be whole numbers from 0 to 9999999, got -1 to 38"
+        "tokens must be integers from 0 to 9999999, got -1 to 38"
         in fed(args[0], "data.file=odd.npz", *args[2:])[2]
     )
     assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]

@@ -1,16 +1,13 @@
 """Unpacking: what comes out of good archives, and that nothing comes out of bad ones."""
 
-import bz2
 import gzip
 import io
-import lzma
-import os
 import random
 import stat
 import tarfile
 import threading
 import zipfile
-import zlib
+from pathlib import Path
 
 import pytest
 
@@ -90,10 +87,9 @@ def test_all_forms(tmp_path, kind):
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(("module", "ending"), [(gzip, "gz"), (bz2, "bz2"), (lzma, "xz")])
-def test_a_single_compressed_file(tmp_path, module, ending):
-    path = tmp_path / f"train-images-idx3-ubyte.{ending}"
-    path.write_bytes(module.compress(b"\0\0\x08\x03" * 300))
+def test_a_single_compressed_file(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\x03" * 300))
     unpack(path, tmp_path, most_bytes=1200)
     assert (tmp_path / "train-images-idx3-ubyte").read_bytes() == b"\0\0\x08\x03" * 300
     assert len(list(tmp_path.iterdir())) == 2
@@ -110,11 +106,11 @@ def test_rights_are_those_of_new_files(tmp_path):
     assert (tmp_path / "out" / "set" / "secret").stat().st_mode == (tmp_path / "file").stat().st_mode
 
 
-def test_directories_odd_names_and_windows_names(tmp_path):
-    members = [("./a/./b//c", b"1"), ("x/../d", b"2"), ("e\\f", b"3"), ("ü 字/..x", b"4"), ("empty/", b"")]
-    expected = {"a/b/c": b"1", "d": b"2", "e/f": b"3", "ü 字/..x": b"4"}
-    unpack(zipped(tmp_path / "a.zip", *members), tmp_path / "zip", most_bytes=4)
-    unpack(tar(tmp_path / "a.tar", *members[:4], entry("empty", tarfile.DIRTYPE)), tmp_path / "tar", most_bytes=4)
+def test_directories_and_odd_names(tmp_path):
+    members = [("./a/./b//c", b"1"), ("ü 字/..x", b"2"), ("empty/", b"")]
+    expected = {"a/b/c": b"1", "ü 字/..x": b"2"}
+    unpack(zipped(tmp_path / "a.zip", *members), tmp_path / "zip", most_bytes=2)
+    unpack(tar(tmp_path / "a.tar", *members[:2], entry("empty", tarfile.DIRTYPE)), tmp_path / "tar", most_bytes=2)
     for folder in ("zip", "tar"):
         assert tree(tmp_path / folder) == expected
         assert (tmp_path / folder / "empty").is_dir()
@@ -128,22 +124,6 @@ def test_into_a_directory_that_is_there(tmp_path):
     (out / "other").write_bytes(b"stays")
     unpack(archive(tmp_path, "zip"), out, most_bytes=MOST)
     assert tree(out) == {**FILES, "set/train/own.txt": b"stays", "other": b"stays"}
-
-
-def test_links_inside_become_copies(tmp_path):
-    members = [
-        ("set/a", b"alpha"),
-        entry("set/sub/up", tarfile.SYMTYPE, target="../a"),
-        entry("hard", tarfile.LNKTYPE, target="set/a"),
-        entry("again", tarfile.SYMTYPE, target="hard"),
-    ]
-    expected = dict.fromkeys(("set/a", "set/sub/up", "hard", "again"), b"alpha")
-    unpack(tar(tmp_path / "a.tar", *members), tmp_path / "tar", most_bytes=20)
-    assert tree(tmp_path / "tar") == expected
-    links = [("set/a", b"alpha"), ("set/sub/up", b"../a", stat.S_IFLNK)]
-    unpack(zipped(tmp_path / "a.zip", *links), tmp_path / "zip", most_bytes=10)
-    assert tree(tmp_path / "zip") == {"set/a": b"alpha", "set/sub/up": b"alpha"}
-    assert not any(p.is_symlink() for p in tmp_path.rglob("*"))
 
 
 def test_two_at_the_same_time(tmp_path):
@@ -165,7 +145,7 @@ def test_two_at_the_same_time(tmp_path):
 
 
 def test_another_process_was_faster(tmp_path, monkeypatch):
-    """The directory appears between looking and renaming: then files replace files."""
+    """The directory appears between listing and renaming: then files replace files."""
     look, path = archives._moves, archive(tmp_path, "zip")
 
     def slow(source, target):
@@ -183,7 +163,7 @@ def test_another_process_was_faster(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/../../x", "/etc/x", "..", "\\x", "..\\x", "C:\\x", "c:x", "//host/x", "a/b/../../../x"]
+    "name", ["../x", "x/../d", "a/../../x", "/etc/x", "..", "\\x", "..\\x", "C:\\x", "c:x", "//host/x"]
 )
 def test_names_that_lead_out(tmp_path, refused, name):
     refused(
@@ -193,21 +173,21 @@ def test_names_that_lead_out(tmp_path, refused, name):
     refused(tar(tmp_path / "b.tar", entry(name, tarfile.DIRTYPE)), "leads out of the directory; nothing was unpacked")
 
 
-@pytest.mark.parametrize("target", ["../../x", "/etc/passwd", "../../out/../x", "\\\\host\\x"])
-def test_links_that_lead_out(tmp_path, refused, target):
-    message = "'set/link -> .*' leads out of the directory"
-    refused(tar(tmp_path / "a.tar", entry("set/link", tarfile.SYMTYPE, target=target)), message)
-    refused(zipped(tmp_path / "a.zip", ("set/link", target, stat.S_IFLNK)), message)
-    refused(tar(tmp_path / "b.tar", entry("set/link", tarfile.LNKTYPE, target="../x")), message)
+@pytest.mark.parametrize("target", ["good", "../../x", "/etc/passwd", "\\\\host\\x", "missing", "."])
+def test_links(tmp_path, refused, target):
+    """No official archive contains one."""
+    message = "'set/link' is neither a file nor a directory; nothing was unpacked"
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        refused(tar(tmp_path / "a.tar", ("good", b"1"), entry("set/link", kind, target=target)), message)
+    refused(zipped(tmp_path / "a.zip", ("good", b"1"), ("set/link", target, stat.S_IFLNK)), message)
 
 
 def test_nothing_is_written_through_a_link(tmp_path, refused):
     """The classic: a link to a directory, then a file below it."""
     (tmp_path / "victim").mkdir()
-    members = [entry("set", tarfile.SYMTYPE, target="../victim"), ("set/x", b"1")]
-    refused(tar(tmp_path / "a.tar", *members), "leads out")
-    inside = [("real/y", b"2"), entry("set", tarfile.SYMTYPE, target="real"), ("set/x", b"1")]
-    refused(tar(tmp_path / "b.tar", *inside), "link set leads to no file in it")
+    for target in ("../victim", str(tmp_path / "victim")):
+        members = [entry("set", tarfile.SYMTYPE, target=target), ("set/x", b"1")]
+        refused(tar(tmp_path / "a.tar", *members), "'set' is neither")
     assert list((tmp_path / "victim").iterdir()) == []
 
 
@@ -219,19 +199,14 @@ def test_a_link_in_the_target_is_the_users_own_affair(tmp_path):
     assert (tmp_path / "disk2" / "b.bin").read_bytes() == FILES["set/b.bin"]
 
 
-@pytest.mark.parametrize("target", ["missing", "set/link", "."])
-def test_links_to_nothing(tmp_path, refused, target):
-    refused(tar(tmp_path / "a.tar", entry("set/link", tarfile.LNKTYPE, target=target)), "leads to no file in it")
-
-
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_devices_and_pipes(tmp_path, refused, kind):
-    refused(tar(tmp_path / "a.tar", entry("dev", kind)), "'dev' in it is neither a file nor a directory")
+    refused(tar(tmp_path / "a.tar", entry("dev", kind)), "'dev' is neither a file nor a directory")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK])
 def test_devices_in_a_zip(tmp_path, refused, kind):
-    refused(zipped(tmp_path / "a.zip", ("dev", b"", kind)), "'dev' in it is neither a file nor a directory")
+    refused(zipped(tmp_path / "a.zip", ("dev", b"", kind)), "'dev' is neither a file nor a directory")
 
 
 # ---- too much
@@ -240,19 +215,18 @@ def test_devices_in_a_zip(tmp_path, refused, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_bombs(tmp_path, refused, kind):
     path = archive(tmp_path, kind, {"bomb": bytes(3 * 10**6)})
-    refused(path, "unpacked it takes more than the 2999999 bytes expected", most_bytes=2_999_999)
+    refused(path, "it unpacks to more than the expected 2999999 bytes", most_bytes=2_999_999)
     unpack(path, tmp_path / "out", most_bytes=3 * 10**6)
 
 
 def test_a_single_file_bomb(tmp_path, refused):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(3 * 10**6)))
-    refused(tmp_path / "a.gz", "more than the 1000000 bytes expected")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"1" * 3 * 10**6))
+    refused(tmp_path / "a.gz", "more than the expected 1000000 bytes")
 
 
 def test_many_files_are_counted_together(tmp_path, refused):
-    refused(archive(tmp_path, "zip"), "more than the 5255 bytes", most_bytes=5255)
-    links = [entry(f"copy{i}", tarfile.LNKTYPE, target="a") for i in range(10)]
-    refused(tar(tmp_path / "a.tar", ("a", bytes(10**5)), *links), "more than the 1000000 bytes")
+    for kind in KINDS:
+        refused(archive(tmp_path, kind), "more than the expected 5255 bytes", most_bytes=5255)
 
 
 def test_a_zip_whose_header_lies(tmp_path, refused):
@@ -261,30 +235,10 @@ def test_a_zip_whose_header_lies(tmp_path, refused):
     raw = path.read_bytes()
     assert raw.count((3 * 10**6).to_bytes(4, "little")) == 2
     path.write_bytes(raw.replace((3 * 10**6).to_bytes(4, "little"), (10).to_bytes(4, "little")))
-    refused(path, "is damaged or no archive")
+    refused(path, "is corrupt or not an archive")
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_the_number_of_entries(tmp_path, refused, monkeypatch, kind):
-    path = archive(tmp_path, kind, {f"{i}": b"" for i in range(11)})
-    monkeypatch.setattr(archives, "_MOST_ENTRIES", 10)
-    refused(path, "it holds more than 10 entries")
-    monkeypatch.setattr(archives, "_MOST_ENTRIES", 11)
-    unpack(path, tmp_path / "out", most_bytes=0)
-
-
-def test_a_header_that_would_fill_the_memory(tmp_path, refused):
-    """A name of three megabytes."""
-    refused(tar(tmp_path / "a.tar.gz", ("n" * 3 * 10**6, b""), mode="w:gz"), "more than 1048576 bytes where a header")
-
-
-def test_zeros_behind_the_end(tmp_path, refused):
-    path = tar(tmp_path / "a.tar", ("a", b"1"))
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(path.read_bytes() + bytes(3 * 10**6)))
-    refused(tmp_path / "a.tar.gz", "more than 1048576 bytes where a header or the end should be")
-
-
-# ---- damaged and locked
+# ---- corrupt and locked
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "gz"])
@@ -297,36 +251,22 @@ def test_truncated(tmp_path, refused, kind, share):
     else:
         path = archive(tmp_path, kind, {"set/noise": noise[:30_000], "set/more": noise[30_000:]})
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    refused(path, "remove it and fetch it again")
+    refused(path, "remove it to download it again")
 
 
-def test_a_tar_that_ends_between_two_files(tmp_path, refused):
-    path = tar(tmp_path / "a.tar", ("a", bytes(512)), ("b", bytes(512)))
-    path.write_bytes(path.read_bytes()[: 2 * 512])  # the first file, whole
-    refused(path, "its end is missing")
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.xz"])
-def test_a_changed_byte_is_noticed(tmp_path, refused, kind):
-    path = archive(tmp_path, kind, {"noise": random.Random(0).randbytes(50_000)})
+def test_a_changed_byte_in_a_zip_is_noticed(tmp_path, refused):
+    """For other archives it is the checksum that does, before anything is unpacked."""
+    path = archive(tmp_path, "zip", {"noise": random.Random(0).randbytes(50_000)})
     raw = bytearray(path.read_bytes())
     raw[25_000] ^= 1
     path.write_bytes(raw)
-    refused(path, "is damaged")
-
-
-def test_a_wrong_checksum_at_the_end_of_a_tar_gz(tmp_path, refused):
-    path = archive(tmp_path, "tar.gz")
-    raw = path.read_bytes()
-    assert int.from_bytes(raw[-8:-4], "little") == zlib.crc32(gzip.decompress(raw))
-    path.write_bytes(raw[:-8] + bytes(4) + raw[-4:])
-    refused(path, "CRC check failed")
+    refused(path, "is corrupt")
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>Not found</html>", bytes(2000), b"PK\3\4 no zip", b"BZh no bzip"])
 def test_not_an_archive(tmp_path, refused, content):
     (tmp_path / "a.zip").write_bytes(content)
-    refused(tmp_path / "a.zip", "no archive|cannot be unpacked")
+    refused(tmp_path / "a.zip", "is corrupt or not an archive")
 
 
 def test_an_encrypted_zip(tmp_path, refused):
@@ -335,7 +275,7 @@ def test_an_encrypted_zip(tmp_path, refused):
     raw[6] |= 1  # the flags of the file, and of its entry in the directory
     raw[raw.index(b"PK\1\2") + 8] |= 1
     path.write_bytes(raw)
-    refused(path, "'secret' in it is encrypted")
+    refused(path, "'secret' .* is encrypted, password required")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -361,9 +301,9 @@ def test_any_damage_is_an_error_of_one_kind(tmp_path, seed):
 def test_a_file_where_a_directory_belongs(tmp_path, refused):
     (tmp_path / "out" / "set").mkdir(parents=True)
     (tmp_path / "out" / "set" / "train").write_bytes(b"a file")
-    refused(archive(tmp_path, "zip"), "set/train is a file already")
+    refused(archive(tmp_path, "zip"), "set/train exists and is a file")
     (tmp_path / "taken").write_bytes(b"a file")
-    refused(archive(tmp_path, "zip"), "taken is a file already", target="taken")
+    refused(archive(tmp_path, "zip"), "taken exists and is a file", target="taken")
     refused(archive(tmp_path, "zip"), "cannot be unpacked into", target="taken/below")
 
 
@@ -371,22 +311,22 @@ def test_no_such_archive(tmp_path, refused):
     refused(tmp_path / "none.zip", "cannot be unpacked into .*No such file")
 
 
-def test_a_full_disk_leaves_nothing(tmp_path, refused, monkeypatch):
-    def full(self, path, content):
-        (self.root / path.name).write_bytes(b"half")
-        raise OSError(28, "No space left on device")
+def fails_half_way(error):
+    def extract(packed, path, **options):
+        (Path(path) / "half").write_bytes(b"half")
+        raise error
 
-    monkeypatch.setattr(archives._Tree, "write", full)
+    return extract
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, refused, monkeypatch):
+    monkeypatch.setattr(tarfile.TarFile, "extractall", fails_half_way(OSError(28, "No space left on device")))
     refused(archive(tmp_path, "tar.gz"), "No space left on device")
 
 
 def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(self, path, content):
-        (self.root / path.name).write_bytes(b"half")
-        raise KeyboardInterrupt
-
     path = archive(tmp_path, "zip")
-    monkeypatch.setattr(archives._Tree, "write", interrupt)
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", fails_half_way(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         unpack(path, tmp_path / "deep" / "out", most_bytes=MOST)
-    assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]

@@ -21,7 +21,8 @@ EXAMPLES = Examples(
     held_out=np.array([True, False] * 3),
     mean=(0.5,),
     std=(0.25,),
-    sources=("a set: official files",),
+    sources=("a set: not the official files", "a note"),
+    unofficial=("a set: not the official files",),
 )
 
 
@@ -64,7 +65,7 @@ def test_what_is_damaged_is_made_anew(tmp_path, capsys, name, harm):
     for _ in range(2):
         same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert make.calls == 2
-    assert capsys.readouterr().err.count("is damaged") == ((name, harm) != ("manifest.json", "gone"))
+    assert capsys.readouterr().err.count("is corrupt; rebuilding it") == ((name, harm) != ("manifest.json", "gone"))
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
@@ -73,7 +74,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(np, "save", full)
     same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
-    assert "not kept: no space left" in capsys.readouterr().err
+    assert "not cached: no space left" in capsys.readouterr().err
     assert not [p for p in (tmp_path / "prepared").iterdir() if p.is_dir()]
 
 
@@ -122,7 +123,7 @@ def test_a_directory_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "prepared").write_text("in the way")
     make = Maker()
     same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
-    assert "prepared data are not kept" in capsys.readouterr().err
+    assert "prepared data are not cached" in capsys.readouterr().err
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -148,7 +149,7 @@ def test_a_picture_replaced_in_place_is_noticed_when_reading_again(tmp_path, cap
     assert capsys.readouterr().err == ""
     (folder / "cat" / "1.png").write_bytes(b"two")
     for _ in range(2):  # it is not forgotten
-        with read_again(), pytest.raises(ChangedFiles, match=f"{folder}: not as it was .* remove {kept}"):
+        with read_again(), pytest.raises(ChangedFiles, match=f"changed since .*: {folder}; .* remove {kept}"):
             prepared(tmp_path, "set", [folder], {}, Maker())
     shutil.rmtree(kept)
     prepared(tmp_path, "set", [folder], {}, Maker())

@@ -65,11 +65,11 @@ def test_idx_holds_lengths_and_bytes(tmp_path):
         ("a", b"", "begins with nothing"),
         ("a", b"<html>", "begins with 3c68746d"),
         ("a", struct.pack(">BBBBI", 0, 0, 13, 1, 1) + bytes(4), "begins with 00000d01"),  # floats
-        ("a", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a whole idx file"),  # one length of two
-        ("a", idx(np.zeros(5, np.uint8))[:-1], r"says \[5\], 5 bytes, but holds 4"),
-        ("a", idx(np.zeros(5, np.uint8)) + b"x", r"says \[5\], 5 bytes, but holds more"),
-        ("a.gz", idx(np.zeros(5, np.uint8)), "is not a whole idx file: Not a gzipped file"),
-        ("a.gz", gzip.compress(idx(bytes_of(500)))[:-100], "is not a whole idx file"),
+        ("a", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a complete idx file"),  # one length of two
+        ("a", idx(np.zeros(5, np.uint8))[:-1], r"declares \[5\], 5 bytes, but contains 4"),
+        ("a", idx(np.zeros(5, np.uint8)) + b"x", r"declares \[5\], 5 bytes, but contains more"),
+        ("a.gz", idx(np.zeros(5, np.uint8)), "is not a complete idx file: Not a gzipped file"),
+        ("a.gz", gzip.compress(idx(bytes_of(500)))[:-100], "is not a complete idx file"),
     ],
 )
 def test_idx_refuses(tmp_path, name, raw, message):
@@ -101,7 +101,7 @@ def test_fmnist(tmp_path, packed):
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert e.y.tolist() == [*train_y, *test_y]
     assert e.held_out.tolist() == [False] * 10 + [True] * 4
-    assert e.sources == ("Fashion-MNIST: not the official files (md5 differs)",)
+    assert e.sources == e.unofficial == ("Fashion-MNIST: not the official files (md5 differs)",)
 
 
 def test_fmnist_three_classes_by_pixel(tmp_path):
@@ -121,7 +121,7 @@ def test_fmnist_three_classes_by_pixel(tmp_path):
 
 @pytest.mark.parametrize("classes", [[], [0, 0], [10], [-1], [1.0], [True], "0", 3])
 def test_classes_must_be_labels(tmp_path, classes):  # which is said before files are looked for
-    with pytest.raises(RequestError, match="data.source.classes must be different labels from 0 to 9"):
+    with pytest.raises(RequestError, match="data.source.classes must be distinct labels from 0 to 9"):
         fmnist.load(tmp_path, 0, classes=classes, download=False)
 
 
@@ -166,7 +166,7 @@ def test_emnist_reads_its_archive_upright(tmp_path):
     assert e.held_out.tolist() == [False] * 3 + [True] * 2
     assert e.classes == 26
     assert (e.mean[0], e.std[0]) == pytest.approx((upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12)
-    assert "not the official files" in e.sources[0]
+    assert e.sources == e.unofficial == ("EMNIST letters: not the official files (md5 differs)",)
     with pytest.raises(RequestError, match=r"gzip.zip is not EMNIST's archive: .*emnist-byclass-train-images"):
         emnist.load(tmp_path, 0, split="byclass", download=False)
 
@@ -226,9 +226,9 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
         ("{", "is not JSON"),
         ('{"users": []}', "expected the keys users, num_samples, user_data"),
         ('{"users": {}, "num_samples": [], "user_data": {}}', "users must be a list"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "writer 'a' has no x of 784 numbers"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "no x of 784 numbers"),
-        ('{"users": [], "num_samples": [], "user_data": {}}', "holds no image"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "writer 'a' needs x with 784 numbers"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "x with 784 numbers"),
+        ('{"users": [], "num_samples": [], "user_data": {}}', "contains no image"),
     ],
 )
 def test_femnist_refuses_files(tmp_path, content, message):
@@ -251,7 +251,7 @@ def test_femnist_refuses_what_leaf_does_not_write(tmp_path):
         femnist.load(tmp_path, 0, download=False)
     leaf(train / "0.json", {"a": (bytes_of(1, 784), [0])})
     leaf(train / "1.json", {"a": (bytes_of(1, 784), [0])})
-    with pytest.raises(RequestError, match="writer 'a' is there twice"):
+    with pytest.raises(RequestError, match="writer 'a' occurs twice"):
         femnist.load(tmp_path, 0, download=False)
     (train / "1.json").unlink()
     leaf(tmp_path / "femnist/data/test/0.json", {"b": (bytes_of(1, 784), [0])})
@@ -259,7 +259,7 @@ def test_femnist_refuses_what_leaf_does_not_write(tmp_path):
         femnist.load(tmp_path, 0, download=False)
     with pytest.raises(RequestError, match=r"by_class.zip.*79572b1694a8506f2b722c7be54130c4"):
         femnist.load(tmp_path, 0, form="nist", download=False)
-    with pytest.raises(RequestError, match=r"holds no .json file.*preprocess.sh"):
+    with pytest.raises(RequestError, match=r"contains no .json file.*preprocess.sh"):
         femnist.load(tmp_path / "empty", 0, form="leaf", download=False)
 
 
@@ -301,6 +301,7 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
     assert e.names == ("f0000_14", "f0001_00", "f0900_00")
     assert e.owner.tolist() == [0, 0, 1, 2]
     assert e.y.tolist() == [0, 35, 36, 61]
+    assert e.sources == e.unofficial
     assert e.sources == (
         "FEMNIST: NIST archives, not the official files (md5 differs); 3 writers; 1 images without a class left out",
     )
@@ -320,10 +321,10 @@ def test_femnist_from_nist_refuses(tmp_path):
             for name, content in files.items():
                 if name.startswith(kind) and "hsf_0" not in name and "hsf_4" not in name:
                     archive.writestr(name, content)
-    with pytest.raises(RequestError, match="holds no image that is also in by_class"):
+    with pytest.raises(RequestError, match="contains no image that is also in by_class"):
         femnist.load(tmp_path, 0, download=False)
     (tmp_path / "femnist" / "by_write.zip").write_bytes(b"no zip")
-    with pytest.raises(RequestError, match="by_write.zip is not a whole zip archive"):
+    with pytest.raises(RequestError, match="by_write.zip is not a complete zip archive"):
         femnist.load(tmp_path, 0, download=False)
 
 
@@ -360,7 +361,7 @@ def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
             entry = tarfile.TarInfo(f"cifar-100-python/{name}")
             entry.size = len(raw)
             archive.addfile(entry, BytesIO(raw))
-    with pytest.raises(RequestError, match=r"tar.gz is not the official file, it has md5 \w+ instead of eb9058c3a382"):
+    with pytest.raises(RequestError, match=r"tar.gz is not the official file: md5 \w+ instead of eb9058c3a382"):
         cifar100.load(tmp_path, 0, download=False)
     assert not (tmp_path / "cifar-100-python").exists()
     monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
@@ -384,7 +385,7 @@ def test_cifar100_says_what_is_missing(tmp_path):
         cifar100.load(tmp_path, 0, download=False)
     (tmp_path / "cifar-100-python").mkdir()
     (tmp_path / "cifar-100-python" / "train").write_bytes(b"")
-    with pytest.raises(RequestError, match="is not complete: test missing"):
+    with pytest.raises(RequestError, match="is incomplete: test missing"):
         cifar100.load(tmp_path, 0, download=False)
 
 
@@ -436,10 +437,10 @@ def test_cinic10_refuses(tmp_path):
         cinic10.load(tmp_path, 0, download=False)
     for file in (tmp_path / "cinic-10/train/dog").iterdir():
         file.unlink()
-    with pytest.raises(RequestError, match=r"dog holds no .png image"):
+    with pytest.raises(RequestError, match=r"dog contains no .png image"):
         cinic10.load(tmp_path, 0, download=False)
     (tmp_path / "cinic-10/train/dog").rmdir()
-    with pytest.raises(RequestError, match="CINIC-10 in .* is not complete: train/dog missing"):
+    with pytest.raises(RequestError, match="CINIC-10 in .* is incomplete: train/dog missing"):
         cinic10.load(tmp_path, 0, download=False)
 
 
@@ -475,13 +476,13 @@ def test_tinyimagenet_refuses(tmp_path):
         with pytest.raises(RequestError, match="val_annotations.txt, line 1: expected a file of val/images"):
             tinyimagenet.load(tmp_path, 0, download=False)
     (folder / "wnids.txt").write_text("n01\nn02\nn03\n")
-    with pytest.raises(RequestError, match="names 3 classes, without images: .*n03"):
+    with pytest.raises(RequestError, match="lists 3 classes; missing images of: .*n03"):
         tinyimagenet.load(tmp_path, 0, download=False)
 
 
 def test_images_that_would_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr(_folders.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
-    with pytest.raises(RequestError, match=r"1000000 images take 12.3 GB, but 1.0 GB are free; lower size"):
+    with pytest.raises(RequestError, match=r"1000000 images need 12.3 GB, but 1.0 GB are free; lower size"):
         _folders.decode(range(10**6), lambda t: None, (3, 64, 64), remedy="lower size")
 
 
@@ -601,26 +602,26 @@ def test_npz_with_owners(tmp_path, given, owner, names):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.eye(2)}, "lacks y; it may hold x, y, owner"),
+        ({"x": np.eye(2)}, "lacks y; allowed are x, y, owner"),
         ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has the unknown array z"),
         ({"x": np.eye(2), "y": [0]}, "x has 2 examples and y 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0)}, "at least 1"),
-        ({"x": np.eye(2), "y": [0, -1]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be whole numbers from 0"),
-        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be whole numbers from 0"),
+        ({"x": np.eye(2), "y": [0, -1]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers from 0"),
         ({"x": bytes_of(2, 1, 0, 4), "y": [0, 1]}, "x must be real numbers"),
-        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be whole numbers from 0"),
+        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers from 0"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "not finite"),
         ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be whole numbers or words \[2\]"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "owner must count from 0 to 0 into names"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "no name be there twice"),
+        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words \[2\]"),
+        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "must be indices from 0 to 0 into names"),
+        ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "names must be distinct"),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
         ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),
-        ({"x": np.eye(2), "y": [0, 10**9]}, "has the label 1000000000, but only 2 different ones"),
+        ({"x": np.eye(2), "y": [0, 10**9]}, "has the label 1000000000, but only 2 distinct labels"),
         ({"x": np.array([object(), 1]), "y": [0, 1]}, "is not a .npz file of plain arrays"),  # never unpickled
     ],
 )
@@ -698,7 +699,7 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
     e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="kind", owner="who")
     assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (np.float32, columns["v"], [1, 0, 1], 2)
     assert (e.owner.tolist(), e.names, e.held_out, e.mean) == ([1, 0, 1], ("u1", "u2"), None, None)
-    with pytest.raises(RequestError, match="labels must be words or whole numbers from 0"):
+    with pytest.raises(RequestError, match="labels must be words or integers from 0"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="v")
     with pytest.raises(RequestError, match="examples must be finite numbers or images"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="who", y="kind")

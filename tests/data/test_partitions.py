@@ -203,10 +203,10 @@ def test_dirichlet_small_alpha_is_skewed_and_large_is_even():
 @pytest.mark.parametrize(("clients", "alpha"), [(500, 0.05), (100, 0.05), (500, 1e-300)])
 def test_a_hopeless_dirichlet_request_ends_with_settings_that_will_do(balance, clients, alpha):
     options = {"alpha": alpha, "balance": balance, "min_size": 10}
-    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=.* in \d+ tries; .* will do$") as error:
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=.* in \d+ tries; .*; use ") as error:
         dirichlet(cifar, clients, np.random.default_rng(0), **options)
     _, ways = str(error.value).rsplit("; ", 1)
-    ways = [way.removeprefix("data.").split("=") for way in ways.removesuffix(" will do").split(" or ")]
+    ways = [way.removeprefix("data.").split("=") for way in ways.removeprefix("use ").split(" or ")]
     assert {key for key, _ in ways} >= {"partition.alpha", "clients"}
     for key, value in ways:
         fewer = int(value) if key == "clients" else clients
@@ -217,7 +217,7 @@ def test_a_hopeless_dirichlet_request_ends_with_settings_that_will_do(balance, c
 
 def test_where_no_alpha_will_do_equal_parts_are_proposed():
     """Ten clients with ten examples each of a hundred: the draw would have to be exactly even."""
-    match = r"the poorest had \d at best; data/partition=iid or data.clients=\d or data.partition.min_size=\d will do$"
+    match = r"the smallest had \d at best; use data/partition=iid or data.clients=\d or data.partition.min_size=\d$"
     with pytest.raises(RequestError, match=match):
         dirichlet(np.zeros(100, dtype=int), 10, np.random.default_rng(0), alpha=1.0)
 
@@ -315,9 +315,7 @@ def test_consecutive_classes_by_hand():
     owned = consecutive_classes(y, 3, np.random.default_rng(0), **options)
     # client 0 takes of 0, 1, 2; client 1 of 1, 2, 3; client 2 of 3 and 0, for 2 has one left
     assert table(y, owned).tolist() == [[3, 0, 3], [3, 3, 0], [3, 3, 0], [0, 3, 3]]
-    with pytest.raises(
-        RequestError, match=r"classes of client 3 .* data.clients=3 will do"
-    ):  # 3, 0 and 1 have one left
+    with pytest.raises(RequestError, match=r"classes of client 3 .* use data.clients=3"):  # 3, 0 and 1 have one left
         consecutive_classes(y, 4, np.random.default_rng(0), **options)
 
 
@@ -415,7 +413,7 @@ def test_bernoulli_dirichlet_keeps_min_size():
 
 
 def test_a_hopeless_bernoulli_dirichlet_request_ends():
-    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.001 .* data.clients=\d+ .*will do"):
+    with pytest.raises(RequestError, match=r"no draw of data.partition.alpha=0.001 .* use .*data.clients=\d+"):
         bernoulli_dirichlet(cifar, 100, np.random.default_rng(0), p=0.3, alpha=0.001)
 
 
@@ -486,31 +484,31 @@ TEN = np.repeat(np.arange(5), 2)
         (k_classes, 2, {"classes_per_client": 2}, "leaves classes without a client: there are 5; set "
          "data.clients to at least 3 or data.partition.classes_per_client to at least 3"),
         (k_classes, 3, {"classes_per_client": 5}, "class 0 has 2 examples, too few for the 3 clients that hold it; "
-         "data.clients=2 will do"),
-        (k_classes, 50, {"classes_per_client": 2}, "data/partition=iid data.clients=10 will do"),
+         "use data.clients=2"),
+        (k_classes, 50, {"classes_per_client": 2}, "use data/partition=iid data.clients=10"),
         (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
-         "of each that it should have; lower data.partition.least"),
-        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a share: "
-         "0.95 for 95 %"),
+         "that it needs of each; lower data.partition.least"),
+        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a "
+         "fraction: 0.95 for 95 %"),
         (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
         (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
-         "fewer than the 2 examples of each that it should have: earlier clients have the others; data.clients=3 will"),
+         "fewer than the 2 examples that it needs of each: earlier clients hold the others; use data.clients=3 with"),
         (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (stratified, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (contiguous, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
-        (half_classes, 1, {}, "two halves need 2 clients and 2 classes at least, got 1 and 5; for one half use "
+        (half_classes, 1, {}, "two halves need at least 2 clients and 2 classes, got 1 and 5; for a single group use "
          "data/partition=stratified"),
         (half_classes, 12, {}, "data.clients must be at most 9, got 12: the classes of the first half have 4 examples, "
          "those of the second 6"),
         (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, not all, of the 5 "
-         "labels 0 .. 4, each once, got [0, 7]; null is the lower half"),
+         "labels 0 .. 4, each once, got [0, 7]; null means the lower half"),
         (half_classes, 4, {"classes": []}, "each once, got []"),
         (half_classes, 4, {"classes": [1, 1]}, "each once, got [1, 1]"),
         (half_classes, 4, {"classes": 3}, "each once, got 3"),
         (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "not all, of the 5 labels"),
         (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
          "or use data/partition=k_classes"),
-        (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; data.clients=10 will do"),
+        (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; use data.clients=10"),
         (bernoulli_dirichlet, 4, {"p": 0}, "data.partition.p must be > 0 and <= 1, got 0"),
         (bernoulli_dirichlet, 4, {"p": 1.1}, "data.partition.p must be > 0 and <= 1, got 1.1"),
         (bernoulli_dirichlet, 4, {"alpha": 0}, "data.partition.alpha must be > 0, got 0"),

@@ -70,23 +70,23 @@ def test_leaf_json_shapes_and_classes(tmp_path):
         ("{", "is not JSON"),
         ("[]", "is not in LEAF's form: expected the keys users, num_samples, user_data, got list"),
         ('{"users": []}', r"got \['users'\]"),
-        ('{"users": ["a"], "num_samples": [], "user_data": {}}', "must be lists of one length"),
+        ('{"users": ["a"], "num_samples": [], "user_data": {}}', "must be lists of the same length"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
         ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, but .* 2"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [["p"]], "y": [0]}}}', "x must be numbers"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "whole numbers from 0"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "whole numbers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "integers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "integers from 0"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[NaN]], "y": [0]}}}', "not finite"),
         (
             '{"users": ["a", "b"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]},'
             ' "b": {"x": [[1, 2]], "y": [0]}}}',
-            "must all have one shape",
+            "all examples must have the same shape",
         ),
         (
             '{"users": ["a", "a"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]}}}',
-            "user 'a' is there twice",
+            "user 'a' occurs twice",
         ),
-        ('{"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "y": []}}}', "holds no example"),
+        ('{"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "y": []}}}', "contains no example"),
     ],
 )
 def test_leaf_json_refuses(tmp_path, text, message):
@@ -100,11 +100,11 @@ def test_leaf_json_names_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
         leaf_json.load(tmp_path, 0, train=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match=r"data.test=.*empty holds no .json file"):
+    with pytest.raises(RequestError, match=r"data.test=.*empty contains no .json file"):
         leaf_json.load(tmp_path, 0, train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
     with pytest.raises(RequestError, match="data.classes=2, but .* has the label 2"):
         leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), classes=2)
-    with pytest.raises(RequestError, match=r"data.shape=\[3\] does not hold the 2 values"):
+    with pytest.raises(RequestError, match=r"data.shape=\[3\] does not match the 2 values"):
         leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), shape=[3])
 
 
@@ -136,7 +136,7 @@ def test_mnist_reads_idx_files(tmp_path):
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, 0, pool=True).held_out is None
-    assert "not the official files" in e.sources[0]
+    assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
@@ -191,6 +191,7 @@ def test_cifar_reads_batches(tmp_path):
     assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
     assert e.y.tolist() == sum((labels for _, labels in made), [])
     assert e.held_out.tolist() == [False] * 20 + [True] * 4
+    assert e.sources == e.unofficial == ("CIFAR-10: not the official files (md5 differs)",)
 
 
 def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
@@ -202,7 +203,7 @@ def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
             return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w')",))
 
     (folder / "data_batch_3").write_bytes(pickle.dumps({"labels": [0], "data": Evil()}))
-    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it asks for builtins.exec"):
+    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it refers to builtins.exec"):
         cifar10.load(tmp_path, 0)
     assert not (tmp_path / "pwned").exists()
 
@@ -264,7 +265,7 @@ def test_imagefolder_refuses(tmp_path):
         imagefolder.load(tmp_path, 0, root=str(tmp_path))
     write_images(tmp_path, "train", 1)
     write_images(tmp_path, "test", 1, classes=("cow",))
-    with pytest.raises(RequestError, match="classes that train/ has not: cow"):
+    with pytest.raises(RequestError, match="classes that are missing in train/: cow"):
         imagefolder.load(tmp_path, 0, root=str(tmp_path))
     (tmp_path / "train" / "cat" / "broken.png").write_bytes(b"no image")
     with pytest.raises(RequestError, match="broken.png"):
@@ -278,7 +279,7 @@ def test_imagefolder_refuses(tmp_path):
 def test_real_mnist(real_data):
     e = mnist.load(real_data, 0)
     assert e.x.shape == (70000, 1, 28, 28)
-    assert e.sources == ("MNIST: official files",)
+    assert (e.sources, e.unofficial) == (("MNIST: official files",), ())
     train = e.x[:60000] / 255
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=1e-4)
     assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -342,10 +343,10 @@ def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        ("[0, Infinity]", {}, "labels must be whole numbers from 0"),
-        ("[0, NaN]", {}, "labels must be whole numbers from 0"),
-        ("[0, 1e300]", {}, "labels must be whole numbers from 0"),
-        ("[0, 1000000000]", {}, "the label 1000000000, but only 2 different ones; number them from 0, or .*classes"),
+        ("[0, Infinity]", {}, "labels must be integers from 0"),
+        ("[0, NaN]", {}, "labels must be integers from 0"),
+        ("[0, 1e300]", {}, "labels must be integers from 0"),
+        ("[0, 1000000000]", {}, "the label 1000000000, but only 2 distinct labels; number them from 0, or .*classes"),
         ("[0, 1]", {"shape": [-1, -2]}, r"data.shape must be a list of lengths, got \[-1, -2\]"),
         ("[0, 1]", {"shape": [2.0]}, r"data.shape must be a list of lengths, got \[2.0\]"),
     ],
@@ -364,5 +365,5 @@ def test_cifar10_refuses_labels_that_are_none(tmp_path):
     write_cifar(folder)
     batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [10, 10]}
     (folder / "data_batch_1").write_bytes(pickle.dumps(batch, protocol=2))
-    with pytest.raises(RequestError, match="data_batch_1 holds labels from 10 to 10, expected 0 to 9"):
+    with pytest.raises(RequestError, match="data_batch_1 contains labels from 10 to 10, expected 0 to 9"):
         cifar10.load(tmp_path, 0, download=False)

@@ -185,7 +185,7 @@ def test_shakespeare_limits_its_roles(gutenberg):
         ({"split": 0.8}, "no role is long enough for windows on both sides of data.split=0.8"),
         ({"split": 0}, "data.split must be > 0"),
         ({"min_samples": 101}, r"no role has data.source.min_samples=101 windows; the most is 100"),
-        ({"split": 1, "clients": 4}, "must be at most 3, the roles of this source; got 4"),
+        ({"split": 1, "clients": 4}, "must be at most 3, the number of roles of this source; got 4"),
         ({"json_test": "x"}, "data.test needs data.train"),
     ],
 )
@@ -201,7 +201,7 @@ def test_shakespeare_reads_other_encodings_and_refuses_other_texts(gutenberg):
     path.write_bytes(other.encode("latin-1"))
     assert np.array_equal(shakespeare.load(gutenberg, 0, split=1).x, expected.x)
     path.write_text("To be, or not to be\n")
-    with pytest.raises(RequestError, match=r"raw_data.txt holds no plays; it must be 100.txt of http://www.gut"):
+    with pytest.raises(RequestError, match=r"raw_data.txt contains no plays; it must be 100.txt of http://www.gut"):
         shakespeare.load(gutenberg, 0)
 
 
@@ -237,11 +237,11 @@ def test_shakespeare_reads_leafs_json(tmp_path):
         ("{", "is not JSON"),
         ("[]", "is not in LEAF's form"),
         ({"users": ["a"], "user_data": {}}, "user 'a' has no user_data with x and y"),
-        ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": []}}}, "must be lists of strings, of one length"),
-        ({"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}, "must be lists of strings, of one length"),
+        ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": []}}}, "must be lists of strings, of the same length"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}, "lists of strings, of the same length"),
         ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": ["c"]}}}, "strings of 80 characters and y of one"),
-        ({"users": ["a", "a"], "user_data": {"a": {"x": [], "y": []}}}, "user 'a' is there twice"),
-        ({"users": [], "user_data": {}}, "holds no user"),
+        ({"users": ["a", "a"], "user_data": {"a": {"x": [], "y": []}}}, "user 'a' occurs twice"),
+        ({"users": [], "user_data": {}}, "contains no user"),
     ],
 )
 def test_leafs_json_of_text_is_checked(tmp_path, content, message):
@@ -254,7 +254,7 @@ def test_leafs_json_of_text_is_checked(tmp_path, content, message):
 def test_leafs_json_names_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
         shakespeare.load(tmp_path, 0, json_train=str(tmp_path / "nowhere"))
-    with pytest.raises(RequestError, match=r"holds no .json file"):
+    with pytest.raises(RequestError, match=r"contains no .json file"):
         shakespeare.load(tmp_path, 0, json_train=str(tmp_path))
 
 
@@ -415,6 +415,7 @@ def test_wikitext_streams(wiki):
     assert e.owner.tolist() == [0, 0, 1, 1, 0, 1]
     assert e.held_out.tolist() == [False] * 4 + [True] * 2
     assert (e.classes, e.names, e.x.dtype) == (10, ("piece_0", "piece_1"), np.int64)
+    assert e.unofficial == e.sources[:1]
     assert e.sources == (
         "WikiText-2: not the official files (sha1 of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens differs)",
         "wiki.train.tokens: 17 words, 10 different, 12 predicted",
@@ -524,11 +525,11 @@ def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
         return [archive(data_dir / remotes[0].path, {"other.txt": "x"})]
 
     monkeypatch.setattr(fetch, "ensure", ensure)
-    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file, it has md5 \w+ instead of b8d6"):
+    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file: md5 \w+ instead of b8d6"):
         shakespeare.load(tmp_path, 0)
     assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
     monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)
-    with pytest.raises(RequestError, match=r"1994-01-100.zip does not hold 100.txt; delete it and try again"):
+    with pytest.raises(RequestError, match=r"1994-01-100.zip does not contain 100.txt; remove it to download it again"):
         shakespeare.load(tmp_path, 0)
 
 

@@ -1,7 +1,7 @@
-"""Prepared data: arrays that are mapped into memory, beside a manifest of what they were made from.
+"""Cache of prepared data: memory-mapped arrays, with a manifest of the files that they were read from.
 
-Reading hundreds of thousands of images from text or archives takes minutes and twice their size in memory; the arrays
-of an earlier reading are there at once and are read page by page.
+Reading hundreds of thousands of images from text or archives takes minutes and twice their size in memory; cached
+arrays are available at once and are read page by page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import checksum
 
-_FORMAT = 3  # of the files below; another number makes new ones
+_FORMAT = 4  # of the files below; a new number rebuilds them
 _ARRAYS = ("x", "y", "owner", "held_out")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 
@@ -32,20 +32,20 @@ _again: ContextVar[bool] = ContextVar("_again", default=False)
 def prepared(
     data_dir: Path, name: str, paths: Sequence[Path], options: Mapping[str, str], make: Callable[[], Examples]
 ) -> Examples:
-    """Return the examples that ``make`` reads, from ``data_dir/prepared`` if they were read before.
+    """Return the examples that ``make`` reads, from the cache ``data_dir/prepared`` if they were read before.
 
     Args:
-        data_dir: the directory of all data sets.
-        name: of the data set.
-        paths: files, and directories of files, that the examples are read from. Prepared data are used again as long as
-            files have their size and time of change, and directories have neither gained nor lost a file: what is
-            changed inside them only ``read_again`` notices.
-        options: what else the examples depend on.
-        make: reads the examples.
+        data_dir: Directory of all data sets.
+        name: Name of the data set.
+        paths: Files and directories that the examples are read from. The cache is valid as long as files keep their
+            size and modification time and directories neither gain nor lose a file; only ``read_again`` notices a
+            change inside the files of a directory.
+        options: Everything else that the examples depend on.
+        make: Function that reads the examples.
 
-    The arrays are mapped copy-on-write: they can be changed in memory, never on disk. What an older version of fedbench
-    prepared is not used, and what is damaged is made anew. Where ``data_dir`` cannot be written the examples are handed
-    over as read, and a note on standard error says so.
+    The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The
+    cache of another version of fedbench is not used, and a corrupt one is rebuilt. If ``data_dir`` cannot be written,
+    the examples are returned as read and standard error says so.
     """
     depends = {"format": str(_FORMAT), "fedbench": __version__, **{str(p): _stamp(p) for p in paths}, **options}
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
@@ -62,21 +62,21 @@ def prepared(
                 _refuse_changes(folder, sums)
             _write(folder, examples, depends, sums)
         except OSError as error:
-            print(f"fedbench: prepared data are not kept: {error}", file=sys.stderr)
+            print(f"fedbench: prepared data are not cached: {error}", file=sys.stderr)
             return examples
         return _read(folder)
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a directory of prepared data; False where there can be none."""
+    """Hold the lock of a directory of prepared data; yield False if none can be created."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.with_suffix(".lock"))
         lock.acquire()
     except OSError as error:
         if not (folder / "manifest.json").is_file():
-            print(f"fedbench: prepared data are not kept: {error}", file=sys.stderr)
+            print(f"fedbench: prepared data are not cached: {error}", file=sys.stderr)
         yield False
         return
     try:
@@ -86,19 +86,19 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _kept(folder: Path) -> Examples | None:
-    """Return what was prepared before, None if that is nothing or damaged."""
+    """Return the cached examples, None if there are none or they are corrupt."""
     if not (folder / "manifest.json").is_file():
         return None
     try:
         return _read(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"fedbench: {folder} is damaged and made anew: {error}", file=sys.stderr)
+        print(f"fedbench: {folder} is corrupt; rebuilding it: {error}", file=sys.stderr)
         return None
 
 
 @contextmanager
 def read_again() -> Iterator[None]:
-    """Inside this block prepared data are made anew from their sources; ``ChangedFiles`` if these have changed."""
+    """Inside this block, rebuild prepared data from their sources; raise ``ChangedFiles`` if these have changed."""
     token = _again.set(True)
     try:
         yield
@@ -107,7 +107,7 @@ def read_again() -> Iterator[None]:
 
 
 def _stamp(path: Path) -> str:
-    """Return what changes when a file does, or when a directory gains or loses a file."""
+    """Return a text that changes when a file does, or when a directory gains or loses a file."""
     facts = path.stat()
     return str(facts.st_mtime_ns) if path.is_dir() else f"{facts.st_size}:{facts.st_mtime_ns}"
 
@@ -125,18 +125,18 @@ def digest_of(path: Path) -> str:
 
 
 class ChangedFiles(RequestError):
-    """What prepared data were made from is not as it was."""
+    """The files that prepared data were read from have changed."""
 
 
 def _refuse_changes(folder: Path, sums: dict[str, str]) -> None:
-    """Raise ``ChangedFiles`` if files are not as they were when the data in ``folder`` were prepared."""
+    """Raise ``ChangedFiles`` if files have changed since the data in ``folder`` were prepared."""
     if not _kept(folder):
         return
     before = json.loads((folder / "manifest.json").read_text())["checksums"]
     changed = [p for p, digest in sums.items() if before.get(p, digest) != digest]
     if changed:
         raise ChangedFiles(
-            f"{', '.join(changed)}: not as it was when the data were prepared; if that is meant, remove {folder}"
+            f"changed since the data were prepared: {', '.join(changed)}; if that is intended, remove {folder}"
         )
 
 
@@ -146,10 +146,10 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         arrays = {k: a for k in _ARRAYS if (a := getattr(examples, k)) is not None}
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
-        facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources")}
+        facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources", "unofficial")}
         facts |= {"arrays": list(arrays), "inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps(facts, indent=1))
-        part.chmod(0o755)  # mkdtemp makes it for its owner alone
+        part.chmod(0o755)  # mkdtemp creates it for its owner alone
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
@@ -171,4 +171,5 @@ def _read(folder: Path) -> Examples:
         mean=None if facts["mean"] is None else tuple(facts["mean"]),
         std=None if facts["std"] is None else tuple(facts["std"]),
         sources=tuple(facts["sources"]),
+        unofficial=tuple(facts["unofficial"]),
     )

@@ -1,26 +1,28 @@
-"""Official files, fetched once: from the official address or a mirror, resumed, verified, put in place by a rename."""
+"""Official files, downloaded once: resumed, verified, and put in place by a rename.
+
+requests and urllib3's ``Retry`` make and repeat the requests. Neither continues a body that breaks off, appends a range
+to a file or compares checksums: that is what remains here.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import requests
-import urllib3
 from filelock import FileLock, Timeout
+from requests.adapters import HTTPAdapter
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Column
+from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError
+from urllib3.util import Retry
 
 from fedbench import __version__
 from fedbench.core.errors import RequestError
@@ -28,25 +30,25 @@ from fedbench.data.files.archives import unpack
 
 __all__ = ["Remote", "checksum", "ensure", "unpack", "unpacked"]
 
-_CHUNK = 1 << 16  # bytes; a connection that breaks loses less than that
+_CHUNK = 1 << 16  # bytes; a connection that breaks loses fewer than these
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
-_TRIES = 6  # of one address in a row without progress
-_PROGRESS = 1 << 20  # bytes that count as such
-_LONGEST_WAIT = 300.0  # seconds; a server that asks for more is given up
-_RETRIED = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError)
+_RETRIES = 5  # of one address in a row without progress
+_PROGRESS = 1 << 20  # bytes that count as progress
+_BUSY = frozenset({408, 429, *range(500, 600)})  # status codes after which the same request may succeed
+_LONGEST_WAIT = 300.0  # seconds; an address whose server asks for more is given up
 
 
 @dataclass(frozen=True)
 class Remote:
-    """One file to fetch.
+    """A file to download.
 
     Attributes:
-        path: where it belongs, below the data directory.
-        urls: where it is: the official address first, then mirrors. None for what is not public.
-        md5: its checksum, if known; of several checksums all must fit.
-        sha1: likewise.
-        sha256: likewise.
-        size: in bytes, if known.
+        path: Where the file belongs, below the data directory.
+        urls: Addresses: the official one first, then mirrors. Empty for a file that is not public.
+        md5: Checksum, if known; of several checksums all must match.
+        sha1: Checksum, if known.
+        sha256: Checksum, if known.
+        size: Size in bytes, if known.
     """
 
     path: str
@@ -58,19 +60,19 @@ class Remote:
 
     @property
     def sums(self) -> tuple[tuple[str, str], ...]:
-        """The kind and the value of every checksum that is known."""
+        """Kind and value of every known checksum."""
         kinds = (("md5", self.md5), ("sha1", self.sha1), ("sha256", self.sha256))
         return tuple((kind, value.lower()) for kind, value in kinds if value)
 
     def wanted(self, data_dir: Path) -> str:
-        """Return for people what belongs where."""
+        """Return a description of the file for messages: its place, its addresses and its checksums."""
         sums = [f"{kind} {value}" for kind, value in self.sums]
         facts = ", ".join([*sums, *([f"{self.size} bytes"] if self.size is not None else [])])
         source = f"from {' or '.join(self.urls)}" if self.urls else "which has no public address"
         return f"{data_dir / self.path} {source}" + (f" ({facts})" if facts else "")
 
     def fault(self, path: Path) -> str | None:
-        """Return what is wrong with the file at ``path``, None if it is this one as far as is known."""
+        """Return how the file at ``path`` differs from the known size and checksums, None if it does not."""
         if self.size is not None and path.stat().st_size != self.size:
             return f"{path.stat().st_size} bytes instead of {self.size}"
         for kind, value in self.sums:
@@ -85,45 +87,38 @@ def checksum(path: Path, kind: str = "md5") -> str:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
-def ensure(
-    remotes: Sequence[Remote],
-    data_dir: Path,
-    *,
-    download: bool,
-    what: str,
-    wait: Callable[[float], None] = time.sleep,
-) -> list[Path]:
-    """Return where the files are, having fetched those that are missing.
+def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: str) -> list[Path]:
+    """Download the missing files and return the paths of all.
 
-    A file that is there already is taken as it is; one that is fetched is verified first. Parallel processes that want
-    one file fetch it once. What an interruption leaves (``<name>.part``) is completed by the next call.
+    A file that exists is used as it is; a downloaded one is verified first. Parallel processes that need the same file
+    download it once. An interrupted download (``<name>.part``) is resumed by the next call.
 
     Args:
-        remotes: the files.
-        data_dir: they belong below it.
-        download: whether the network may be used; the environment variable FEDBENCH_OFFLINE=1 forbids it too.
-        what: the data set, for messages.
-        wait: called with seconds between two tries.
+        remotes: The files.
+        data_dir: Directory of all data sets.
+        download: Whether downloads are allowed; the environment variable FEDBENCH_OFFLINE=1 disables them too.
+        what: Name of the data set, for messages.
 
     Raises:
-        RequestError: if files are missing and cannot be fetched: each with its place, addresses and checksums.
+        RequestError: If files are missing and cannot be downloaded; the message lists the place, the addresses and the
+            checksums of each.
     """
     if missing := _missing(remotes, data_dir):
         offline = os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
         if offline or not download:
-            ban, remedy = ("FEDBENCH_OFFLINE", "unset it") if offline else ("data.download=false", "set it to true")
-            raise _error(what, f"{ban} forbids to fetch; {remedy}", missing, data_dir)
+            cause, remedy = ("FEDBENCH_OFFLINE", "unset it") if offline else ("data.download=false", "set it to true")
+            raise _error(what, f"downloads are disabled by {cause}; {remedy}", missing, data_dir)
     for remote in missing:
         path = data_dir / remote.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(path):
-                failures = [] if path.is_file() else _fetch(remote, path, wait)
+            with _locked(path):
+                failures = [] if path.is_file() else _fetch(remote, path)
         except OSError as error:
             raise RequestError(f"{what}: {path} cannot be written: {error}; free space or change data_dir") from error
         if failures or not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
-            problem = f"{path.name} could not be fetched ({tried}); try again later"
+            problem = f"{path.name} could not be downloaded ({tried}); try again later"
             raise _error(what, problem, _missing(remotes, data_dir), data_dir)
     return [data_dir / remote.path for remote in remotes]
 
@@ -131,17 +126,18 @@ def ensure(
 def unpacked(
     remotes: Sequence[Remote], data_dir: Path, target: Path, *, download: bool, what: str, most_bytes: int
 ) -> list[Path]:
-    """Unpack official archives into ``target``, having fetched those that are missing, and return where they are.
+    """Download the missing official archives, unpack all into ``target``, and return the paths of the archives.
 
     Raises:
-        RequestError: if one is missing and cannot be fetched, is not the official file, or cannot be unpacked.
+        RequestError: If an archive is missing and cannot be downloaded, is not the official file, or cannot be
+            unpacked.
     """
     archives = ensure(remotes, data_dir, download=download, what=what)
     for remote, archive in zip(remotes, archives, strict=True):
         if fault := remote.fault(archive):
             raise RequestError(
-                f"{what}: {archive} is not the official file, it has {fault}; remove it to have it fetched, or unpack "
-                f"it yourself into {target}"
+                f"{what}: {archive} is not the official file: {fault}; remove it to download it again, or unpack it "
+                f"yourself into {target}"
             )
         unpack(archive, target, most_bytes=most_bytes)
     return archives
@@ -152,10 +148,10 @@ def _missing(remotes: Sequence[Remote], data_dir: Path) -> list[Remote]:
 
 
 class MissingFiles(RequestError):
-    """Official files are not there.
+    """Official files are missing.
 
     Attributes:
-        wanted: what they are and where they belong, for people.
+        wanted: Description of the files and of where they belong, for messages.
     """
 
     def __init__(self, message: str, wanted: str) -> None:
@@ -171,189 +167,146 @@ def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes from fetching the same file meanwhile."""
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from downloading the same file at the same time."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"fedbench: waiting for another process that is fetching {path}", file=sys.stderr)
+        print(f"fedbench: waiting for another process that is downloading {path}", file=sys.stderr)
         lock.acquire()
     try:
         yield
     finally:
-        if path.is_file():  # whoever waits holds on to this very lock, and will find the file
+        if path.is_file():  # a process that waits holds on to this very lock, and finds the file
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
-def _fetch(remote: Remote, path: Path, wait: Callable[[float], None]) -> list[str]:
-    """Put the verified file in place; return why every address failed, nothing once one did not."""
+def _fetch(remote: Remote, path: Path) -> list[str]:
+    """Put the verified file in place; return why every address failed, nothing once one succeeded."""
     part, failures = path.with_name(path.name + ".part"), []
-    with Progress(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=60)),
-        BarColumn(bar_width=20),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bar:
-        task = bar.add_task(path.name, total=remote.size)
+    with (
+        _session() as session,
+        Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=60)),
+            BarColumn(bar_width=20),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        ) as bar,
+    ):
+        show = partial(bar.update, bar.add_task(path.name, total=remote.size))
         for url in remote.urls:
             if not remote.sums:
-                part.unlink(missing_ok=True)  # nothing would tell that two halves are not of one file
+                part.unlink(missing_ok=True)  # nothing would show that two halves are of different files
             try:
-                _Transfer(remote, url, part, wait, partial(bar.update, task)).run()
-            except _Failed as failure:
-                failures.append(f"{url}: {failure}")
+                _complete(session, remote, url, part, show)
+            except (requests.RequestException, HTTPError) as error:
+                failures.append(f"{url}: {_reason(error)}")
             else:
                 part.replace(path)
                 return []
     return failures
 
 
-class _Failed(Exception):
-    """An address does not give the file."""
+class _PatientRetry(Retry):
+    """Retries as urllib3 makes them, but an address whose server asks for too long a wait fails at once."""
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        seconds = super().parse_retry_after(retry_after)
+        if seconds > _LONGEST_WAIT:
+            raise InvalidHeader(f"the server asks to wait for {seconds:.0f} s")
+        return seconds
 
 
-class _Again(Exception):
-    """This try failed, the next may not.
-
-    Attributes:
-        seconds: that the server wants to be left alone.
-    """
-
-    def __init__(self, reason: str, seconds: float | None = None) -> None:
-        super().__init__(reason)
-        self.seconds = seconds
+def _retries() -> Retry:
+    return _PatientRetry(total=_RETRIES, backoff_factor=1, status_forcelist=_BUSY)
 
 
-@dataclass
-class _Transfer:
-    """Fetches one file from one address.
-
-    Attributes:
-        remote: the file.
-        url: the address.
-        part: holds the bytes that are there so far.
-        wait: called with seconds between two tries.
-        show: called with ``description``, ``completed`` and ``total``, the last two in bytes.
-    """
-
-    remote: Remote
-    url: str
-    part: Path
-    wait: Callable[[float], None]
-    show: Callable[..., None]
-
-    def run(self) -> None:
-        """Complete and verify the file.
-
-        Raises:
-            _Failed: if the address is of no use; a wrong file is removed, an incomplete one stays.
-        """
-        reached, tries = self._there(), 0
-        while True:
-            try:
-                resumed = self._there() > 0
-                if not 0 < (self.remote.size or 0) <= self._there():
-                    self._request()
-                return self._verify(resumed)
-            except _Again as again:
-                if self._there() >= reached + _PROGRESS:
-                    reached, tries = self._there(), 0
-                tries += 1
-                if tries >= _TRIES:
-                    raise _Failed(f"{again}, {tries} times") from again
-                seconds = 2.0 ** (tries - 1) if again.seconds is None else again.seconds
-                self.show(description=f"again in {seconds:.0f} s: {again}", refresh=True)
-                self.wait(seconds)
-
-    def _there(self) -> int:
-        return self.part.stat().st_size if self.part.exists() else 0
-
-    def _verify(self, resumed: bool) -> None:
-        fault = self.remote.fault(self.part)
-        if fault is None:
-            return
-        self.part.unlink()
-        if resumed:  # the old bytes may be the wrong ones
-            raise _Again(f"gave {fault}")
-        raise _Failed(f"gave {fault}")
-
-    def _request(self) -> None:
-        """Append what is missing, or start over if the server cannot do that."""
-        start = self._there()
-        headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        try:
-            with requests.get(self.url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-                if _continues(response, start):
-                    self._receive(response, start)
-                elif response.status_code == 200:  # the whole file, asked for or not
-                    self._receive(response, 0)
-                else:
-                    self.part.unlink(missing_ok=True)
-                    raise _Again(f"does not give the bytes from {start} on ({response.status_code})", seconds=0.0)
-        except _RETRIED as error:
-            raise _Again(_brief(error)) from error
-        except requests.RequestException as error:
-            raise _Failed(_brief(error)) from error
-
-    def _receive(self, response: requests.Response, start: int) -> None:
-        size, length = self.remote.size, response.headers.get("Content-Length", "")
-        total = start + int(length) if length.isdecimal() else size
-        if size is not None and total != size:
-            raise _Failed(f"offers {total} bytes instead of {size}")
-        self.show(description=self.part.stem, completed=start, total=total)
-        with self.part.open("ab" if start else "wb") as file:
-            done = self._copy(response, file, start)
-            file.flush()
-            os.fsync(file.fileno())
-        if total is not None and done < total:
-            raise _Again(f"hung up after {done} of {total} bytes")
-
-    def _copy(self, response: requests.Response, file: BinaryIO, done: int) -> int:
-        # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
-        for chunk in response.raw.stream(_CHUNK, decode_content=False):
-            done += file.write(chunk)
-            self.show(completed=done)
-            if self.remote.size is not None and done > self.remote.size:
-                break  # the wrong file, and nobody knows how large
-        return done
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.headers.update({"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"})
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=_retries()))
+    return session
 
 
-def _continues(response: requests.Response, start: int) -> bool:
-    """Return whether the body begins at byte ``start``; False if the whole file comes, or nothing of use.
+def _complete(session: requests.Session, remote: Remote, url: str, part: Path, show: Callable[..., None]) -> None:
+    """Complete ``part`` from one address and verify it; a wrong file is removed, an incomplete one stays.
+
+    Args:
+        session: Session whose requests are retried.
+        remote: The file.
+        url: The address.
+        part: The bytes received so far.
+        show: Called with ``completed`` and ``total``, in bytes.
 
     Raises:
-        _Again: if the server cannot answer now.
-        _Failed: if it has no such file.
+        requests.RequestException: If the address does not offer the file.
+        HTTPError: urllib3's, if the connection broke too often.
     """
-    code, status = response.status_code, f"{response.status_code} {response.reason}"
-    if code in (200, 206, 416):
-        return code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-    if code not in (408, 429) and code < 500:
-        raise _Failed(status)
-    seconds = _retry_after(response.headers.get("Retry-After", ""))
-    if seconds is not None and seconds > _LONGEST_WAIT:
-        raise _Failed(f"{status}, to be tried again in {seconds:.0f} s")
-    raise _Again(status, seconds)
+    retries, reached = _retries(), _size(part)
+    while True:
+        start = _size(part)
+        try:
+            if remote.size is None or not 0 < remote.size <= start:
+                _receive(session, remote, url, part, show)
+            fault = remote.fault(part)
+            if fault is None:
+                return
+            part.unlink()
+            if not start:
+                raise requests.RequestException(f"gave {fault}")
+            raise ProtocolError(f"gave {fault}")  # the bytes that were there before may be the wrong ones
+        except HTTPError as error:
+            if _size(part) >= reached + _PROGRESS:
+                retries, reached = _retries(), _size(part)
+            retries = retries.increment("GET", url, error=error)  # raises when there were too many
+            retries.sleep()
 
 
-def _retry_after(value: str) -> float | None:
-    """Return the seconds in a Retry-After header: a number or a date; None if it is neither."""
-    if value.isdecimal():
-        return float(value)
-    try:
-        until = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
-def _brief(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+def _receive(session: requests.Session, remote: Remote, url: str, part: Path, show: Callable[..., None]) -> None:
+    """Append the missing bytes to ``part``, or start over if the server cannot resume."""
+    start, size = _size(part), remote.size
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        code, content_range = response.status_code, response.headers.get("Content-Range", "")
+        if code == 200:
+            start = 0  # the whole file, requested or not
+        elif code == 416 or (code == 206 and not content_range.startswith(f"bytes {start}-")):
+            part.unlink(missing_ok=True)
+            raise ProtocolError(f"does not send the bytes from {start} on ({code})")
+        elif code != 206:
+            raise requests.RequestException(f"{code} {response.reason}")
+        length = response.headers.get("Content-Length", "")
+        total = start + int(length) if length.isdecimal() else size
+        if size is not None and total != size:
+            raise requests.RequestException(f"offers {total} bytes instead of {size}")
+        show(completed=start, total=total)
+        with part.open("ab" if start else "wb") as file:
+            # as it is on the server: a .gz sent as an encoding of something else must not be decoded
+            for chunk in response.raw.stream(_CHUNK, decode_content=False):
+                file.write(chunk)
+                show(completed=file.tell())
+                if size is not None and file.tell() > size:
+                    break  # the wrong file, of unknown length
+            file.flush()
+            os.fsync(file.fileno())
+    if size is not None and _size(part) < size:
+        raise ProtocolError(f"hung up after {_size(part)} of {size} bytes")
+
+
+def _reason(error: Exception) -> str:
+    """Return a failure in one line: the cause of the last of several tries, or the error itself."""
+    while error.args and isinstance(error.args[0], Exception):  # requests wraps what urllib3 raises
+        error = error.args[0]
+    cause = getattr(error, "reason", None) or error
+    return str(cause).splitlines()[0][:200]

@@ -1,4 +1,7 @@
-"""Pickles that come from outside: plain containers and NumPy arrays are read, nothing else is built or called."""
+"""Read untrusted pickles: plain containers and NumPy arrays only, nothing else is built or called.
+
+No library does this: torch's weights-only loader reads torch's own files, and NumPy's loader runs any pickle.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +18,32 @@ _PLAIN = re.compile(r"[biufc][0-9]{1,2}|[SU][0-9]{1,9}")  # types of elements wi
 
 
 def arrays_only(raw: bytes, encoding: str = "latin1") -> Any:
-    """Return what a pickle holds, if that is made of None, numbers, text, bytes, plain containers and NumPy arrays.
+    """Return the content of a pickle made of None, numbers, text, bytes, plain containers and NumPy arrays.
 
-    NumPy's own rebuilding of types is not used: it believes what a pickle says about sizes and flags. Arrays come back
+    NumPy's own reconstruction of types is not used: it trusts the sizes and flags in a pickle. Arrays come back
     as ``np.ndarray`` (those of the older protocols as a subclass of it: ``np.asarray`` removes that).
 
     Args:
-        raw: the pickle, of any protocol.
-        encoding: of the text of Python 2; "latin1" for arrays, "bytes" leaves keys and names as bytes.
+        raw: The pickle, of any protocol.
+        encoding: Encoding of text written by Python 2; "latin1" for arrays, "bytes" leaves keys and names as bytes.
 
     Raises:
-        pickle.UnpicklingError: if it is damaged, or asks for anything else.
+        pickle.UnpicklingError: If it is corrupt, or refers to anything else.
     """
     try:
         _look_through(raw)
         return _ArraysOnly(io.BytesIO(raw), encoding=encoding).load()
     except pickle.UnpicklingError:
         raise
-    except Exception as error:  # a damaged pickle may fail in any way; callers need one
-        raise pickle.UnpicklingError(f"it is damaged ({type(error).__name__}: {error})") from error
+    except Exception as error:  # a corrupt pickle may fail in any way; callers expect one exception
+        raise pickle.UnpicklingError(f"it is corrupt ({type(error).__name__}: {error})") from error
 
 
 def _look_through(raw: bytes) -> None:
-    """Refuse numbers that would have the reader take memory for what is not there."""
-    for code, argument, _ in pickletools.genops(raw):  # finds every content that is shorter than it says
+    """Reject numbers that would make the reader allocate memory for content that does not exist."""
+    for code, argument, _ in pickletools.genops(raw):  # notices content that is shorter than declared
         if "PUT" in code.name and argument is not None and argument > len(raw):
-            raise pickle.UnpicklingError(f"it is damaged (object {argument} in {len(raw)} bytes)")
+            raise pickle.UnpicklingError(f"it is corrupt (object {argument} in {len(raw)} bytes)")
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -49,11 +52,11 @@ class _ArraysOnly(pickle.Unpickler):
         try:
             return _KNOWN[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}") from None
 
 
 class _Dtype:
-    """Stands for a NumPy type while a pickle is read, so that nothing can change that of an array that is made."""
+    """Stands for a NumPy type while a pickle is read, so that a pickle cannot change the type of an existing array."""
 
     def __init__(self, code: str | bytes, *_: object) -> None:
         self._code, self._order = _text(code), "="
@@ -61,14 +64,14 @@ class _Dtype:
             raise pickle.UnpicklingError(f"it has arrays of type {self._code!r}; allowed are numbers and text")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._order = _text(state[1])  # the only fact that the code does not have
+        self._order = _text(state[1])  # the only fact that the code does not contain
 
     def real(self) -> np.dtype[Any]:
         return np.dtype(self._code).newbyteorder(self._order)  # type: ignore[arg-type]
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array that is filled by the state in a pickle."""
+    """An array filled by the state in a pickle."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, dtype, fortran, content = state
@@ -103,7 +106,7 @@ def _no_bytes() -> bytes:
     return b""
 
 
-# Functions without default values and built-in classes: a pickle can set attributes of what it names.
+# Only functions without defaults and built-in classes: a pickle can set attributes of anything it names.
 _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _empty,
     ("numpy._core.multiarray", "scalar"): _scalar,

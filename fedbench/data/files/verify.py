@@ -1,4 +1,4 @@
-"""Are the files on disk the official ones? Nothing is fetched and nothing is changed."""
+"""Compare the files on disk with the official ones; nothing is downloaded or changed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedbench.data.files.download import Remote, checksum
 
 
 class Finding(NamedTuple):
-    """What was found out about one file.
+    """The result of the comparison for one file.
 
     Attributes:
-        path: of the file.
-        verdict: in words, with the checksums.
-        wrong: it is not the official file.
+        path: Path of the file.
+        verdict: Result in words, with the checksums.
+        wrong: Whether it differs from the official file.
     """
 
     path: Path
@@ -24,9 +24,9 @@ class Finding(NamedTuple):
 
 
 def verify(known: Sequence[Remote], data_dir: Path) -> list[Finding]:
-    """Compare every one of the ``known`` files that is below ``data_dir`` with its published size and checksums.
+    """Compare each of the ``known`` files that exists below ``data_dir`` with its published size and checksums.
 
-    A file that is there unpacked is not looked at in its packed form, of which nothing is read then.
+    A packed file is skipped if it also exists unpacked, since only the unpacked one is read then.
     """
     findings = []
     there = {remote.path for remote in known if (data_dir / remote.path).is_file()}

@@ -1,1 +1,1 @@
-"""Who owns which examples."""
+"""Partitions: rules that assign examples to clients."""

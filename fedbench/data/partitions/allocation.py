@@ -1,4 +1,4 @@
-"""What the partition rules share: dealing examples out by counts, and drawing again until every client has enough."""
+"""What partition rules share: allocate examples by counts, and redraw until every client has enough."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fedbench.core.errors import RequestError
 
 Draw = Callable[[float, int, int], np.ndarray]  # (alpha, clients, tries) -> counts [tries, classes, clients]
 
-_TRIES = 10, 10_000  # draws for one request, at least and at most
-_CELLS = 2_000_000  # and about so many numbers drawn
-_BLOCK = 200_000  # of them at once
-_PROBES, _PROBED = (4, 400), 100_000  # the same for a setting that might be proposed
-_LADDER = [m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0]  # values of alpha that are proposed
+_TRIES = 10, 10_000  # fewest and most draws for one request
+_CELLS = 2_000_000  # about the most numbers drawn for one request
+_BLOCK = 200_000  # numbers drawn at once
+_PROBES, _PROBED = (4, 400), 100_000  # the same for a setting that may be suggested
+_LADDER = [m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0]  # values of alpha that are suggested
 
 
 def enough(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
-    """Refuse a request that asks for more examples than there are.
+    """Reject a request for more examples than exist.
 
     Args:
-        total: examples there are.
-        clients: N.
-        each: least number of examples per client.
-        key: the option that says ``each``.
+        total: Number of examples.
+        clients: Number of clients N.
+        each: Lowest number of examples per client.
+        key: Name of the option that sets ``each``.
 
     Raises:
-        RequestError: with the nearest values that can be had.
+        RequestError: With the nearest values that are possible.
     """
     if clients * each <= total:
         return
@@ -43,7 +43,7 @@ def enough(total: int, clients: int, each: int = 1, key: str = "data.partition.m
 
 
 def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Return the positions [T] in order of their labels: within a label at random, without ``rng`` in stored order."""
+    """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
     rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     return rows[np.argsort(y[rows], kind="stable")]
 
@@ -58,9 +58,9 @@ def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np
     """Give client k ``counts[c, k]`` examples, chosen at random, of the c-th label that occurs in ``y``.
 
     Args:
-        y: labels [T].
-        counts: [classes, N]; a row sums to the number of examples of its class.
-        rng: says which.
+        y: Labels [T].
+        counts: [classes, N]; each row sums to the number of examples of its class.
+        rng: Random generator of the choice.
     """
     classes, clients = counts.shape
     owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())
@@ -68,7 +68,7 @@ def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
-    """Return [parts] whole numbers that sum to ``total`` and differ by at most one, the larger ones first."""
+    """Return [parts] integers that sum to ``total`` and differ by at most one, the larger ones first."""
     return total // parts + (np.arange(parts) < total % parts)
 
 
@@ -76,7 +76,7 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
     """Cut ``total`` examples at floor(cumsum(shares) total).
 
     Args:
-        shares: [..., N] not negative, with a positive sum, which is taken as the whole.
+        shares: [..., N], not negative, of any positive sum.
         total: [...] numbers of examples.
 
     Returns:
@@ -88,15 +88,15 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
 
 
 def among(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Take Dirichlet shares from the clients that are not able, and let the others' sum to 1 again.
+    """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
 
-    What remains is a Dirichlet draw among the able. Where all their shares are too small for floating point, one of
-    them, chosen at random, has it all: the limit for small alpha.
+    The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of them, chosen at random,
+    gets everything: the limit for small alpha.
 
     Args:
         shares: [..., N].
-        able: [..., N], some client in each row.
-        rng: chooses.
+        able: [..., N], which clients are eligible; at least one in each row.
+        rng: Random generator of that choice.
     """
     shares = shares * able
     total = shares.sum(-1, keepdims=True)
@@ -110,21 +110,21 @@ def among(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients: int, min_size: int) -> np.ndarray:
-    """Draw until every client has ``min_size`` examples, but not for ever.
+    """Draw until every client has ``min_size`` examples, a bounded number of times.
 
     Args:
-        draw: makes several draws of counts at once.
-        total: examples there are.
-        classes: K.
-        alpha: of the Dirichlet distribution.
-        clients: N.
-        min_size: examples that every client must have, at least.
+        draw: Function that returns several draws of counts at once.
+        total: Number of examples.
+        classes: Number of classes K.
+        alpha: Concentration of the Dirichlet distribution.
+        clients: Number of clients N.
+        min_size: Lowest number of examples per client.
 
     Returns:
-        Counts [K, N] of the first draw that will do.
+        Counts [K, N] of the first draw that gives every client enough.
 
     Raises:
-        RequestError: if there cannot be or was no such draw, with settings near by that have been found to do.
+        RequestError: If no such draw exists or was found, with nearby settings for which one was.
     """
     enough(total, clients, min_size)
     cells = classes * clients
@@ -146,33 +146,33 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     ways += [f"data.partition.min_size={most}"] if most else []
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
-        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the poorest had {most} at best; "
-        f"{' or '.join(ways)} will do"
+        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the smallest had {most} at "
+        f"best; use {' or '.join(ways)}"
     )
 
 
 def tries_for(cells: int) -> int:
-    """Return how often a request of so many numbers is drawn again."""
+    """Return the number of draws for a request that needs ``cells`` numbers per draw."""
     return int(np.clip(_CELLS // cells, *_TRIES))
 
 
 def nearest_settings(good: Callable[[float, int, int], int], classes: int, alpha: float, clients: int) -> list[str]:
-    """Return a larger alpha and fewer clients, the nearest on a grid, for which one draw in a hundred will do.
+    """Return the nearest larger alpha and the nearest lower number of clients for which one draw in a hundred succeeds.
 
-    A request makes so many draws that it finds what one in a hundred does.
+    A request makes enough draws to find one that occurs once in a hundred.
 
     Args:
-        good: from (alpha, clients, tries) to how many of so many draws will do.
-        classes: K.
-        alpha: that was asked for.
-        clients: that were asked for.
+        good: Function of (alpha, clients, tries) that returns how many of the draws succeed.
+        classes: Number of classes K.
+        alpha: The requested concentration.
+        clients: The requested number of clients.
     """
 
     def fit(alpha: float, clients: int) -> bool:
         probes = int(np.clip(_PROBED // (classes * clients), *_PROBES))
         return good(alpha, clients, probes) >= max(2, probes / 100)
 
-    # One by one, for larger is not always better: even shares of small classes fall to the same clients every time.
+    # One by one, since larger is not always better: even shares of small classes always go to the same clients.
     larger = next((a for a in _LADDER if a > alpha and fit(a, clients)), None)
     fewer = sorted({int(clients * 0.95**i) for i in range(1, 200)} - {0}, reverse=True)
     j = bisect.bisect_left(fewer, True, key=lambda n: fit(alpha, n))

@@ -1,8 +1,8 @@
-"""Who owns which example: the two rules named after the Dirichlet distribution, which are not the same.
+"""Partitions by Dirichlet draws: two rules of the same name, which differ.
 
-``dirichlet`` draws for every class how it is shared among the clients, so that clients differ in size too;
-``dirichlet_mixture`` draws for every client how its examples, of a number given in advance, are shared among classes.
-The variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.whole.
+``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
+``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance. The
+variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.whole.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def dirichlet(
     balance: bool = False,
     min_size: int = 10,
 ) -> list[np.ndarray]:
-    """Share every class out among all clients by a Dirichlet draw.
+    """Share every class among all clients by a Dirichlet draw.
 
-    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). Drawn again, all classes
-    together, until every client has ``min_size`` examples. With ``balance``, before a class is cut q_k is set to 0 for
-    the clients that already hold total / N or more, and q is renormalised (codes of Yurochkin et al. 2019 and of FedMA,
-    Wang et al. 2020). Nothing is lost.
+    Per class q ~ Dir(α 1_N), and its shuffled examples are cut at floor(cumsum(q) n_class). All classes
+    are redrawn until every client has ``min_size`` examples. With ``balance``, before a class is cut q_k is
+    set to 0 for the clients that already hold total / N or more, and q is renormalised (code of Yurochkin et al. 2019
+    and of FedMA, Wang et al. 2020). All examples are used.
 
     Raises:
-        RequestError: if ``alpha`` is not positive, or no draw meets ``min_size``.
+        RequestError: If ``alpha`` is not positive, or no draw meets ``min_size``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
     balance = boolean("data.partition.balance", balance)
@@ -50,12 +50,12 @@ def dirichlet(
 
 
 def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Cut the classes one after the other, leaving out the clients that are full.
+    """Cut one class after the other, skipping clients that are full.
 
     Args:
-        q: shares [tries, K, N].
-        sizes: examples of each class, [K].
-        rng: of the draws.
+        q: Shares [tries, K, N].
+        sizes: Number of examples of each class, [K].
+        rng: Random generator of the draws.
 
     Returns:
         Numbers of examples, [tries, K, N].
@@ -63,7 +63,7 @@ def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.
     held = np.zeros((len(q), q.shape[-1]), dtype=np.int64)
     counts = np.empty(q.shape, dtype=np.int64)
     for c, size in enumerate(sizes):
-        room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are still to be dealt
+        room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are left
         counts[:, c] = cut(among(q[:, c], room, rng), size)
         held += counts[:, c]
     return counts
@@ -82,21 +82,21 @@ def dirichlet_mixture(
     """Draw for every client a mixture of classes, and its examples from that mixture (Hsu et al. 2019).
 
     Client k of size n_k has the mixture q_k ~ Dir(α p), where p sums to 1, and draws n_k examples without replacement:
-    a class of which nothing is left is dropped from the mixture of the clients that follow, which is renormalised; a
-    client all of whose classes are used up draws from what is left, each example as likely. So the last clients are
-    the least like their mixtures. All examples are dealt out.
+    an exhausted class is dropped from the mixtures of the clients that follow, which are renormalised; a client all of
+    whose classes are exhausted draws uniformly from the remaining examples. The last clients are therefore the least
+    like their mixtures. All examples are used.
 
     Args:
-        y: labels [T].
-        clients: N.
-        rng: of the draws.
-        alpha: whole concentration: with K classes and equal p each class has α / K.
-        prior: p: "data", the shares of the classes in ``y``, or "uniform".
-        size_sigma: sizes in proportion to lognormal(0, size_sigma) draws beyond ``min_size``; 0: equal sizes.
-        min_size: examples that every client has at least.
+        y: Labels [T].
+        clients: Number of clients N.
+        rng: Random generator of the draws.
+        alpha: Total concentration: with K classes and equal p each class has α / K.
+        prior: The base measure p: "data", the shares of the classes in ``y``, or "uniform".
+        size_sigma: Sizes beyond ``min_size`` are proportional to lognormal(0, size_sigma) draws; 0 means equal sizes.
+        min_size: Lowest number of examples per client.
 
     Raises:
-        RequestError: if an option is out of range, or there are too few examples for ``min_size``.
+        RequestError: If an option is out of range, or there are too few examples for ``min_size``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
     choice("data.partition.prior", prior, ("data", "uniform"))

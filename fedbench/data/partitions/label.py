@@ -1,6 +1,6 @@
-"""Who owns which example: rules by label, other than the Dirichlet ones.
+"""Partitions by label, other than the Dirichlet ones.
 
-None uses an example twice, and ``consecutive_classes`` alone leaves some out.
+No rule uses an example twice, and only ``consecutive_classes`` leaves some out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     differ by at most one, and they are dealt without replacement (McMahan et al. 2017).
 
     Raises:
-        RequestError: if there are fewer examples than shards.
+        RequestError: If there are fewer examples than shards.
     """
     each = integer("data.partition.shards_per_client", shards_per_client, at_least=1)
     enough(len(y), clients, each, "data.partition.shards_per_client")
@@ -34,11 +34,11 @@ def k_classes(
 ) -> list[np.ndarray]:
     """Every client has ``classes_per_client`` random classes; the holders of a class share it evenly.
 
-    A class that nobody has drawn takes the place, at a random client, of a class with several holders.
+    A class that no client has drawn replaces, at a random client, a class with several holders.
 
     Raises:
-        RequestError: if there are not so many classes, not enough clients to hold all classes, or a class has fewer
-            examples than holders; the number of clients that it names does whatever is drawn.
+        RequestError: If there are too few classes, too few clients to hold all classes, or a class has fewer examples
+            than holders; the number of clients that it suggests works for every draw.
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
@@ -56,7 +56,7 @@ def k_classes(
         k = rng.choice(np.flatnonzero((held & (held.sum(1) > 1)[:, None]).any(0)))
         held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
         held[c, k] = True
-    least = int(sizes.min())  # so many clients can all hold every class
+    least = int(sizes.min())  # the number of clients that can all hold every class
     ways = f"data.clients={least}"
     if least * each < len(labels):
         ways = f"data/partition=iid data.clients={min(clients, len(y))}"
@@ -74,15 +74,15 @@ def consecutive_classes(
     more: int = 5,
     least: int = 2,
 ) -> list[np.ndarray]:
-    """Client i has the classes i, i + 1, ... modulo K, as much of each, and of lognormal size.
+    """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
 
     Its size is a lognormal(mu, sigma) draw plus ``more``; of each of its classes it gets size // classes_per_client
-    examples, but at least ``least``. Clients take theirs in turn; when a class no longer has enough, a client does
-    without it. What nobody takes is left out (script for skewed FEMNIST of FedProx, Li et al. 2020: 3 of the letters a
-    to j, mu 4, sigma 1, more 5, least 2).
+    examples, but at least ``least``. Clients are served in turn; a class that no longer has enough is skipped.
+    The remaining examples are left out (script for skewed FEMNIST of FedProx, Li et al. 2020: 3 of the letters a to j,
+    mu 4, sigma 1, more 5, least 2).
 
     Raises:
-        RequestError: if there are not so many classes, or a client finds all its classes used up.
+        RequestError: If there are too few classes, or all classes of a client are exhausted.
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
@@ -92,7 +92,7 @@ def consecutive_classes(
     if each > len(labels):
         raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
     pools = [rng.permutation(np.flatnonzero(y == c)) for c in labels]
-    longest = np.log(len(y))  # a larger draw asks for more than there is all the same
+    longest = np.log(len(y))  # a larger draw asks for more than exists anyway
     sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
     wanted = np.maximum(sizes / each, least).astype(np.int64)
     used = np.zeros(len(labels), dtype=np.int64)
@@ -110,34 +110,34 @@ def consecutive_classes(
 
 
 def _used_up(client: int, each: int, size: int, least: int) -> RequestError:
-    """Return the error of a client for whom no class has ``size`` examples left."""
+    """Return the error for a client none of whose classes has ``size`` examples left."""
     if client:
-        why, remedy = ": earlier clients have the others", f"data.clients={client} will do with this data.seed"
+        why, remedy = ": earlier clients hold the others", f"use data.clients={client} with this data.seed"
     else:
         key = "least" if size == least else "more, mu or sigma"
         why, remedy = "", f"lower data.partition.{key}"
     return RequestError(
-        f"the {each} classes of client {client} have fewer than the {size} examples of each that it should have{why}; "
+        f"the {each} classes of client {client} have fewer than the {size} examples that it needs of each{why}; "
         f"{remedy}"
     )
 
 
 def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: float = 0.95) -> list[np.ndarray]:
-    """Deal a share of the examples at random, and the others in contiguous blocks of the order by label.
+    """Deal a share of the examples at random, and the others sorted by label in contiguous blocks.
 
-    Sizes differ by at most one. 1 is iid, 0 one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it is
-    called s %).
+    Sizes differ by at most one. 1 is iid, 0 is one block for each client (SCAFFOLD, Karimireddy et al. 2020, where it
+    is called s %).
 
     Args:
-        y: labels [T].
-        clients: N.
-        rng: of the draws.
-        similarity: share of the examples dealt at random, in [0, 1].
+        y: Labels [T].
+        clients: Number of clients N.
+        rng: Random generator of the draws.
+        similarity: Fraction of the examples dealt at random, in [0, 1].
 
     Raises:
-        RequestError: if ``similarity`` is not a share, or there are more clients than examples.
+        RequestError: If ``similarity`` is not in [0, 1], or there are more clients than examples.
     """
-    remedy = "it is a share: 0.95 for 95 %"
+    remedy = "it is a fraction: 0.95 for 95 %"
     share = number("data.partition.similarity", similarity, at_least=0, at_most=1, remedy=remedy)
     enough(len(y), clients)
     rows = rng.permutation(len(y))
@@ -149,22 +149,22 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
 
 
 def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Give every client the same amount of every class: amounts, and sizes, differ by at most one.
+    """Give every client the same amount of every class; amounts and sizes differ by at most one.
 
     The disjoint sets with data of all classes of FAFED (Wu et al. 2023).
 
     Raises:
-        RequestError: if there are more clients than examples.
+        RequestError: If there are more clients than examples.
     """
     enough(len(y), clients)
     return _in_turn(by_label(y, rng), clients)
 
 
 def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Cut the examples, as they are stored, into equal parts: sizes differ by at most one; no seed changes it.
+    """Cut the examples in stored order into equal parts; sizes differ by at most one and no seed changes them.
 
     Raises:
-        RequestError: if there are more clients than examples.
+        RequestError: If there are more clients than examples.
     """
     enough(len(y), clients)
     return np.array_split(np.arange(len(y)), clients)
@@ -173,32 +173,32 @@ def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
 def half_classes(
     y: np.ndarray, clients: int, rng: np.random.Generator, *, classes: Sequence[int] | None = None
 ) -> list[np.ndarray]:
-    """The first half of the clients shares some classes, the second half the others.
+    """Share some classes among the first half of the clients, and the others among the second half.
 
-    Inside a half every client has the same amount, to within one, of every class (FAFED, Wu et al. 2023). Of an odd
+    Within a half every client has the same amount, to within one, of every class (FAFED, Wu et al. 2023). With an odd
     number of clients the second half has one more.
 
     Args:
-        y: labels [T].
-        clients: N, at least 2.
-        rng: of the draws.
-        classes: labels of the first half; None: the lower half of the labels.
+        y: Labels [T].
+        clients: Number of clients N, at least 2.
+        rng: Random generator of the draws.
+        classes: Labels of the first half; None means the lower half of the labels.
 
     Raises:
-        RequestError: if ``classes`` are not some of the labels, or a half has fewer examples than clients.
+        RequestError: If ``classes`` are not a proper subset of the labels, or a half has fewer examples than clients.
     """
     labels = np.unique(y).tolist()
     if clients < 2 or len(labels) < 2:
         raise RequestError(
-            f"two halves need 2 clients and 2 classes at least, got {clients} and {len(labels)}; "
-            "for one half use data/partition=stratified"
+            f"two halves need at least 2 clients and 2 classes, got {clients} and {len(labels)}; "
+            "for a single group use data/partition=stratified"
         )
     first = labels[: len(labels) // 2] if classes is None else classes
     proper = isinstance(first, list | tuple) and all(type(c) is int for c in first)
     if not (proper and len(set(first)) == len(first) and 0 < len(first) < len(labels) and set(first) <= set(labels)):
         raise RequestError(
             f"data.partition.classes must be a list of some, not all, of the {len(labels)} labels "
-            f"{labels[0]} .. {labels[-1]}, each once, got {classes!r}; null is the lower half"
+            f"{labels[0]} .. {labels[-1]}, each once, got {classes!r}; null means the lower half"
         )
     rows = by_label(y, rng)
     mine = np.isin(y[rows], first)
@@ -212,13 +212,13 @@ def half_classes(
 
 
 def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Client k has the class k mod K, in order of the labels; where there are more clients they share it evenly.
+    """Give client k the class k mod K, in order of the labels; several clients of a class share it evenly.
 
     With as many clients as classes a client is a class (agnostic federated learning, Mohri et al. 2019; AdaFed,
-    Hamidi & Yang 2024), and no seed changes who owns what.
+    Hamidi & Yang 2024), and the seed does not change the owners.
 
     Raises:
-        RequestError: if there are fewer clients than classes, or a class has fewer examples than clients.
+        RequestError: If there are fewer clients than classes, or a class has fewer examples than clients.
     """
     labels, sizes = np.unique(y, return_counts=True)
     if clients < len(labels):
@@ -234,15 +234,15 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
 def bernoulli_dirichlet(
     y: np.ndarray, clients: int, rng: np.random.Generator, *, p: float = 0.7, alpha: float = 10.0, min_size: int = 1
 ) -> list[np.ndarray]:
-    """Every client has each class with probability p, and a class is shared by a Dirichlet draw among its holders.
+    """Give every client each class with probability p, and share a class by a Dirichlet draw among its holders.
 
-    A client without a class draws its classes again; then q ~ Dir(α 1) over the holders of a class, and each of its
-    examples goes to a holder by q (FedCorr, Xu et al. 2022). A class that nobody holds goes to one client at random,
-    where the authors' code stops; everything is drawn again until every client has ``min_size`` examples, where the
-    authors' code lets clients be empty.
+    A client without a class redraws its classes; then q ~ Dir(α 1) over the holders of a class, and each of its
+    examples goes to a holder by q (FedCorr, Xu et al. 2022). A class without a holder goes to one client at random,
+    where the authors' code stops; everything is redrawn until every client has ``min_size`` examples, where the
+    authors' code allows empty clients.
 
     Raises:
-        RequestError: if an option is out of range, or no draw meets ``min_size``.
+        RequestError: If an option is out of range, or no draw meets ``min_size``.
     """
     p = number("data.partition.p", p, above=0, at_most=1)
     alpha = number("data.partition.alpha", alpha, above=0)
@@ -258,10 +258,10 @@ def bernoulli_dirichlet(
 
 
 def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np.ndarray:
-    """Draw who holds which class [tries, K, N]: with probability p, given that no client is without.
+    """Draw the holders of the classes, [tries, K, N]: with probability p, given that every client holds one.
 
-    The first class of a client has the geometric distribution cut off at K, so that nothing need be drawn again
-    however small p is. A class that nobody holds is given away.
+    The first class of a client has the geometric distribution truncated at K, so that no redraw is needed however
+    small p is. A class without a holder goes to a random client.
     """
     tries, classes, clients = shape
     ids = np.arange(classes)[:, None]
@@ -277,23 +277,22 @@ def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: 
     """Share each class evenly among its holders.
 
     Args:
-        held: who holds which class, [K, N].
-        labels: of the classes, [K].
-        sizes: examples of each class, [K].
-        ways: what would do, for the error.
+        held: Whether a client holds a class, [K, N].
+        labels: Labels of the classes, [K].
+        sizes: Number of examples of each class, [K].
+        ways: Settings to suggest in the error.
 
     Returns:
         Numbers of examples, [K, N].
 
     Raises:
-        RequestError: if a class has fewer examples than holders.
+        RequestError: If a class has fewer examples than holders.
     """
     counts = np.zeros(held.shape, dtype=np.int64)
     for c, holders in enumerate(held.sum(1)):
         if holders > sizes[c]:
             raise RequestError(
-                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; "
-                f"{ways} will do"
+                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; use {ways}"
             )
         counts[c, held[c]] = evenly(int(sizes[c]), int(holders))
     return counts

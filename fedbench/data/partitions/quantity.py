@@ -1,4 +1,4 @@
-"""Who owns which example: clients that differ in how much they have, not in what."""
+"""Partitions by quantity: clients that differ in size, not in classes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fedbench.data.partitions.allocation import enough
 
 
 def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
-    """Give every client ``least`` examples, and of the others the share that its weight is of all weights.
+    """Give every client ``least`` examples, and share the others in proportion to the weights.
 
     Args:
-        weights: [N] not negative, with a positive sum.
-        total: at least N times ``least``.
-        least: examples.
+        weights: [N], not negative, with a positive sum.
+        total: Number of examples, at least N times ``least``.
+        least: Lowest number of examples per client.
 
     Returns:
         [N] sizes that sum to ``total``.
@@ -35,13 +35,13 @@ def lognormal_weights(clients: int, sigma: float, rng: np.random.Generator) -> n
 def lognormal_sizes(
     y: np.ndarray, clients: int, rng: np.random.Generator, *, sigma: float = 0.3, min_size: int = 10
 ) -> list[np.ndarray]:
-    """Random examples for all, in lognormal amounts.
+    """Deal random examples in lognormal amounts.
 
     Every client has ``min_size`` examples; the others are shared out in proportion to lognormal(0, sigma) draws (the
-    unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no least size). Nothing is lost.
+    unbalanced setting of FedDyn, Acar et al. 2021, has sigma 0.3 and no lowest size). All examples are used.
 
     Raises:
-        RequestError: if ``sigma`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If ``sigma`` is negative, or there are too few examples for ``min_size``.
     """
     sigma = number("data.partition.sigma", sigma, at_least=0)
     least = integer("data.partition.min_size", min_size, at_least=1)
@@ -52,13 +52,13 @@ def lognormal_sizes(
 def power_law_sizes(
     y: np.ndarray, clients: int, rng: np.random.Generator, *, exponent: float = 1.0, min_size: int = 10
 ) -> list[np.ndarray]:
-    """Random examples for all, in amounts that fall as a power of the rank.
+    """Deal random examples in amounts that fall as a power of the rank.
 
     Every client has ``min_size`` examples; of the others the client of rank r = 1 .. N gets a share proportional to
-    r^-exponent. Ranks are given at random. Exponent 1 is Zipf's law, 0 equal sizes. Nothing is lost.
+    r^-exponent. Ranks are random. Exponent 1 is Zipf's law, 0 equal sizes. All examples are used.
 
     Raises:
-        RequestError: if ``exponent`` is negative, or there are too few examples for ``min_size``.
+        RequestError: If ``exponent`` is negative, or there are too few examples for ``min_size``.
     """
     exponent = number("data.partition.exponent", exponent, at_least=0)
     least = integer("data.partition.min_size", min_size, at_least=1)

@@ -1,7 +1,7 @@
-"""Who owns which example: rules from labels to one array of positions per client.
+"""Partitions: rules that turn labels into one array of positions per client.
 
 Every rule takes the labels y [T], the number of clients and a generator, gives every position to at most one client,
-and says what it leaves out. None can run for ever: an impossible request ends with the reason and a remedy.
+and documents what it leaves out. All terminate: an impossible request ends with the reason and a remedy.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarra
 def dirichlet_min_share(
     y: np.ndarray, clients: int, rng: np.random.Generator, *, alpha: float, min_share: float = 0.1
 ) -> list[np.ndarray]:
-    """Dirichlet shares of every class, redrawn until no client is left with next to nothing.
+    """Dirichlet shares of every class, redrawn until no client has next to nothing.
 
     Per class q ~ Dir(α 1_N); the matrix of all classes is redrawn until every client's shares sum to at least
-    min_share / N of one class, and until everybody has an example; client k gets floor(q_k n_class) of the class's
-    shuffled examples and the remainder is dropped (authors' code of AdaFedAdam, Ju et al. 2023; there min_share is 0.1,
-    and that a client may come out empty, which takes classes of a few examples, is not looked at).
+    min_share / N of one class, and until every client has an example; client k gets floor(q_k n_class) of the class's
+    shuffled examples and the remainder is dropped (authors' code of AdaFedAdam, Ju et al. 2023; there min_share
+    is 0.1, and clients may end up empty, which takes classes of a few examples).
 
     Raises:
-        RequestError: if ``alpha`` is not positive, or no draw meets ``min_share``.
+        RequestError: If ``alpha`` is not positive, or no draw meets ``min_share``.
     """
     alpha = number("data.partition.alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
@@ -43,7 +43,9 @@ def dirichlet_min_share(
     min_share = number("data.partition.min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
     enough(len(y), clients)
 
-    def poorest(q: np.ndarray) -> float:  # its share, of one class, times N; negative: it has no example
+    def poorest(
+        q: np.ndarray,
+    ) -> float:  # the smallest share, of one class, times N; negative if a client has no example
         some = np.floor(q * counts[:, None]).sum(0).min() > 0
         return float(q.sum(0).min() * q.shape[1]) if some else -1.0
 
@@ -62,7 +64,7 @@ def dirichlet_min_share(
         ways += [f"data.partition.min_share={0.999 * best:.4g}"] if best > 0 else []
         raise RequestError(
             f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
-            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; {' or '.join(ways)} will do"
+            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; use {' or '.join(ways)}"
         )
     owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for row, label in zip(q, labels, strict=True):
@@ -78,13 +80,13 @@ def two_classes_power_law(
 ) -> list[np.ndarray]:
     """Two classes per client, sizes by a power law.
 
-    Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of what then is left of a class the
-    share that a lognormal(0, sigma) draw gives it among the draws of the class; a part that no longer fits is left
+    Client i has the classes i mod K and i+1 mod K: ``least`` examples of each, and of the rest of a class the share
+    that its lognormal(0, sigma) draw has among the draws of the class; a part that no longer fits is left
     out (script for MNIST of FedProx, Li et al. 2020; 1000 clients, least 5, sigma 2). With fewer than K - 1 clients
-    there are classes that nobody has.
+    some classes belong to no client.
 
     Raises:
-        RequestError: if there are too few examples for ``least`` per client and class.
+        RequestError: If there are too few examples for ``least`` per client and class.
     """
     least = integer("data.partition.least", least, at_least=1)
     sigma = number("data.partition.sigma", sigma, at_least=0)
@@ -116,7 +118,7 @@ def two_classes_power_law(
 
 
 def _too_many_holders(labels: np.ndarray, sizes: np.ndarray, clients: int, least: int) -> RequestError:
-    """Return the error with the nearest number of clients, and of ``least``, that can be had."""
+    """Return the error with the nearest possible number of clients and value of ``least``."""
     classes = len(sizes)
 
     def holders(clients: int) -> np.ndarray:  # client i holds the classes i and i + 1 modulo K
@@ -127,7 +129,7 @@ def _too_many_holders(labels: np.ndarray, sizes: np.ndarray, clients: int, least
     lower = int((sizes // np.maximum(holders(clients), 1))[holders(clients) > 0].min())
     ways = [f"data.clients={fewer}"] * (fewer > 0) + [f"data.partition.least={lower}"] * (lower > 0)
     c = int(np.argmax(holders(clients) * least - sizes))
-    remedy = f"{' or '.join(ways)} will do" if ways else "lower both"
+    remedy = f"use {' or '.join(ways)}" if ways else "lower both"
     return RequestError(
         f"class {labels[c]} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
         f"{holders(clients)[c]} of data.clients={clients} that hold it; {remedy}"

@@ -1,4 +1,4 @@
-"""Some of a data set's classes, numbered anew."""
+"""Checks of labels and of per-channel numbers, and the choice of some of a data set's classes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
 
-_LARGEST = 2**53  # of a label: up to here floats and ints agree
-_FEW, _SPARSE = 1000, 10  # largest number of classes that needs no explanation; labels per label that occurs
+_LARGEST = 2**53  # label; up to here floats and ints agree
+_FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
 
 
 def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the rows whose label is kept, their new labels, and how many labels there are.
+    """Return the rows whose label is kept, their new labels, and the number of classes.
 
     Args:
         y: [T] labels in [0, count).
-        classes: labels to keep; the first becomes 0, the next 1, and so on. None keeps all as they are.
-        count: number of labels of the data set.
+        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all unchanged.
+        count: Number of classes of the data set.
 
     Raises:
-        RequestError: if ``classes`` are not different labels of the data set.
+        RequestError: If ``classes`` is not a list of distinct labels of the data set.
     """
     if y.size and not 0 <= y.min() <= y.max() < count:
-        raise RequestError(f"the files hold labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
+        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
     if classes is None:
         return np.arange(len(y)), y, count
     wanted = list(classes) if isinstance(classes, list | tuple) else []
     whole = [c for c in wanted if isinstance(c, int) and not isinstance(c, bool) and 0 <= c < count]
     if not wanted or len(whole) != len(wanted) or len(set(whole)) != len(whole):
         raise RequestError(
-            f"data.source.classes must be different labels from 0 to {count - 1}, such as [0,1], or null for all; "
+            f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
             f"got {classes!r}"
         )
     new = np.full(count, -1)
@@ -41,7 +41,7 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
 
 
 def are_labels(y: np.ndarray) -> bool:
-    """Return whether numbers y are whole, not negative and small enough to be labels."""
+    """Return whether the numbers y are non-negative integers and small enough to be labels."""
     return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
 
 
@@ -49,32 +49,32 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """Return the number of classes: ``classes``, or the largest label plus one.
 
     Args:
-        y: labels, whole numbers from 0, at least one.
-        classes: what data.classes says; None if it does not.
-        where: the labels come from, for messages.
+        y: Labels: integers from 0, at least one of them.
+        classes: Value of data.classes; None if not set.
+        where: Origin of the labels, for messages.
 
     Raises:
-        RequestError: if there are labels that ``classes`` does not hold, or a label so large that it is none.
+        RequestError: If a label is not below ``classes``, or is implausibly large.
     """
     count = int(y.max()) + 1
     if classes is not None:
         said = integer("data.classes", classes, at_least=1)
         if said < count:
-            raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or leave it out")
+            raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or omit it")
         return said
     if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
         raise RequestError(
-            f"{where} has the label {count - 1}, but only {different} different ones; number them from 0, or say how "
-            "many there are with data.classes"
+            f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "
+            "data.classes to the number of classes"
         )
     return count
 
 
 def per_channel(key: str, value: object, channels: int, default: float) -> tuple[float, ...]:
-    """Return ``value``, a number per channel, or the default for each if it is None.
+    """Return ``value``, one number per channel, or the default for each channel if it is None.
 
     Raises:
-        RequestError: if it is something else, or a deviation (of default 1) is not above 0.
+        RequestError: If it is anything else, or a standard deviation (default 1) is not above 0.
     """
     if value is None:
         return (default,) * channels

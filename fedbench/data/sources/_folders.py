@@ -1,4 +1,4 @@
-"""Directories of images: found or fetched, and decoded by several threads."""
+"""Directories of images: find or download them, and decode the images in several threads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from PIL import Image
 from fedbench.core.errors import RequestError
 from fedbench.data.files.download import Remote, unpacked
 
-_CHUNK = 256  # images that a thread decodes in one go
-_SHARE = 0.8  # of the free memory that the decoded images may take
+_CHUNK = 256  # images that a thread decodes at a time
+_SHARE = 0.8  # largest fraction of the free memory for decoded images
 
 
 def find(data_dir: Path, name: str, needed: Iterable[str]) -> Path | None:
-    """Return ``data_dir/name``, or the directory of that name inside it, whichever holds all that is ``needed``."""
+    """Return ``data_dir/name``, or the directory of that name in it, if it contains everything ``needed``."""
     wanted = list(needed)
     for folder in (data_dir / name, data_dir / name / name):
         if all((folder / n).exists() for n in wanted):
@@ -38,20 +38,20 @@ def fetched(
     most_bytes: int,
     flat: bool = False,
 ) -> Path:
-    """Return the directory that holds ``needed``, fetched and unpacked if there is none.
+    """Return the directory that contains ``needed``, downloading and unpacking it if it is missing.
 
     Args:
-        data_dir: the directory of all data sets.
-        name: of the directory in it.
-        needed: files or directories in it.
-        archive: that it is unpacked from.
-        download: whether the archive may be fetched.
-        what: the data set's name for messages.
-        most_bytes: more than these may not come out of the archive.
-        flat: the archive holds the files themselves, not a directory ``name``.
+        data_dir: Directory of all data sets.
+        name: Name of the directory in it.
+        needed: Files or directories in that directory.
+        archive: The archive that contains the directory.
+        download: Whether downloads are allowed.
+        what: Name of the data set, for messages.
+        most_bytes: Largest total size of the unpacked files.
+        flat: Whether the archive contains the files themselves, not a directory ``name``.
 
     Raises:
-        RequestError: if the directory is there in part, or nothing is there and nothing can be fetched.
+        RequestError: If the directory is incomplete, or is missing and cannot be downloaded.
     """
     folder = find(data_dir, name, needed)
     if folder is not None:
@@ -59,13 +59,15 @@ def fetched(
     target = data_dir / name
     missing = ", ".join(n for n in needed if not (target / n).exists())
     if target.is_dir() and any(target.iterdir()):
-        raise RequestError(f"{what} in {target} is not complete: {missing} missing; add it, or remove {target}")
+        raise RequestError(
+            f"{what} in {target} is incomplete: {missing} missing; add the missing files, or remove {target}"
+        )
     into = target if flat else data_dir
     (packed,) = unpacked([archive], data_dir, into, download=download, what=what, most_bytes=most_bytes)
     folder = find(data_dir, name, needed)
     if folder is None:
         raise RequestError(
-            f"{packed} does not hold {what}: {missing} missing; remove it and {target} to fetch it again"
+            f"{packed} does not contain {what}: {missing} missing; remove it and {target} to download it again"
         )
     return folder
 
@@ -86,20 +88,21 @@ def decode(
     """Return images as uint8 [T, channels, height, width].
 
     Args:
-        names: of the images, for messages.
-        opened: from an image's position to the image; called by several threads at once.
-        shape: channels (1 grey, 3 RGB), height and width that every image has to have.
-        change: what is done to an image before that.
-        remedy: what to do about an image of another size, or about too many images.
+        names: Names of the images, for messages.
+        opened: Function from the position of an image to the image; called by several threads at once.
+        shape: Channels (1 grey, 3 RGB), height and width of every image.
+        change: Function applied to an image before its size is checked.
+        remedy: Advice for an image of another size, or for too many images.
 
     Raises:
-        RequestError: naming the image that cannot be read or has another size, or if all would not fit into memory.
+        RequestError: If an image cannot be read or has another size (the message names it), or the images do not fit
+            into memory.
     """
     channels, height, width = shape
     need, free = len(names) * channels * height * width, psutil.virtual_memory().available
     tail = f"; {remedy}" if remedy else ""
     if need > _SHARE * free:
-        raise RequestError(f"{len(names)} images take {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free{tail}")
+        raise RequestError(f"{len(names)} images need {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free{tail}")
     mode = "L" if channels == 1 else "RGB"
     pixels = np.empty((len(names), *shape), dtype=np.uint8)
 

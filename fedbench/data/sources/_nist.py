@@ -1,4 +1,4 @@
-"""Handwritten characters of NIST Special Database 19 by writer, as LEAF puts FEMNIST together."""
+"""Handwritten characters of NIST Special Database 19 by writer, from which LEAF builds FEMNIST."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbench.data.sources._folders import decode
 _SIDE = 28
 _CLASS = re.compile(r"by_class/([34567][0-9a-f])/hsf_\d/[^/]+\.png")  # LEAF reads these, not the copies in train_*/
 _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
-_MOST = 2**20  # bytes of one image; the official ones have a few hundred
+_MOST = 2**20  # bytes of an image; the official ones have a few hundred
 
 
 class _Store:
@@ -50,17 +50,17 @@ def _store(path: Path) -> Iterator[_Store]:
         with zipfile.ZipFile(path) as packed:
             yield _Store(path, packed)
     except zipfile.BadZipFile as error:
-        raise RequestError(f"{path} is not a whole zip archive: {error}; remove it to fetch it again") from error
+        raise RequestError(f"{path} is not a complete zip archive: {error}; remove it to download it again") from error
 
 
 def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
-    """Read every writer's images, 28 x 28 on white paper (255), with the labels that ``by_class`` has for them.
+    """Read every writer's images, 28 x 28 on white paper (255), with the labels given by ``by_class``.
 
-    The files of by_write do not say which character they show; those of by_class do, and are the same files: an image
-    gets the class of the file with its md5, the first in alphabetical order if there are several. Images of 128 x 128
-    are made grey and scaled down by Lanczos' filter (LEAF: ``thumbnail`` with ``ANTIALIAS``; Pillow from version 7 on
-    first halves the image there, the version of LEAF's time did not, and neither is done here). Images without a class
-    are left out, and counted in ``sources``.
+    The files of by_write do not name the character that they show; those of by_class do, and are the same files: an
+    image gets the class of the file with the same md5, the first in alphabetical order if there are several. Images
+    of 128 x 128 are converted to grey and scaled down with Lanczos' filter, without halving them first, as Pillow
+    before version 7 does in LEAF's ``thumbnail`` with ``ANTIALIAS``. Images without a class are left out and counted in
+    ``sources``.
 
     Deviation: LEAF's script takes the first image of every writer but the first twice, hence 817851 images instead of
     the 814255 in the archives. Here it is taken once.
@@ -68,10 +68,10 @@ def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
     Args:
         by_class: by_class.zip, or the directory in it.
         by_write: by_write.zip, or the directory in it.
-        origin: what the record of the run says of the two.
+        origin: Note on the two, for the record of the run.
 
     Raises:
-        RequestError: if an archive is damaged, or the two do not belong together.
+        RequestError: If an archive is corrupt, or the two do not match.
     """
     labels: dict[bytes, int] = {}
     with _store(by_class) as store:
@@ -99,8 +99,8 @@ def _labelled(store: _Store, labels: dict[bytes, int], origin: str) -> Examples:
             chosen.append((found[1], name, label))
     if not chosen:
         raise RequestError(
-            f"{store.path} holds no image that is also in by_class/<class>/hsf_*/; both have to be those of NIST "
-            "Special Database 19, second edition"
+            f"{store.path} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST Special "
+            "Database 19, second edition"
         )
     chosen.sort(key=lambda c: c[:2])
     for writer, _, _ in chosen:

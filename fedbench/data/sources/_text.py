@@ -1,4 +1,4 @@
-"""What the readers of text share: finding official files, and LEAF's JSON with strings."""
+"""What text sources share: find official files, choose clients, and read LEAF's JSON with strings."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def found(
     what: str,
     most_bytes: int,
 ) -> list[Path]:
-    """Return the official files of a data set, fetched and unpacked if they are nowhere.
+    """Return the official files of a data set, downloading and unpacking them if they are missing.
 
     Args:
-        data_dir: the directory of all data sets.
-        layouts: where the files may be, below ``data_dir``; the first layout of which every file is there is taken. The
-            last is what unpacking gives.
-        archive: that holds them.
-        folder: where it is unpacked, below ``data_dir``.
-        download: whether it may be fetched.
-        what: the name of the data set, for messages.
-        most_bytes: that the archive may hold.
+        data_dir: Directory of all data sets.
+        layouts: Possible places of the files, below ``data_dir``; the first complete layout is used. The last one is
+            the layout of the unpacked archive.
+        archive: The archive that contains the files.
+        folder: Directory to unpack the archive into, below ``data_dir``.
+        download: Whether downloads are allowed.
+        what: Name of the data set, for messages.
+        most_bytes: Largest total size of the unpacked files.
 
     Raises:
-        RequestError: if the files are missing and cannot be fetched, or the archive does not hold them.
+        RequestError: If the files are missing and cannot be downloaded, or are not in the archive.
     """
     for attempt in range(2):
         for layout in layouts:
@@ -48,20 +48,22 @@ def found(
             (path,) = unpacked(
                 [archive], data_dir, data_dir / folder, download=download, what=what, most_bytes=most_bytes
             )
-    raise RequestError(f"{path} does not hold {', '.join(Path(n).name for n in layouts[-1])}; delete it and try again")
+    raise RequestError(
+        f"{path} does not contain {', '.join(Path(n).name for n in layouts[-1])}; remove it to download it again"
+    )
 
 
 def choose(count: int, clients: int | None, seed: int, what: str) -> np.ndarray:
-    """Return which of ``count`` clients are taken: all, or ``clients`` of them at random, in their order.
+    """Return the chosen ones of ``count`` clients: all, or ``clients`` of them at random, in ascending order.
 
     Raises:
-        RequestError: if there are fewer.
+        RequestError: If there are fewer.
     """
     if clients is None:
         return np.arange(count)
     if integer("data.clients", clients, at_least=1) > count:
         raise RequestError(
-            f"data.clients (and data.test_clients with it) must be at most {count}, the {what}; got {clients}"
+            f"data.clients (plus data.test_clients) must be at most {count}, the number of {what}; got {clients}"
         )
     rng = data_generator(integer("data.seed", seed), DataPurpose.ROLES)
     return np.sort(rng.choice(count, clients, replace=False))
@@ -71,16 +73,16 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
     """Yield user, x and y of every user in LEAF JSON files whose examples are strings.
 
     Args:
-        where: a file, or a directory whose ``*.json`` files are all read.
-        name: of the option, for messages.
+        where: A file, or a directory all of whose ``*.json`` files are read.
+        name: Name of the option, for messages.
 
     Raises:
-        RequestError: naming the file, the user and the fault.
+        RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
     path = Path(str(where)).expanduser()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
-        fault = "holds no .json file" if path.exists() else "does not exist"
+        fault = "contains no .json file" if path.exists() else "does not exist"
         raise RequestError(f"{name}={where} {fault}; give a file in LEAF's JSON form or a directory of such files")
     for file in files:
         try:
@@ -89,7 +91,7 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
             raise RequestError(f"{file} is not JSON: {error}") from error
         data = content.get("user_data") if isinstance(content, dict) else None
         if not isinstance(data, dict) or not isinstance(content.get("users"), list):
-            raise RequestError(f"{file} is not in LEAF's form: it needs the keys users, num_samples and user_data")
+            raise RequestError(f"{file} is not in LEAF's form: expected the keys users, num_samples and user_data")
         for user in content["users"]:
             yield str(user), *_strings(f"{file}: user {user!r}", data.get(user) if isinstance(user, str) else None)
 
@@ -100,5 +102,5 @@ def _strings(what: str, entry: Any) -> tuple[list[str], list[str]]:
     x, y = entry["x"], entry["y"]
     lists = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
     if not lists or not all(isinstance(v, str) for v in (*x, *y)):
-        raise RequestError(f"{what}: x and y must be lists of strings, of one length")
+        raise RequestError(f"{what}: x and y must be lists of strings, of the same length")
     return x, y

@@ -30,15 +30,15 @@ _MOST_BYTES = 512 * 2**20
 
 
 def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
-    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are set apart.
+    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
-        data_dir: holds cifar-10-batches-py/, or the archive that has it.
-        seed: not used.
-        download: fetch what is missing.
+        data_dir: Directory of all data sets; contains cifar-10-batches-py/ or its archive.
+        seed: Not used.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing and cannot be fetched, or are not of the official form.
+        RequestError: If files are missing and cannot be downloaded, or are not of the official form.
     """
     folder = data_dir / "cifar-10-batches-py"
     if not all((folder / name).is_file() for name in _MD5):
@@ -51,6 +51,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
         x, y = _batch(folder / name, raw)
         xs.append(x)
         ys.append(y)
+    note = f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate(xs),
         y=np.concatenate(ys),
@@ -58,12 +59,13 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
         held_out=np.repeat(np.array(list(_MD5)) == "test_batch", [len(y) for y in ys]),
         mean=(0.4914, 0.4822, 0.4465),  # of the training images
         std=(0.2470, 0.2435, 0.2616),
-        sources=(f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 
 def official() -> list[Remote]:
-    """Return the official files: the archive, and what it holds."""
+    """Return the official files: the archive and its content."""
     return [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
@@ -75,5 +77,5 @@ def _batch(path: Path, raw: bytes) -> tuple[np.ndarray, np.ndarray]:
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise RequestError(f"{path} is not a CIFAR-10 batch: {error}; unpack {_ARCHIVE.urls[0]} again") from error
     if y.size and not 0 <= y.min() <= y.max() < 10:
-        raise RequestError(f"{path} holds labels from {y.min()} to {y.max()}, expected 0 to 9")
+        raise RequestError(f"{path} contains labels from {y.min()} to {y.max()}, expected 0 to 9")
     return x, y

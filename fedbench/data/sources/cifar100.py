@@ -24,16 +24,16 @@ _CLASSES = {"fine": 100, "coarse": 20}
 
 
 def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = True) -> Examples:
-    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are set apart.
+    """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
-        data_dir: holds cifar-100-python/.
-        seed: not used.
-        labels: "fine", 100 classes, or "coarse", the 20 groups of five that they belong to.
-        download: whether the archive may be fetched if nothing is there.
+        data_dir: Directory of all data sets; contains cifar-100-python/ or its archive.
+        seed: Not used.
+        labels: "fine" for 100 classes, or "coarse" for their 20 groups of five.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing or not of the official form.
+        RequestError: If files are missing or not of the official form.
     """
     choice("data.source.labels", labels, _CLASSES)
     folder = fetched(
@@ -44,6 +44,7 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
         raw = (folder / name).read_bytes()
         genuine &= hashlib.md5(raw).hexdigest() == md5
         parts.append(_part(folder / name, raw, labels))
+    note = f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate([x for x, _ in parts]),
         y=np.concatenate([y for _, y in parts]),
@@ -51,12 +52,13 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
         held_out=np.repeat([False, True], [len(y) for _, y in parts]),
         mean=(0.5071, 0.4865, 0.4409),  # of the training images
         std=(0.2673, 0.2564, 0.2762),
-        sources=(f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 
 def official() -> list[Remote]:
-    """Return the official files: the archive, and what it holds."""
+    """Return the official files: the archive and its content."""
     folders = ("cifar-100-python", "cifar-100-python/cifar-100-python")
     return [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in folders for name, md5 in _MD5.items())]
 

@@ -28,18 +28,19 @@ _ARCHIVE = Remote(
 
 
 def load(data_dir: Path, seed: int, *, valid: str = "train", download: bool = True) -> Examples:
-    """Read three times 90000 images of 3 x 32 x 32; the official test images are set apart.
+    """Read three times 90000 images of 3 x 32 x 32; the official test images are held out.
 
-    The labels are CIFAR-10's, the class directories in alphabetical order.
+    The labels are those of CIFAR-10: the class directories in alphabetical order.
 
     Args:
-        data_dir: holds cinic-10/ with train/, valid/ and test/, each with a directory per class.
-        seed: not used.
-        valid: "train" joins the validation images to the training images, "out" leaves them out.
-        download: whether the archive may be fetched if nothing is there.
+        data_dir: Directory of all data sets; contains cinic-10/ with train/, valid/ and test/, each with a directory
+            per class.
+        seed: Not used.
+        valid: "train" adds the validation images to the training images, "out" leaves them out.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if directories are missing or images cannot be read.
+        RequestError: If directories are missing or images cannot be read.
     """
     choice("data.source.valid", valid, ("train", "out"))
     needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]
@@ -63,7 +64,7 @@ def _read(folder: Path, valid: str) -> Examples:
         for label, name in enumerate(_CLASSES):
             found = files_in(folder / part / name, (".png",))
             if not found:
-                raise RequestError(f"{folder / part / name} holds no .png image; unpack {_ARCHIVE.path} again")
+                raise RequestError(f"{folder / part / name} contains no .png image; unpack {_ARCHIVE.path} again")
             files += found
             labels += [label] * len(found)
             held_out += [part == "test"] * len(found)
@@ -72,7 +73,7 @@ def _read(folder: Path, valid: str) -> Examples:
         y=np.array(labels),
         classes=len(_CLASSES),
         held_out=np.array(held_out),
-        mean=(0.47889522, 0.47227842, 0.43047404),  # of the training images, as the authors' README gives them
+        mean=(0.47889522, 0.47227842, 0.43047404),  # of the training images, from the authors' README
         std=(0.24205776, 0.23828046, 0.25874835),
         sources=(f"CINIC-10: {len(files)} images; single files have no published md5",),
     )

@@ -1,4 +1,4 @@
-"""Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files: its authors hand it out on request only."""
+"""Clothing1M (Xiao, Xia, Yang, Huang and Wang, 2015), from local files: its authors provide it on request only."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ _CLASSES = 14
 
 
 def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
-    """Read photographs of clothes in 14 classes; the test images with clean labels are set apart.
+    """Read photographs of clothes in 14 classes; the test images with clean labels are held out.
 
-    Every image is scaled to a square, whatever its own sides. FedCorr (Xu et al. 2022) takes 224 pixels, of which a
-    million images take 150 GB, cuts training images at random out of 256, and starts from a network trained on
-    ImageNet; its mean and deviation, those of ImageNet, are used here.
+    Every image is scaled to a square, whatever its shape. FedCorr (Xu et al. 2022) uses 224 pixels, at which a million
+    images take 150 GB, randomly cropped from 256 for training, and a network pretrained on ImageNet. As there, images
+    are normalised by the mean and standard deviation of ImageNet.
 
     Args:
-        data_dir: holds clothing1m/ (or clothing1M/) with images/, {noisy,clean}_label_kv.txt, noisy_train_key_list.txt,
-            clean_train_key_list.txt and clean_test_key_list.txt, the key lists naming images as images/...
-        seed: of the choice of ``images``.
-        train: "noisy" the million images with labels from their surroundings, "clean" the 47570 with verified labels.
-        size: side in pixels that every image is scaled to.
-        images: so many training images, chosen at random; None takes all.
+        data_dir: Directory of all data sets; contains clothing1m/ (or clothing1M/) with images/,
+            {noisy,clean}_label_kv.txt, noisy_train_key_list.txt, clean_train_key_list.txt and clean_test_key_list.txt;
+            the key lists name images as images/...
+        seed: Random seed of the choice of ``images``.
+        train: "noisy" reads the million images with labels from the surrounding text, "clean" the 47570 with verified
+            labels.
+        size: Side in pixels that every image is scaled to.
+        images: Number of training images, chosen at random; None takes all.
 
     Raises:
-        RequestError: if files are missing, have no label or cannot be read, or the images do not fit into memory.
+        RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
     choice("data.source.train", train, ("noisy", "clean"))
     side = integer("data.source.size", size, at_least=1)
@@ -41,8 +43,8 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     folder = next((data_dir / n for n in _NAMES if all((data_dir / n / t).is_file() for t in tables)), None)
     if folder is None:
         raise RequestError(
-            f"Clothing1M is not in {data_dir / _NAMES[0]}: expected {', '.join(tables)} and images/ there; it cannot "
-            "be fetched: ask its authors (https://github.com/Cysu/noisy_label), or point data_dir to where it is"
+            f"Clothing1M is not in {data_dir / _NAMES[0]}: expected {', '.join(tables)} and images/ there; it "
+            "cannot be downloaded: ask its authors (https://github.com/Cysu/noisy_label), or set data_dir to its place"
         )
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
@@ -74,7 +76,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
-    """Return the images that a key list names and their labels from a table of lines ``image label``."""
+    """Return the images in a key list, and their labels from a table of lines ``image label``."""
     table: dict[str, int] = {}
     for number, line in enumerate(labels.read_text().splitlines(), 1):
         image, _, label = line.strip().rpartition(" ")

@@ -35,24 +35,25 @@ def load(
     classes: Sequence[int] | None = None,
     download: bool = True,
 ) -> Examples:
-    """Read one of EMNIST's sets; its test images are set apart.
+    """Read one of EMNIST's sets; its test images are held out.
 
-    The files hold every image with rows and columns exchanged; here they are upright. Mean and deviation are those of
-    the training images that are kept.
+    The files store every image with rows and columns exchanged; here they are upright. Mean and standard deviation are
+    those of the training images that are kept.
 
     Args:
-        data_dir: holds EMNIST/gzip.zip, which is read where it is, or EMNIST/raw/ with the idx files, packed or not.
-        seed: not used.
+        data_dir: Directory of all data sets; contains EMNIST/gzip.zip, which is read in place, or EMNIST/raw/ with the
+            idx files, gzipped or not.
+        seed: Not used.
         split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced" 47 classes
             (112800 + 18800), "letters" 26 classes, capital and small together (124800 + 20800).
-        classes: labels that are kept, numbered anew in this order; None keeps all.
-        download: whether the archive may be fetched if nothing is there.
+        classes: Labels to keep, renumbered in this order; None keeps all.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing or damaged, or an option is wrong.
+        RequestError: If files are missing or corrupt, or an option is invalid.
     """
     choice("data.source.split", split, _CLASSES)
-    keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # a wrong request ends before anything is fetched
+    keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
     names = [
         f"emnist-{split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")
     ]
@@ -64,7 +65,7 @@ def load(
 
 
 def official() -> list[Remote]:
-    """Return the official archive; what it holds has no published checksums."""
+    """Return the official archive, and its files, which have no published checksums."""
     kinds = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
     names = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in kinds]
     return [_ARCHIVE, *(Remote(name + ending, ()) for name in names for ending in ("", ".gz"))]
@@ -82,7 +83,7 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
     packed = files[0].name == "gzip.zip"
     arrays = list(_from_archive(files[0], names) if packed else (read(f) for f in files))
     read_in = [images_of(arrays[i], arrays[i + 1], str(files[0].parent)) for i in (0, 2)]
-    first = 1 if split == "letters" else 0  # the letters are counted from 1
+    first = 1 if split == "letters" else 0  # the labels of the letters begin at 1
     kept = [keep(y - first, classes, _CLASSES[split]) for _, y in read_in]
     sizes = [len(rows) for rows, _, _ in kept]
     upright = np.empty((sum(sizes), *read_in[0][0].shape[1:]), dtype=np.uint8)
@@ -92,7 +93,9 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
             upright[start : start + len(some)] = x[some].swapaxes(2, 3)
             start += len(some)
     mean, std = _statistics(upright[: sizes[0]])
-    origin = "official files" if packed and checksum(files[0]) == _MD5 else "not the official files (md5 differs)"
+    genuine = not packed or checksum(files[0]) == _MD5
+    origin = "official files" if genuine else "not the official files (md5 differs)"
+    note = f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}"
     return Examples(
         x=upright,
         y=np.concatenate([y for _, y, _ in kept]),
@@ -100,7 +103,8 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
         held_out=np.repeat([False, True], sizes),
         mean=(mean,),
         std=(std,),
-        sources=(f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 
@@ -111,13 +115,13 @@ def _from_archive(archive: Path, names: Sequence[str]) -> Iterator[np.ndarray]:
                 with packed.open(f"gzip/{name}.gz") as file:
                     yield parse(file, f"{archive}: {name}.gz")
     except (KeyError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{archive} is not EMNIST's archive: {error}; remove it to fetch it again") from error
+        raise RequestError(f"{archive} is not EMNIST's archive: {error}; remove it to download it again") from error
 
 
 def _statistics(images: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of all pixels, in units of the full range, from the counts of each value."""
+    """Return mean and standard deviation of all pixels, in units of the full range, from the counts of the values."""
     counts = np.zeros(256)
-    for part in np.array_split(images, max(1, len(images) // 10_000)):  # bincount works on eight bytes a pixel
+    for part in np.array_split(images, max(1, len(images) // 10_000)):  # bincount uses eight bytes per pixel
         counts += np.bincount(part.ravel(), minlength=256)
     values = np.arange(256) / 255
     mean = float(counts @ values / counts.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,23 @@ _ARCHIVES = [
 
 
 def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
-    """Read images of 28 x 28, every writer a client.
+    """Read images of 28 x 28; every writer is a client.
 
-    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are handed over in [0, 1], as LEAF's
-    models read them, without taking off a mean. LEAF's files hold one image of almost every writer twice (see
-    ``_nist.by_writer``), of which one copy may be for training and one for testing: they are read as they are.
+    Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0, 1], as for LEAF's
+    models, without subtracting a mean. LEAF's files contain one image of almost every writer twice (see
+    ``_nist.by_writer``), possibly once for training and once for testing; they are read unchanged.
 
     Args:
-        data_dir: holds femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes them (with -t sample), or
-            femnist/{by_class,by_write}.zip of NIST Special Database 19 or the directories they unpack to.
-        seed: not used.
-        form: "leaf" the JSON files, "nist" the archives, "auto" the JSON files if they are there.
-        pool: join LEAF's training and test images of a writer, to be split anew by ``data.split``. NIST's images are
-            not split.
-        download: whether NIST's archives may be fetched if nothing is there.
+        data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes
+            them (with -t sample), or femnist/{by_class,by_write}.zip of NIST Special Database 19, or these unpacked.
+        seed: Not used.
+        form: "leaf" reads the JSON files, "nist" the archives, "auto" the JSON files if they exist.
+        pool: Whether LEAF's training and test images of a writer are joined, to be split again by ``data.split``.
+            NIST's images are not split.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing or not of the expected form.
+        RequestError: If files are missing or not of the expected form.
     """
     choice("data.source.form", form, ("auto", "leaf", "nist"))
     boolean("data.source.pool", pool)
@@ -50,8 +51,8 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     trained = sorted((folder / "data/train").glob("*.json"))
     if form == "leaf" and not trained:
         raise RequestError(
-            f"{folder / 'data/train'} holds no .json file; put LEAF's data/femnist/data there, made by preprocess.sh "
-            "-t sample, or use data.source.form=nist"
+            f"{folder / 'data/train'} contains no .json file; put LEAF's data/femnist/data there, made by "
+            "preprocess.sh -t sample, or use data.source.form=nist"
         )
     if trained and form != "nist":
         tested = sorted((folder / "data/test").glob("*.json"))
@@ -64,17 +65,19 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     packed = ensure(
         _ARCHIVES, data_dir, download=download, what=f"FEMNIST (LEAF's JSON files are not in {folder / 'data/train'})"
     )
-    return prepared(data_dir, "femnist-nist", packed, {}, lambda: by_writer(packed[0], packed[1], _origin(packed)))
+    return prepared(data_dir, "femnist-nist", packed, {}, lambda: _from_archives(packed))
 
 
 def official() -> list[Remote]:
-    """Return NIST's archives; LEAF's JSON files follow from a random choice and have no published checksums."""
+    """Return NIST's archives; LEAF's JSON files are a random sample without published checksums."""
     return _ARCHIVES
 
 
-def _origin(packed: list[Path]) -> str:
-    genuine = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
-    return "official files" if genuine else "not the official files (md5 differs)"
+def _from_archives(packed: list[Path]) -> Examples:
+    if all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True)):
+        return by_writer(packed[0], packed[1], "official files")
+    examples = by_writer(packed[0], packed[1], "not the official files (md5 differs)")
+    return replace(examples, unofficial=examples.sources)
 
 
 def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:
@@ -86,7 +89,7 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
     for held_out, file in [(False, f) for f in trained] + [(True, f) for f in tested]:
         for name, x, y in _writers(file):
             if (held_out, name) in seen:
-                raise RequestError(f"{file}: writer {name!r} is there twice; every writer belongs to one file")
+                raise RequestError(f"{file}: writer {name!r} occurs twice; every writer belongs to one file")
             seen.add((held_out, name))
             if held_out and name not in names:
                 strangers += 1
@@ -104,7 +107,7 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
         notes.append(f"{sum(len(_content(f)['users']) for f in ignored)} writers of test_only/ left out")
     sizes = [len(y) for *_, y in parts]
     if not sum(sizes):
-        raise RequestError(f"{trained[0].parent} holds no image; every writer's num_samples is 0")
+        raise RequestError(f"{trained[0].parent} contains no image; every writer's num_samples is 0")
     return Examples(
         x=np.concatenate([x for _, _, x, _ in parts]),
         y=np.concatenate([y for *_, y in parts]),
@@ -136,16 +139,18 @@ def _writers(file: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     content = _content(file)
     for name in content["users"]:
         try:
-            entry = content["user_data"].pop(name)  # taken out: as Python's numbers a file takes 16 times its arrays
+            entry = content["user_data"].pop(name)  # freed at once: as Python numbers a file takes 16 times its arrays
             x, y = np.array(entry["x"], dtype=np.float64), np.array(entry["y"], dtype=np.float64)
             x = x.reshape(len(y), 784)
         except (KeyError, TypeError, ValueError) as error:
-            raise RequestError(f"{file}: writer {name!r} has no x of 784 numbers an image and y of labels") from error
+            raise RequestError(
+                f"{file}: writer {name!r} needs x with 784 numbers per image and y with labels"
+            ) from error
         pixels = np.rint(255 * x)
         if not (np.abs(x - pixels / 255) < 1e-6).all() or (pixels < 0).any() or (pixels > 255).any():
             raise RequestError(
                 f"{file}: writer {name!r} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's "
-                "FEMNIST; use data=leaf_json for it"
+                "FEMNIST; use data=leaf_json instead"
             )
         if not ((y == np.floor(y)) & (y >= 0) & (y < _CLASSES)).all():
             raise RequestError(f"{file}: writer {name!r} has labels other than 0 to {_CLASSES - 1}")

@@ -39,23 +39,23 @@ def load(
     standardise: str = "channel",
     download: bool = True,
 ) -> Examples:
-    """Read 60000 + 10000 images of 28 x 28; the official test images are set apart.
+    """Read 60000 + 10000 images of 28 x 28; the official test images are held out.
 
     Args:
-        data_dir: holds FashionMNIST/raw/ with the idx files, packed (.gz) or not.
-        seed: not used.
-        classes: labels that are kept, numbered anew in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
+        data_dir: Directory of all data sets; contains FashionMNIST/raw/ with the idx files, gzipped or not.
+        seed: Not used.
+        classes: Labels to keep, renumbered in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
             pullover and shirt: [0, 2, 6].
-        standardise: "channel" uses one mean and deviation for all pixels, those of the training images; "pixel" gives
-            every pixel its own, (x - mean) / (std + .001) in units of 0 to 255, of all 60000 training images whatever
-            ``classes`` says (script for Fashion-MNIST of q-FFL, Li et al. 2020).
-        download: whether files that are not there may be fetched.
+        standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
+            "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255, over all 60000 training
+            images whatever ``classes`` is (script for Fashion-MNIST of q-FFL, Li et al. 2020).
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing or damaged, or an option is wrong.
+        RequestError: If files are missing or corrupt, or an option is invalid.
     """
     choice("data.source.standardise", standardise, ("channel", "pixel"))
-    keep(np.empty(0, dtype=np.int64), classes, 10)  # a wrong request ends before anything is fetched
+    keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
     missing = [remote for n, remote in zip(_NAMES, official(), strict=False) if not (folder / n).is_file()]
     ensure(missing, data_dir, download=download, what="Fashion-MNIST")
@@ -67,6 +67,7 @@ def load(
     if standardise == "pixel":
         mean, std = _per_pixel(train[0])
         x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
+    note = f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=x,
         y=y,
@@ -74,18 +75,19 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 
 def official() -> list[Remote]:
-    """Return the official files: the four packed ones, then the same unpacked."""
+    """Return the official files: the four gzipped ones, then the same decompressed."""
     packed = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
     return packed + [Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES]
 
 
 def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation over images [T, ...] of bytes, each of one image's shape, from exact sums."""
+    """Return mean and standard deviation of every pixel over uint8 images [T, ...], from exact sums."""
     total = np.zeros(images.shape[1:])
     squares = np.zeros(images.shape[1:])
     for part in np.array_split(images, max(1, len(images) // 5000)):

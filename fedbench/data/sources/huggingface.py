@@ -1,4 +1,4 @@
-"""A data set of the library ``datasets`` that ``save_to_disk`` has written; nothing is fetched."""
+"""A data set that ``save_to_disk`` of the library ``datasets`` has written; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def load(
 ) -> Examples:
     """Read one column as inputs and one as labels.
 
-    Images become grey if all of them are, else RGB. Numbers of any shape that is the same for all examples are read
-    as float32. Labels are whole numbers from 0, or words, which are numbered in alphabetical order.
+    Images are read as grey if all of them are, else as RGB. Numbers, of the same shape for all examples, are read as
+    float32. Labels are integers from 0, or words, which are numbered in alphabetical order.
 
     Args:
-        data_dir: not used; ``root`` is a path of its own.
-        seed: not used.
-        root: the directory that ``save_to_disk`` wrote, of one data set or of several splits.
-        x: column of the inputs.
-        y: column of the labels.
-        owner: column that says which client an example belongs to; None: a partition does.
-        train: split of the training examples, where there are splits.
-        test: split of the test examples, set apart; None or a split that is not there: no example is set apart.
-        size: side that images are cut and scaled to; None: all have one size.
-        mean: for images, per channel, in units of the full range; None: 0.5.
-        std: likewise; None: 0.5.
+        data_dir: Not used; ``root`` is a path on its own.
+        seed: Not used.
+        root: Directory that ``save_to_disk`` wrote: one data set, or several splits.
+        x: Column of the inputs.
+        y: Column of the labels.
+        owner: Column with the client of every example; None if a partition assigns the examples.
+        train: Split of the training examples, if there are splits.
+        test: Split of the held-out test examples; None, or a split that does not exist, holds none out.
+        size: Side in pixels that images are cropped and scaled to; None requires images of equal size.
+        mean: Mean per channel of images, in units of the full range; None means 0.5.
+        std: Standard deviation per channel, likewise; None means 0.5.
 
     Raises:
-        RequestError: if the library is not installed, or the directory, a split, a column or its content does not fit.
+        RequestError: If the library is not installed, or the directory, a split, a column or its content does not fit.
     """
     parts = _parts(root, train, test)
     for part in parts:
@@ -79,7 +79,7 @@ def load(
 
 
 def _parts(root: str, train: str, test: str | None) -> list[Any]:
-    """Return the training split and, if there is one, the test split."""
+    """Return the training split and, if it exists, the test split."""
     try:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
@@ -109,7 +109,7 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y.reshape(-1), len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
-        raise RequestError(f"data.source.y={name}: labels must be words or whole numbers from 0, got {values[:3]}")
+        raise RequestError(f"data.source.y={name}: labels must be words or integers from 0, got {values[:3]}")
     return values.astype(np.int64), max(int(values.max()) + 1, known or 0)
 
 
@@ -117,7 +117,7 @@ def _numbers(parts: Sequence[Any], name: str) -> np.ndarray:
     try:
         x = np.concatenate([np.stack(list(p.with_format("numpy")[name][:])) for p in parts])
     except (TypeError, ValueError) as error:
-        raise RequestError(f"data.source.x={name}: examples must be numbers of one shape: {error}") from error
+        raise RequestError(f"data.source.x={name}: all examples must be numbers of the same shape: {error}") from error
     if x.dtype.kind not in "biuf" or not np.isfinite(x).all():
         raise RequestError(f"data.source.x={name}: examples must be finite numbers or images, got {x.dtype}")
     return x.astype(np.float32)[:, None] if x.ndim == 1 else x.astype(np.float32)
@@ -134,7 +134,7 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
     modes, shapes = set(), set()
     for t in range(len(raw)):
         try:
-            with opened(t) as image:  # reads the head only
+            with opened(t) as image:  # reads the header only
                 modes.add(image.mode)
                 shapes.add(image.size)
         except (OSError, TypeError, ValueError) as error:

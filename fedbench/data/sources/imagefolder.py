@@ -1,4 +1,4 @@
-"""A user's own images: ``DIR/{train,test}/<class>/*.{png,jpg}``."""
+"""The user's own images: ``DIR/{train,test}/<class>/*.{png,jpg}``."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ def load(
     """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
 
     Args:
-        data_dir: not used; ``root`` is a path of its own.
-        seed: not used.
-        root: holds train/ and, if the test examples are set apart, test/.
-        size: side that every image is resized to (shorter side, then the middle is cut out); None: all have one size.
-        mean: per channel, in units of the full range; None: 0.
-        std: per channel, likewise; None: 1.
+        data_dir: Not used; ``root`` is a path on its own.
+        seed: Not used.
+        root: Directory that contains train/ and, for held-out test images, test/.
+        size: Side in pixels: images are resized to it by their shorter side and cropped at the centre; None requires
+            images of equal size.
+        mean: Mean per channel, in units of the full range; None means 0.
+        std: Standard deviation per channel, likewise; None means 1.
 
     Raises:
-        RequestError: if a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
+        RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
     """
     base = Path(str(root)).expanduser()
     if not (base / "train").is_dir():
@@ -48,7 +49,7 @@ def load(
         x, y, tested = _read(base / "test", size)
         unknown = sorted(set(tested) - set(labels))
         if unknown:
-            raise RequestError(f"{base / 'test'} has classes that train/ has not: {', '.join(unknown)}")
+            raise RequestError(f"{base / 'test'} has classes that are missing in train/: {', '.join(unknown)}")
         parts.append((x, np.array([labels.index(c) for c in tested])[y]))
     shapes = {x.shape[1:] for x, _ in parts}
     if len(shapes) > 1:

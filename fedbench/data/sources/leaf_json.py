@@ -1,4 +1,4 @@
-"""Any data in LEAF's JSON form: ``users``, ``num_samples``, ``user_data: {user: {x, y}}``."""
+"""The user's own data in LEAF's JSON form: ``users``, ``num_samples``, ``user_data: {user: {x, y}}``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def load(
     """Read LEAF JSON.
 
     Args:
-        data_dir: not used; ``train`` and ``test`` are paths of their own.
-        seed: not used.
-        train: a file, or a directory whose ``*.json`` files are all read.
-        test: the same for the test examples; None: the caller splits each client's examples.
-        shape: of one example, such as [1, 28, 28]; None keeps the shape in the file.
-        classes: number of labels; None: the largest label plus one.
+        data_dir: Not used; ``train`` and ``test`` are paths on their own.
+        seed: Not used.
+        train: A file, or a directory all of whose ``*.json`` files are read.
+        test: The same for the test examples; None lets the caller split each client's examples.
+        shape: Shape of one example, such as [1, 28, 28]; None keeps the shape in the file.
+        classes: Number of classes; None means the largest label plus one.
 
     Raises:
-        RequestError: naming the file, the user and the fault.
+        RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
     parts = [_read(train, "data.train")]
     if test is not None:
@@ -45,9 +45,9 @@ def load(
     owned = [(held, place[user], *pair) for held, part in enumerate(parts) for user, pair in part.items()]
     shapes = {x.shape[1:] for _, _, x, y in owned if len(y)}
     if not shapes:
-        raise RequestError(f"data.train={train} holds no example; every user's num_samples is 0")
+        raise RequestError(f"data.train={train} contains no example; every user's num_samples is 0")
     if len(shapes) > 1:
-        raise RequestError(f"examples must all have one shape, got {sorted(shapes)[:3]} in {train}")
+        raise RequestError(f"all examples must have the same shape, got {sorted(shapes)[:3]} in {train}")
     lengths = [len(y) for _, _, _, y in owned]
     x = np.concatenate([x for _, _, x, y in owned if len(y)])
     y = np.concatenate([y for _, _, x, y in owned])
@@ -56,7 +56,7 @@ def load(
         if not isinstance(shape, list | tuple) or not all(type(n) is int and n > 0 for n in shape):
             raise RequestError(f"data.shape must be a list of lengths, got {shape!r}; such as [1,28,28]")
         if prod(shape) != prod(x.shape[1:]):
-            raise RequestError(f"data.shape={list(shape)} does not hold the {prod(x.shape[1:])} values of an example")
+            raise RequestError(f"data.shape={list(shape)} does not match the {prod(x.shape[1:])} values of an example")
         x = x.reshape(len(x), *shape)
     return Examples(
         x=x,
@@ -73,7 +73,7 @@ def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     path = Path(str(where)).expanduser()
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
-        what = "holds no .json file" if path.exists() else "does not exist"
+        what = "contains no .json file" if path.exists() else "does not exist"
         raise RequestError(f"{name}={where} {what}; give a file in LEAF's JSON form or a directory of such files")
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for file in files:
@@ -83,7 +83,7 @@ def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             raise RequestError(f"{file} is not JSON: {error}") from error
         for user, pair in _users(file, content):
             if user in found:
-                raise RequestError(f"{file}: user {user!r} is there twice; every user belongs to one file")
+                raise RequestError(f"{file}: user {user!r} occurs twice; every user belongs to one file")
             found[user] = pair
     return found
 
@@ -95,7 +95,7 @@ def _users(file: Path, content: Any) -> list[tuple[str, tuple[np.ndarray, np.nda
         raise RequestError(f"{file} is not in LEAF's form: expected the keys {', '.join(keys)}, got {got}")
     users, sizes, data = (content[k] for k in keys)
     if not isinstance(users, list) or not isinstance(sizes, list) or len(users) != len(sizes):
-        raise RequestError(f"{file}: users and num_samples must be lists of one length")
+        raise RequestError(f"{file}: users and num_samples must be lists of the same length")
     result = []
     for user, size in zip(users, sizes, strict=True):
         entry = data.get(user) if isinstance(data, dict) and isinstance(user, str) else None
@@ -112,9 +112,11 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
     try:
         x, y = np.array(xs, dtype=np.float64), np.array(ys, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise RequestError(f"{what}: x must be numbers, all examples of one shape, and y one number each") from None
+        raise RequestError(
+            f"{what}: x must be numbers, of the same shape for all examples, and y one number each"
+        ) from None
     if y.ndim != 1 or not are_labels(y):
-        raise RequestError(f"{what}: labels must be whole numbers from 0, got {ys[:3]}")
+        raise RequestError(f"{what}: labels must be integers from 0, got {ys[:3]}")
     if not np.isfinite(x).all():
-        raise RequestError(f"{what}: x holds values that are not finite")
+        raise RequestError(f"{what}: x contains values that are not finite")
     return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)

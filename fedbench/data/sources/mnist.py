@@ -11,7 +11,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
 
-# of the four files unpacked, and of what is fetched
+# of the four unpacked files, and of their downloads
 _MD5 = {
     "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
     "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
@@ -27,14 +27,14 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
-        data_dir: holds MNIST/raw/ with the four idx files, as torchvision lays them out.
-        seed: not used.
-        download: fetch what is missing.
-        pool: join the official training and test images, as FedProx's script does; otherwise the test images are set
-            apart.
+        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them.
+        seed: Not used.
+        download: Whether downloads are allowed.
+        pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
+            images are held out.
 
     Raises:
-        RequestError: if files are missing and cannot be fetched, or are not of their form.
+        RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     folder = data_dir / _FOLDER
     missing = [remote for name, remote in zip(_MD5, _packed(), strict=True) if not (folder / name).is_file()]
@@ -42,6 +42,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
     arrays = [_idx.read(folder / name) for name in _MD5]
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
     genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
+    note = f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
@@ -49,7 +50,8 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         held_out=None if boolean("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
-        sources=(f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

@@ -1,4 +1,4 @@
-"""Your own arrays, from a NumPy archive."""
+"""The user's own arrays, from a NumPy archive."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def load(
     """Read a .npz file as ``numpy.savez`` or ``savez_compressed`` writes it.
 
     Its arrays: ``x`` [T, ...], images of bytes [T, channels, height, width] or [T, height, width], tokens (int64), or
-    any other numbers, which are read as float32; ``y`` [T] labels from 0. If clients are given: ``owner`` [T], the
-    client of every example, as a number that counts from 0 into ``names`` if there is one, or as any number or word. If
-    test examples are set apart: ``held_out`` [T], true for these.
+    any other numbers, read as float32; ``y`` [T], labels from 0. For given clients: ``owner`` [T], the client of every
+    example, as an index into ``names`` if that exists, or as any number or word. For held-out test examples:
+    ``held_out`` [T], true for these.
 
     Args:
-        data_dir: not used; ``file`` is a path of its own.
-        seed: not used.
-        file: the archive.
-        classes: number of labels; None: the largest label plus one.
-        mean: for images of bytes, per channel, in units of the full range; None: 0.
-        std: likewise; None: 1.
+        data_dir: Not used; ``file`` is a path on its own.
+        seed: Not used.
+        file: The archive.
+        classes: Number of classes; None means the largest label plus one.
+        mean: Mean per channel of uint8 images, in units of the full range; None means 0.
+        std: Standard deviation per channel, likewise; None means 1.
 
     Raises:
-        RequestError: naming the array and the fault.
+        RequestError: If an array is missing or invalid; the message names the array and the fault.
     """
     arrays = _arrays(Path(str(file)).expanduser())
     x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
@@ -70,14 +70,17 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise RequestError(f"data.file={path} does not exist; give a .npz file with the arrays x and y")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # NumPy may leave its own open
+        with (
+            path.open("rb") as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):  # NumPy may leave a file that it opens itself open
             arrays = {k: archive[k] for k in archive.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise RequestError(f"{path} is not a .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing, unknown = [k for k in ("x", "y") if k not in arrays], [k for k in arrays if k not in _KNOWN]
     if missing or unknown:
         fault = f"lacks {', '.join(missing)}" if missing else f"has the unknown array {unknown[0]}"
-        raise RequestError(f"{path} {fault}; it may hold {', '.join(_KNOWN)}, of which x and y are needed")
+        raise RequestError(f"{path} {fault}; allowed are {', '.join(_KNOWN)}; x and y are required")
     return arrays
 
 
@@ -94,36 +97,32 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
     if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
         return x
     if x.dtype.kind == "f" and not np.isfinite(x).all():
-        raise RequestError(f"{file}: x holds values that are not finite")
+        raise RequestError(f"{file}: x contains values that are not finite")
     x = x.astype(np.float32) if x.dtype != np.float64 else x
     return x[:, None] if x.ndim == 1 else x
 
 
 def _labels(file: str, y: np.ndarray) -> np.ndarray:
     if y.ndim != 1 or y.dtype.kind not in "iuf" or not are_labels(y):
-        raise RequestError(
-            f"{file}: y must be whole numbers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
-        )
+        raise RequestError(f"{file}: y must be integers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}")
     return y.astype(np.int64)
 
 
 def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
     if "owner" not in arrays:
         if "names" in arrays:
-            raise RequestError(f"{file} has names but no owner; add owner [T] or leave names out")
+            raise RequestError(f"{file} has names but no owner; add owner [T] or omit names")
         return None, ()
     owner = arrays["owner"]
     if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
-        raise RequestError(
-            f"{file}: owner must be whole numbers or words [{count}], got {owner.dtype} {list(owner.shape)}"
-        )
+        raise RequestError(f"{file}: owner must be integers or words [{count}], got {owner.dtype} {list(owner.shape)}")
     if "names" not in arrays:
         found, place = np.unique(owner, return_inverse=True)
         return place.reshape(-1), tuple(_word(n) for n in found)
     names = tuple(_word(n) for n in arrays["names"].ravel())
     if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
         raise RequestError(
-            f"{file}: owner must count from 0 to {len(names) - 1} into names, and no name be there twice"
+            f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
         )
     return owner.astype(np.int64), names
 

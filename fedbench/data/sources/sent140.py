@@ -1,7 +1,7 @@
-"""Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account, a label its mood.
+"""Sentiment140 (Go et al., 2009; LEAF, Caldas et al., 2018): a client is a Twitter account, a label a sentiment.
 
 Official CSV files: polarity, id, date, query, user, text; all quoted, latin-1, no header. The words of a tweet become
-places in a list of GloVe vectors (Pennington et al., 2014).
+indices into a list of GloVe vectors (Pennington et al., 2014).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
 from fedbench.data.sources._text import found
 
-PADDING, UNKNOWN, FIRST = range(3)  # tokens: none, a word without a vector, the word of the first vector
-_VERSION = "1"  # of what is prepared below
+PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
+_VERSION = "1"  # of the prepared data
 
 _ARCHIVE = Remote(
     "sent140/trainingandtestdata.zip",
@@ -67,24 +67,24 @@ def load(
 ) -> Examples:
     """Read accounts as clients: x [T, length] int64 tokens, y [T] 1 for a positive tweet and 0 for a negative one.
 
-    Tokens: 0 fills tweets up at their end, 1 is a word without a vector, the others are the words that occur, in the
-    order of the GloVe file (LEAF has one token for the first two, and one for each of GloVe's words). ``vectors`` of
-    the examples is what tokens stand for. As in LEAF the official training and test tweets are taken together; neutral
-    ones (of the test file) are left out, where LEAF counts them as negative. Clients are sorted by name, tweets of one
-    in the order of the files.
+    Tokens: 0 pads tweets at their end, 1 is a word without a vector, the others are the words that occur, in the order
+    of the GloVe file (LEAF has one token for the first two, and one for each of GloVe's words). ``vectors`` of the
+    examples returns their embeddings. As in LEAF the official training and test tweets are joined; neutral ones (of the
+    test file) are left out, whereas LEAF counts them as negative. Clients are sorted by name, the tweets of a client in
+    the order of the files.
 
     Args:
-        data_dir: holds sent140/ and glove/, or they are fetched.
-        seed: not used.
-        download: fetch files that are missing.
-        min_tweets: that an account must have.
-        length: of a tweet in tokens; the rest is cut off. LEAF has 25.
-        lowercase: read words in lower case, as GloVe 6B and Twitter 27B have them; LEAF's code does not, so that words
-            with a capital letter have no vector there.
-        glove: name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be fetched.
+        data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are downloaded.
+        seed: Not used.
+        download: Whether downloads are allowed.
+        min_tweets: Lowest number of tweets of an account.
+        length: Number of tokens of a tweet; longer ones are cut. LEAF has 25.
+        lowercase: Whether words are read in lower case, as in GloVe 6B and Twitter 27B; LEAF's code does not, so that
+            words with a capital letter have no vector there.
+        glove: Name of a file of vectors below data_dir/glove; glove.6B.{50,100,200,300}d.txt can be downloaded.
 
     Raises:
-        RequestError: if files are missing or not of the official form, or no account has enough tweets.
+        RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
     min_tweets = integer("data.source.min_tweets", min_tweets, at_least=1)
     length = integer("data.source.length", length, at_least=1)
@@ -118,17 +118,17 @@ def load(
 
 
 def official() -> list[Remote]:
-    """Return the official archives, and what they hold, which has no published checksums."""
+    """Return the official archives, and their files, which have no published checksums."""
     files = [name for layout in _LAYOUTS for name in layout]
     files += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
     return [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in files)]
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
-    """Return the path of a file of GloVe vectors, fetched if it is missing and one of GloVe 6B.
+    """Return the path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
 
     Raises:
-        RequestError: if it is missing.
+        RequestError: If it is missing.
     """
     path = data_dir / "glove" / name
     there = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
@@ -150,19 +150,19 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
 
 
 def vocabulary(path: Path) -> list[str]:
-    """Return the words of a file of GloVe vectors, line by line: that on line i is token 2 + i."""
+    """Return the words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
     with path.open("rb") as file:
         return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
 
 
 def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
-    """Return the vectors of words, [2 + len(words), dimensions] float32; None is all words of the file.
+    """Return the vectors of words, [2 + len(words), dimensions] float32; None means all words of the file.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
-    file. With None the row of a token is its number.
+    file. With None the row of a token is the token itself.
 
     Raises:
-        RequestError: if the file is not in GloVe's form: a word and its numbers, separated by blanks.
+        RequestError: If the file is not in GloVe's form: a word and its numbers, separated by spaces.
     """
     wanted = None if words is None else set(words)
     found: dict[str, np.ndarray] = {}
@@ -185,13 +185,13 @@ def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
             if wanted is None:
                 rows.append(row)
     if size is None:
-        raise RequestError(f"{path} is empty; it must hold a word and its numbers on every line")
+        raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
     zero = np.zeros(size, dtype=np.float32)
     return np.stack([zero, zero, *(rows if words is None else (found.get(w, zero) for w in words))])
 
 
 def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
-    """Return the tokens of a tweet, cut or filled up to ``length``; ``places``: word -> token."""
+    """Return the tokens of a tweet, cut or padded to ``length``; ``places`` maps words to tokens."""
     words = _WORDS.findall(text.lower() if lowercase else text)[:length]
     return [places.get(w, UNKNOWN) for w in words] + [PADDING] * (length - len(words))
 
@@ -226,7 +226,7 @@ def _read(files: Sequence[Path], glove: Path, min_tweets: int, length: int, lowe
         most = max(counts.values(), default=0)
         raise RequestError(f"no account has data.source.min_tweets={min_tweets} tweets; the most is {most}")
     owners = {user: k for k, user in enumerate(names)}
-    # a word that stands there twice keeps its first vector
+    # a word that occurs twice keeps its first vector
     places = {w: FIRST + i for i, w in reversed(list(enumerate(vocabulary(glove))))}
     kept = np.array([counts[user] for user in names])
     free = np.cumsum(kept) - kept  # the next row of each client

@@ -1,8 +1,8 @@
 """Shakespeare (McMahan et al., 2017; LEAF, Caldas et al., 2018): a client is a speaking role of a play.
 
-From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: what a role says is joined by
-blanks into one text, and every 80 characters of it predict the next one. The Sonnets, which come first, and works
-without roles are left out. Roles of at most two lines are no clients.
+From Project Gutenberg's complete works (1994 and 2011 editions) as LEAF reads them: the lines of a role are joined
+by spaces into one text, and every 80 characters predict the next one. The Sonnets, which come first, and works without
+roles are left out. Roles of at most two lines are not clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedbench.data.sources._text import choose, found, leaf_strings
 
 LENGTH = 80
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
-_UNKNOWN = LETTERS.index(" ")  # stands for any other character; the Gutenberg text has none in its roles
+_UNKNOWN = LETTERS.index(" ")  # replaces any other character; the roles of the Gutenberg text have none
 _GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
 
 _ARCHIVE = Remote(
@@ -36,13 +36,13 @@ _LAYOUTS = (
     ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
     ("shakespeare/1994-01-100/100.txt",),
 )
-_AUTHOR = "by William Shakespeare"  # stands a few lines below the title of every work
-_MISINDENTED = "THE COMEDY OF ERRORS"  # its speeches begin at the margin, those of the other plays after two blanks
+_AUTHOR = "by William Shakespeare"  # a few lines below the title of every work
+_MISINDENTED = "THE COMEDY OF ERRORS"  # its speeches begin at the margin, those of other plays after two spaces
 _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
 _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
-_Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and test on; None: to be split
+_Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
 
 
 def load(
@@ -58,23 +58,23 @@ def load(
 ) -> Examples:
     """Read roles as clients: x [T, 80] uint8 tokens, y [T] the token that follows.
 
-    Tokens are places in ``LETTERS``; x has two dimensions and uint8 only to keep 4.2 million windows in 338 MB, it is
-    text and not images. Every client's windows are cut in time: the first int(split n) train, the next 79 share
-    characters with both sides and are left out, the rest test (LEAF, there with a split of 0.9). As in LEAF a role
-    without a window on both sides is left out. Only the windows of chosen roles are ever made.
+    Tokens are indices into ``LETTERS``; x is uint8 so that 4.2 million windows fit into 338 MB. Every client's windows
+    are split in time: the first int(split n) train, the next 79 share characters with both sides and are left out, the
+    rest test (LEAF, there with a split of 0.9). As in LEAF a role without a window on both sides is left out. Only the
+    windows of the chosen roles are created.
 
     Args:
-        data_dir: holds shakespeare/data/raw_data/raw_data.txt, or it is fetched.
-        seed: of the choice of clients.
-        download: fetch the text if it is missing.
-        split: share of a role's windows to train on; with 1 no window is set apart.
-        min_samples: windows a role must have, before the cut.
-        clients: so many of these roles, at random; None takes all.
-        json_train: LEAF's JSON for Shakespeare, a file or a directory, in place of the text.
-        json_test: the same for the test windows; None cuts those of ``json_train`` in time.
+        data_dir: Directory of all data sets; contains shakespeare/data/raw_data/raw_data.txt, unless it is downloaded.
+        seed: Random seed of the choice of clients.
+        download: Whether downloads are allowed.
+        split: Fraction of a role's windows to train on; 1 holds none out.
+        min_samples: Lowest number of windows of a role, before the split.
+        clients: Number of roles, chosen at random; None takes all.
+        json_train: LEAF's JSON for Shakespeare, a file or a directory, instead of the text.
+        json_test: The same for the test windows; None splits those of ``json_train`` in time.
 
     Raises:
-        RequestError: if files are missing or not of their form, or no role is left.
+        RequestError: If files are missing or not of the expected form, or no role is left.
     """
     split = number("data.split", split, above=0, at_most=1)
     min_samples = integer("data.source.min_samples", min_samples, at_least=1)
@@ -88,13 +88,13 @@ def load(
 
 
 def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return title and lines per role of every play in the complete works.
+    """Return the title and the lines per role of every play in the complete works.
 
     A work begins at the author's line, its title is the nearest line above that is not empty, two to seven lines up;
-    the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and blanks,
-    made upper case), a stop and a blank, after two blanks; lines after four blanks continue it, and others (stage
-    directions, verse of songs) belong to nobody but do not end it. In the Comedy of Errors names stand at the margin
-    and every line continues a speech, until "ACT ..." or a line that begins with "<".
+    the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and
+    spaces, converted to upper case), a full stop and a space, after two spaces; lines after four spaces continue it,
+    and others (stage directions, verse of songs) belong to no role but do not end it. In the Comedy of Errors names
+    are at the margin and every line continues a speech, until "ACT ..." or a line that begins with "<".
     """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if _AUTHOR in line]
@@ -126,7 +126,7 @@ def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
 
 
 def encode(text: str) -> tuple[np.ndarray, int]:
-    """Return the tokens of a text, uint8 [len(text)], and how many characters are not in ``LETTERS``."""
+    """Return the tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     tokens = _TABLE[np.minimum(codes, 255)]
     unknown = tokens == 255
@@ -135,12 +135,12 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 
 
 def official() -> list[Remote]:
-    """Return the official archive, and the text, of which there are several editions without published checksums."""
+    """Return the official archive, and the text, whose several editions have no published checksums."""
     return [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
 
 
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
-    """Return the windows of every role that has one, [n, 81] views, and a note of the counts."""
+    """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = found(
         data_dir,
         _LAYOUTS,
@@ -171,7 +171,7 @@ def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
         if len(tokens) > LENGTH:
             windows[name] = (np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1), None)
     if not windows:
-        raise RequestError(f"{path} holds no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
+        raise RequestError(f"{path} contains no plays; it must be {Path(_LAYOUTS[-1][0]).name} of {_ARCHIVE.urls[0]}")
     total = sum(len(train) for train, _ in windows.values())
     note = f"Shakespeare: {len(works)} plays, {count} roles, {len(windows)} with a window, {total} windows"
     return windows, note + (f", {strange} unknown characters read as blanks" if strange else "")
@@ -186,7 +186,7 @@ def _from_json(train: str, test: str | None) -> tuple[dict[str, _Parts], str]:
     for name in dict.fromkeys(name for side in sides for name in side):
         roles[name] = (sides[0].get(name, nothing), None if test is None else sides[1].get(name, nothing))
     if not roles:
-        raise RequestError(f"data.train={train} holds no user")
+        raise RequestError(f"data.train={train} contains no user")
     note = f"LEAF JSON: {train}" + ("" if test is None else f" and {test}")
     return roles, note
 
@@ -195,7 +195,7 @@ def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
     seen = set()
     for user, x, y in leaf_strings(where, option):
         if user in seen:
-            raise RequestError(f"{where}: user {user!r} is there twice; every user belongs to one file")
+            raise RequestError(f"{where}: user {user!r} occurs twice; every user belongs to one file")
         seen.add(user)
         if not all(len(a) == LENGTH and len(b) == 1 for a, b in zip(x, y, strict=True)):
             raise RequestError(f"{where}: user {user!r}: x must be strings of {LENGTH} characters and y of one")
@@ -243,6 +243,6 @@ def _examples(
 
 
 def _cut(windows: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """Cut windows [n, 81] in time into those to train on and to test on, without those across the border."""
+    """Split windows [n, 81] in time into training and test windows, without those across the border."""
     border = max(1, int(split * len(windows) + 1e-9))  # 0.7 * 10 is a little less than 7
     return windows[:border], windows[border + _GAP :]

@@ -1,6 +1,6 @@
-"""Generated data: the two families that go by the name of Synthetic.
+"""Generated data: the two families called Synthetic.
 
-Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label by a client's own linear model. They use
+Both draw x ~ N(v_k, Σ) with Σ = diag(j^-1.2) in 60 dimensions and label with a linear model per client. They use
 NumPy's legacy generator because the published data were drawn from it, and its stream is frozen.
 """
 
@@ -20,14 +20,14 @@ _COVARIANCE = np.diag([j**-1.2 for j in range(1, _DIM + 1)])  # NumPy's own powe
 def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 931231) -> Examples:
     """LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
-    All clients share a matrix Q up to a scalar, so that one model can be right for nearly everybody. Sizes are
+    All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
     min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
 
     Args:
-        data_dir: not used.
-        seed: not used; the data have a seed of their own.
-        clients: number of clients (LEAF: num-tasks).
-        generator_seed: LEAF's default is 931231.
+        data_dir: Not used.
+        seed: Not used; the data have a seed of their own.
+        clients: Number of clients (LEAF: num-tasks).
+        generator_seed: Seed of the generator; LEAF's default is 931231.
     """
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(integer("data.source.generator_seed", generator_seed))
@@ -55,15 +55,15 @@ def fedprox(
     Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard deviations (as in
     the authors' code; the papers write N(0, α)); W_k, b_k ~ N(u_k, 1), v_k ~ N(B_k, 1); y = argmax(x W_k + b_k). The
     iid form has one W, b ~ N(0, 1) for all and v_k = 0. Order of the draws: sizes, all u, all B, all v, then per client
-    W, b, x. The authors set no seed, so their very data cannot be had: average over ``data.seed``.
+    W, b, x. The authors set no seed, so their exact data cannot be reproduced: average over ``data.seed``.
 
     Args:
-        data_dir: not used.
-        seed: of the data.
-        clients: FedProx has 30, q-FFL 100.
+        data_dir: Not used.
+        seed: Random seed of the data.
+        clients: Number of clients; FedProx has 30, q-FFL 100.
         alpha: α, how much the clients' models differ; None for iid.
         beta: β, how much their inputs differ; None for iid.
-        size_sigma: 2; q-FFL's iid script has 1.
+        size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid script.
     """
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(integer("data.seed", seed))

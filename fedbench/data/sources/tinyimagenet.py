@@ -23,17 +23,17 @@ _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
 
 
 def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
-    """Read 100000 + 10000 images of 3 x 64 x 64; the official validation images are set apart for testing.
+    """Read 100000 + 10000 images of 3 x 64 x 64; the official validation images are held out for testing.
 
-    The labels of the official test images were never published, so these are left out. Class k is line k of wnids.txt.
+    The labels of the official test images were never published, so they are left out. Class k is line k of wnids.txt.
 
     Args:
-        data_dir: holds tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
-        seed: not used.
-        download: whether the archive may be fetched if nothing is there.
+        data_dir: Directory of all data sets; contains tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
+        seed: Not used.
+        download: Whether downloads are allowed.
 
     Raises:
-        RequestError: if files are missing or contradict each other, or images cannot be read.
+        RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     what, most = "Tiny-ImageNet", 2 * 10**9
     folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
@@ -41,7 +41,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
-        raise RequestError(f"{what}: wnids.txt names {len(wnids)} classes, without images: {', '.join(missing[:3])}")
+        raise RequestError(f"{what}: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}")
     paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
 

@@ -41,29 +41,29 @@ def load(
     held_out: str | None = "test",
     first: int | None = None,
 ) -> Examples:
-    """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each of them.
+    """Read contiguous pieces as clients: x [T, length] int64 words, y [T, length] the word after each.
 
     The training words are cut into ``clients`` equal pieces, and each piece into ``columns`` equal columns that are
-    read side by side, ``length`` words at a time: row s * columns + c of a client is segment s of its column c. So
-    batches of ``columns`` rows in stored order walk down the columns, as a language model is trained; in another order
-    they are the same segments. y has two dimensions: y[t, i] is the word after x[t, i], every place is predicted.
+    read side by side, ``length`` words at a time: row s * columns + c of a client is segment s of its column c. Batches
+    of ``columns`` rows in stored order therefore walk down the columns, as a language model is trained; in another
+    order they are the same segments. y[t, i] is the word after x[t, i]: every position is predicted.
 
-    Words are numbered by first appearance in the training file, every line ends in <eos>, and a word that is not there
-    is <unk>. What does not fill a piece, a column or a segment is left out and counted in ``sources``.
+    Words are numbered by first appearance in the training file, every line ends in <eos>, and a word that is not in
+    that file is <unk>. Words that do not fill a piece, a column or a segment are left out; ``sources`` has the counts.
 
     Args:
-        data_dir: holds wikitext-2/wiki.{train,valid,test}.tokens, or they are fetched.
-        seed: not used.
-        download: fetch files that are missing.
-        clients: FAFED has 16.
-        columns: the batch size; FAFED has 20.
-        length: of a segment; 35 in FAFED's code.
-        held_out: what clients are tested on: test or valid, cut into one piece and one column per client; None sets
-            nothing apart.
-        first: so many words of every file, for a quick look; None: all.
+        data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens, unless downloaded.
+        seed: Not used.
+        download: Whether downloads are allowed.
+        clients: Number of clients; FAFED has 16.
+        columns: Number of columns, the batch size; FAFED has 20.
+        length: Number of words of a segment; 35 in FAFED's code.
+        held_out: File to test on, "test" or "valid", cut into one piece and one column per client; None holds nothing
+            out.
+        first: Number of words to read of every file, for a quick look; None reads all.
 
     Raises:
-        RequestError: if files are missing, or are too short for so many clients and columns.
+        RequestError: If files are missing, or too short for that many clients and columns.
     """
     clients = integer("data.clients", clients, at_least=1)
     columns, length = (
@@ -79,7 +79,7 @@ def load(
 
 
 def official() -> list[Remote]:
-    """Return the official archive, and the files in it, wherever they may be."""
+    """Return the official archive, and its files in every layout."""
     return [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
@@ -89,8 +89,9 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
+    origin, genuine = _origin(files)
     notes = [
-        _origin(files),
+        origin,
         f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",
     ]
     if held_out is not None:
@@ -108,6 +109,7 @@ def _examples(
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=tuple(notes),
+        unofficial=() if genuine else (origin,),
         vocabulary=lambda: list(known),
         tokens=len(known),
     )
@@ -117,7 +119,7 @@ def words(path: Path) -> list[str]:
     """Return the words of a file, with <eos> at the end of every line.
 
     Raises:
-        RequestError: if it is not text in UTF-8.
+        RequestError: If it is not text in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -127,7 +129,7 @@ def words(path: Path) -> list[str]:
 
 
 def vocabulary(train: list[str]) -> dict[str, int]:
-    """Return the number of every word, by first appearance; <unk> is last if it does not appear."""
+    """Number the words by first appearance; <unk> is last if it does not appear."""
     return {w: k for k, w in enumerate(dict.fromkeys([*train, UNKNOWN]))}
 
 
@@ -137,20 +139,20 @@ def streams(
     """Cut a stream of words into pieces, columns and segments.
 
     Args:
-        numbers: [W] of the words.
-        clients: equal contiguous pieces, W // clients long.
-        columns: equal contiguous columns of a piece.
-        length: of a segment.
-        name: of the file, for messages.
+        numbers: [W] numbers of the words.
+        clients: Number of equal contiguous pieces, W // clients words each.
+        columns: Number of equal contiguous columns of a piece.
+        length: Number of words of a segment.
+        name: Name of the file, for messages.
 
     Returns:
         x [T, length], y [T, length] and owner [T]; a client's rows go by segment, then by column.
 
     Raises:
-        RequestError: if no segment fits.
+        RequestError: If no segment fits.
     """
     depth = len(numbers) // clients // columns
-    segments = (depth - 1) // length  # the last word of a column is only predicted
+    segments = (depth - 1) // length  # the last word of a column is only a label
     if segments < 1:
         raise RequestError(
             f"{name} has {len(numbers)} words, too few for data.clients={clients} with {columns} columns of "
@@ -166,8 +168,8 @@ def streams(
     return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
 
 
-def _origin(files: list[Path]) -> str:
+def _origin(files: list[Path]) -> tuple[str, bool]:
+    """Return a note on the files, and whether they are the official ones."""
     wrong = [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
-    return "WikiText-2: " + (
-        f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
-    )
+    note = f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
+    return f"WikiText-2: {note}", not wrong
