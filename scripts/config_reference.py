@@ -30,9 +30,10 @@ HEAD = """\
 
 This page is generated from the comments in `conf/` by `make docs`; edit those instead.
 
-Every key can be set on the command line as `key=value`, and an unknown key is an error. A value on the command line wins
-over an experiment, and an experiment over the defaults below. `fedbench --cfg job KEY=VALUE ...` shows the configuration
-that a command would run. A default of `null` means that nothing is set, `???` that the key must be set.
+Every key can be set on the command line as `key=value`; an unknown key is an error. A value on the command line takes
+precedence over an experiment, and an experiment over the defaults below. `fedbench --cfg job KEY=VALUE ...` prints the
+configuration that a command would run. `null` means that nothing is set, `???` that the key has no default and must be
+set.
 """
 
 
@@ -51,10 +52,7 @@ def _choice(group: str, name: str) -> str:
     file = read(path)
     keys = [k for k in file.keys if not k.name.endswith("_target_")]
     given = _selected(path)
-    if group == "experiment":
-        given += [f"{k.name}={k.value}" for k in keys if k.value]
-        keys = []
-    if file.is_global and group != "experiment":
+    if file.is_global:
         given += [f"{k.name}={k.value}" for k in keys if k.value]
         keys = []
     about = f"**{name}**" + (f": {file.about}" if file.about else "")
