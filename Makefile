@@ -1,20 +1,20 @@
-# Everything runs from a bare clone: each target sets up what it needs in .venv.
+# Every target works from a fresh clone: it sets up what it needs in .venv first.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-# the first interpreter that is there, works and has a supported version
+# the first interpreter found with a supported version
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements/constraints.txt
 JOBS ?= auto
 
-.PHONY: help setup demo smoke test test-all golden lint type format bench reproduce-tables tables clean
+.PHONY: help setup demo smoke test test-all golden lint type format docs bench reproduce-tables tables clean
 
-help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 .venv/base: pyproject.toml requirements/constraints.txt
-	@test -n "$(PYTHON)" || { echo "fedbench needs Python 3.11, 3.12 or 3.13; set PYTHON=/path/to/python"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "fedbench needs Python 3.11, 3.12 or 3.13, and none was found; run make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
 	@touch $@
@@ -23,47 +23,50 @@ help: ## what there is
 	$(PIP) --editable ".[dev]"
 	@touch $@
 
-setup: .venv/dev ## make .venv with everything for development
+setup: .venv/dev ## create .venv with all development tools
 
-demo: .venv/base ## five algorithms on Synthetic, 2 seeds, reduced rounds: a table beside the paper's
+demo: .venv/base ## compare five algorithms on Synthetic (2 seeds, reduced rounds) with the paper
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam \
 	  seed=0,1 rounds=200 results_dir=demo
 
-smoke: .venv/base ## one small run
+smoke: .venv/base ## run one small experiment
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
-test: .venv/dev ## the tests; those on real data run if FEDBENCH_DATA is set
+test: .venv/dev ## run the tests; those on real data need FEDBENCH_DATA
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
-test-all: .venv/dev ## the slow ones too
+test-all: .venv/dev ## run all tests, including the slow ones
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
-golden: .venv/dev ## store what every method gives now
+golden: .venv/dev ## update the stored golden runs of all algorithms
 	$(BIN)/python tests/golden/golden.py
 
-lint: .venv/dev ## style
+lint: .venv/dev ## check the style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-type: .venv/dev ## types
+type: .venv/dev ## check the types
 	$(BIN)/mypy
 
-format: .venv/dev ## put the code into shape
+format: .venv/dev ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/base ## speed, as a ratio to a tight PyTorch loop in the same run
+docs: .venv/base ## generate docs/configuration.md from the comments in conf/
+	$(BIN)/python scripts/config_reference.py
+
+bench: .venv/base ## measure speed relative to a plain PyTorch loop
 	$(BIN)/python scripts/bench.py
 
 PROFILE ?= cpu
 RUNS ?= 1
-reproduce-tables: .venv/base ## what the papers' tables need and is not done: PROFILE=full|cpu|smoke, RUNS at a time
+reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time
 	$(if $(filter-out 1,$(RUNS)),$(PIP) --editable ".[parallel]")
 	$(BIN)/fedbench reproduce --profile $(PROFILE) --jobs $(RUNS)
 
-tables: .venv/base ## Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
+tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2
 	$(BIN)/fedbench report results
 
-clean: ## remove .venv and caches; results stay
+clean: ## remove .venv and caches, but no results
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

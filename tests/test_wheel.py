@@ -18,7 +18,7 @@ def installed(tmp_path_factory):
     # hatchling is there (extra dev), so that no build environment has to be fetched
     built = subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)], **quiet)
     assert built.returncode == 0, built.stderr
-    (wheel,) = folder.glob("fedbench-*.whl")
+    (wheel,) = folder.glob("fedbench_harness-*.whl")
     target = folder / "site"
     done = subprocess.run([*pip, "install", str(wheel), "--no-deps", "--no-index", "--target", str(target)], **quiet)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from fedbench.analysis.checks import refuse_bad_checks
 from fedbench.commands.carry import carry_out, locate, missing_data, write_labels
 from fedbench.config.compose import compose_tree
 from fedbench.config.overrides import tidy
-from fedbench.core.errors import Parser, RequestError
+from fedbench.core.errors import Parser, RequestError, install_hint
 from fedbench.core.trees import config_value
 from fedbench.papers.estimate import Estimator, calibrate, on_cpu
 from fedbench.papers.ledger import Ledger, read_ledger
@@ -90,7 +90,7 @@ def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     try:
         import hydra_plugins.hydra_joblib_launcher  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as error:
-        raise RequestError(f"--jobs {asked.jobs} needs joblib; run: pip install fedbench[parallel]") from error
+        raise RequestError(f"--jobs {asked.jobs} needs joblib; run: {install_hint('parallel')}") from error
     return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={asked.jobs}"]
 
 

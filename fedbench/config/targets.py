@@ -12,7 +12,7 @@ from typing import Any
 from fedbench.config.contents import file_digest
 from fedbench.config.names import present, within_fedbench
 from fedbench.config.user_code import is_installed, source_files
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import RequestError, install_hint, nearest
 from fedbench.core.trees import Tree
 
 _imported: dict[str, dict[Path, str]] = {}  # module of user code -> digests of its source files when it was imported
@@ -62,7 +62,7 @@ def function_of(section: Tree, what: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name and target.startswith(error.name):
             raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-        extra = f"; run: pip install fedbench[{error.name}]" if error.name in {"tensorboard", "mlflow"} else ""
+        extra = f"; run: {install_hint(error.name)}" if error.name in {"tensorboard", "mlflow"} else ""
         raise RequestError(f"{what} needs the package {error.name}, which is not installed{extra}") from error
     except AttributeError as error:
         raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error

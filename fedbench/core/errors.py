@@ -10,6 +10,7 @@ from typing import NoReturn
 
 _LARGEST = 1e30  # of any number: its neighbours still fit into float32
 _LARGEST_WHOLE = 2**53  # up to here floats and ints agree
+DISTRIBUTION = "fedbench-harness"  # what pip installs; `fedbench` on the public index is another project
 
 
 class RequestError(ValueError):
@@ -17,6 +18,15 @@ class RequestError(ValueError):
 
     The command line prints the message alone and exits with status 2.
     """
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an optional part of fedbench, quoted for the shell.
+
+    Args:
+        extra: Name of the extra, as in ``pyproject.toml``.
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def number(

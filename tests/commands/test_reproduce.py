@@ -353,7 +353,7 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message
 def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_joblib_launcher", None)
     status, _, err = call("reproduce", "adafedadam/table4", "--jobs", "2")
-    assert (status, err) == (2, "fedbench: --jobs 2 needs joblib; run: pip install fedbench[parallel]\n")
+    assert (status, err) == (2, "fedbench: --jobs 2 needs joblib; run: pip install 'fedbench-harness[parallel]'\n")
     assert list(tmp_path.iterdir()) == []
 
 

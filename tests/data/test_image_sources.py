@@ -664,7 +664,7 @@ def test_npz_refuses_files_and_options(tmp_path):
 
 def test_huggingface_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(RequestError, match=r"needs the package datasets; run: pip install fedbench\[hf\]"):
+    with pytest.raises(RequestError, match=r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"):
         huggingface.load(tmp_path, 0, root=str(tmp_path))
 
 

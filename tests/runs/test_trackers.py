@@ -100,5 +100,5 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.delitem(sys.modules, "fedbench.runs.trackers.mlflow", raising=False)
     assert main(["data.clients=5", "rounds=1", "tracker=mlflow"]) == 2
-    assert "mlflow, which is not installed; run: pip install fedbench[mlflow]" in capsys.readouterr().err
+    assert "mlflow, which is not installed; run: pip install 'fedbench-harness[mlflow]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.types import Lab, State
 
 _ROWS = 1024  # of the distance matrix at once
@@ -109,7 +109,7 @@ def mixture() -> type:
     try:
         from sklearn.mixture import GaussianMixture
     except ModuleNotFoundError as error:
-        raise RequestError("this method needs scikit-learn; run: pip install fedbench[fedcorr]") from error
+        raise RequestError(f"this method needs scikit-learn; run: {install_hint('fedcorr')}") from error
     made: type = GaussianMixture
     return made
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from fedbench.core.errors import RequestError, integer, nearest
+from fedbench.core.errors import RequestError, install_hint, integer, nearest
 from fedbench.data.examples import Examples
 from fedbench.data.sources._folders import decode
 
@@ -83,7 +83,7 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
     try:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
-        raise RequestError("data=huggingface needs the package datasets; run: pip install fedbench[hf]") from error
+        raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
     path = Path(str(root)).expanduser()
     if not path.is_dir():
         raise RequestError(f"data.root={root} is not a directory; give one that save_to_disk of datasets wrote")

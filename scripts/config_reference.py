@@ -1,0 +1,93 @@
+"""Write docs/configuration.md: every key of the configuration and every choice of a group, from the config tree.
+
+Usage: python scripts/config_reference.py (= make docs)
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import yaml
+
+from fedbench.config.comments import Key, read
+from fedbench.config.schema import config_dir, options
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+GROUPS = {
+    "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a card for each.",
+    "data": "A source with a partition; keys are `data.<key>`. [data.md](data.md) describes them.",
+    "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
+    "model": "The model; keys are `model.<key>`. Each `data` choice names its default. See [models.md](models.md).",
+    "tracker": "Where a run is logged in addition to its directory.",
+    "debug": "Shortcuts for a quick look.",
+    "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are its values for one "
+    "algorithm, which replace that algorithm's defaults.",
+}
+HEAD = """\
+# Configuration
+
+This page is generated from the comments in `conf/` by `make docs`; edit those instead.
+
+Every key can be set on the command line as `key=value`; an unknown key is an error. A value on the command line takes
+precedence over an experiment, and an experiment over the defaults below. `fedbench --cfg job KEY=VALUE ...` prints the
+configuration that a command would run. `null` means that nothing is set, `???` that the key has no default and must be
+set.
+"""
+
+
+def page() -> str:
+    """Return the text of docs/configuration.md."""
+    main = [k for k in read(config_dir() / "config.yaml").keys if k.name.split(".")[0] not in ("hydra", "presets")]
+    parts = [HEAD, "## Keys\n", "".join(_keys(main))]
+    for group, about in GROUPS.items():
+        heading = f"## {group}\n\n{_wrapped(about, '')}"
+        parts += [heading, "\n".join(_choice(group, name) for name in options(group))]
+    return "\n".join(parts)
+
+
+def _choice(group: str, name: str) -> str:
+    path = config_dir() / group / f"{name}.yaml"
+    file = read(path)
+    keys = [k for k in file.keys if not k.name.endswith("_target_")]
+    given = _selected(path)
+    if file.is_global:
+        given += [f"{k.name}={k.value}" for k in keys if k.value]
+        keys = []
+    about = f"**{name}**" + (f": {file.about}" if file.about else "")
+    lines = [_wrapped(f"- {about}", "  ")]
+    if given:
+        lines.append(_wrapped("  - " + " ".join(f"`{g}`" for g in given), "    "))
+    return "".join([*lines, *_keys(keys, "  ")])
+
+
+def _selected(path: Path) -> list[str]:
+    """Return what a file's defaults list selects: choices of groups, and files of its own group that it extends."""
+    found = []
+    for entry in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("defaults", []):
+        if isinstance(entry, dict):
+            ((group, name),) = entry.items()
+            if name is not None:
+                found.append(f"{group.removeprefix('override ').lstrip('/').split('@')[0]}={name}")
+        elif entry != "_self_":
+            found.append(f"extends {entry.removesuffix('@_here_').removeprefix('/experiment/')}")
+    return found
+
+
+def _keys(keys: Iterable[Key], indent: str = "") -> Iterator[str]:
+    for key in keys:
+        value = f" = `{key.value}`" if key.value else ""
+        comment = f": {key.comment}" if key.comment else ""
+        if key.value or key.comment:
+            yield _wrapped(f"{indent}- `{key.name}`{value}{comment}", f"{indent}  ")
+
+
+def _wrapped(text: str, indent: str) -> str:
+    escaped = text.replace("<-", "←").replace("<", "\\<") if "`" not in text else text
+    return textwrap.fill(escaped, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
+    print(f"wrote {TARGET}")
