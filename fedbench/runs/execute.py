@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.config.schema import Request
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import Recorder, Run, read_run
@@ -42,44 +42,44 @@ class Outcome:
         return what + f"{result} after {meta['rounds']} rounds, {how}"
 
 
-def execute(request: Request) -> Outcome:
-    """Return the outcome of a request, training what is not on disk.
+def execute(config: RunConfig) -> Outcome:
+    """Return the outcome of a configuration, training what is not on disk.
 
     While another process is at work on the same run this one waits, and then answers from disk.
 
     Raises:
-        RequestError: for a request that cannot be carried out; nothing is left on disk.
+        RequestError: If the configuration cannot be carried out; nothing is left on disk.
         DamagedRun: if the run is done and its files cannot be read.
         Exception: whatever ended the training; the run's ``meta.json`` says failed.
     """
     from filelock import FileLock, Timeout
 
-    if not request.config["force"] and (done := _from_disk(request.path)):
+    if not config.force and (done := _from_disk(config.path)):
         return done
     with at_once():
         from fedbench.runs.build import build  # torch comes in here
         from fedbench.runs.train import run
 
-    experiment = build(request)
+    experiment = build(config)
     try:
-        recorder = Recorder(request.path)
-        lock = FileLock(request.path / ".lock")
+        recorder = Recorder(config.path)
+        lock = FileLock(config.path / ".lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"fedbench: waiting for another process that is at work in {request.path}", file=sys.stderr)
+            print(f"fedbench: waiting for another process that is at work in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise RequestError(f"results_dir={request.config['results_dir']} cannot be written to: {error}") from error
+        raise RequestError(f"results_dir={config.results_dir} cannot be written to: {error}") from error
     try:
-        if request.config["force"]:
+        if config.force:
             recorder.clear()
-        elif done := _from_disk(request.path):  # by the process that was waited for
+        elif done := _from_disk(config.path):  # by the process that was waited for
             return done
-        run(experiment, recorder, request.config)
-        return Outcome(read_run(request.path), fresh=True)
+        run(experiment, recorder, config.tree)
+        return Outcome(read_run(config.path), fresh=True)
     finally:
-        if (request.path / "DONE").exists():  # whoever waits holds on to this very file, and will find DONE
+        if (config.path / "DONE").exists():  # whoever waits holds on to this very file, and will find DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
