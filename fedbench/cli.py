@@ -1,4 +1,4 @@
-"""The command line: ``fedbench <overrides>`` runs, ``fedbench list|data|report`` are its other words."""
+"""The command line: help, version, errors and exit statuses; every command has a file in ``commands/``."""
 
 from __future__ import annotations
 
@@ -6,42 +6,52 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fedbench
-from fedbench.commands.data import data_word
-from fedbench.config.overrides import GROUPS, own_directory, tidy
-from fedbench.config.schema import config_dir, options
+from fedbench.commands.flags import read_flags, take_config_dir
+from fedbench.commands.list import LISTED, list_choices
+from fedbench.config.overrides import GROUPS
+from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import DamagedRun
 
 _HELP = """\
-fedbench {version}: federated optimisation and fairness, simulated on one machine
+fedbench {version}: a benchmark harness for federated optimisation and fairness across clients
 
-usage:
-  fedbench KEY=VALUE ...         run one experiment
-  fedbench -m KEY=V1,V2 ...      run every combination; seeds are swept as seed=0,1,2
-  fedbench list [GROUP]          what there is: {groups}
-  fedbench data WORD NAME        WORD is prepare (fetch and read), verify (check the files) or show (numbers, pictures)
-  fedbench report [DIR]          tables, figures and a page of the runs below DIR (results); --compare tests differences
-  fedbench reproduce [NAME ...]  run what tables of the papers need, and say which numbers and claims hold; --plan first
-  fedbench --cfg job KEY=VALUE   show the resolved configuration, train nothing
-  fedbench --help | --version    this text | the version; --hydra-help tells of Hydra's own flags
+Usage:
+  fedbench KEY=VALUE ...         Run one experiment.
+  fedbench -m KEY=V1,V2 ...      Run every combination of the values and print a table: seed=0,1,2 sweeps over seeds.
+  fedbench list [GROUP]          List the choices of a group: {groups}.
+  fedbench data prepare NAME     Download and read a data set.
+  fedbench data verify NAME      Compare its files with the published checksums.
+  fedbench data show NAME        Print its numbers and draw examples and labels.
+  fedbench report [DIR]          Write tables, figures and a page of the runs in DIR (default: results);
+                                 --compare KEY tests differences.
+  fedbench reproduce [NAME ...]  Run what tables of the papers need and report which numbers and claims hold;
+                                 --plan shows what would run.
+  fedbench --cfg job KEY=VALUE   Print the configuration of a run and exit.
+  fedbench --help, --version     Print this text, or the version.
 
-examples:
+Options:
+  --config-dir DIR               Use config files and methods of your own from DIR, in addition to fedbench's.
+  --package KEY, --resolve       With --cfg job: print one section; resolve references to other keys.
+
+Examples:
   fedbench algo=adafedadam data=synthetic_leaf rounds=200
   fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,adafedadam seed=0,1,2
 
-groups:
+Groups:
 {choices}
-The most used keys: rounds, seed, participation, eval_every, local.lr, local.epochs, local.batch_size, local.momentum,
-data.clients, data.split, algo.<its own>, device, engine.mode, data_dir, results_dir, force=true (train again).
-Exit status: 0 done, 1 a run failed or diverged, 2 the request was wrong, 130 interrupted (the same command goes on).
+Common keys: rounds, seed, participation, eval_every, local.lr, local.epochs, local.batch_size, local.momentum,
+data.clients, data.split, algo.<key>, device, engine.mode, data_dir, results_dir; force=true repeats a finished run.
+Exit status: 0 done; 1 a run failed or diverged; 2 the request was wrong; 130 interrupted (the same command resumes).
 """
-_LISTED = ("algo", "data", "model", "experiment", "table")
+_COMMANDS = ("list", "data", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
+_TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,17 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return _fail(str(error), 2)
     except KeyboardInterrupt:
-        return _fail("interrupted; the same command goes on where it stopped", 130)
+        return _fail("interrupted; run the same command again to resume", 130)
     except DamagedRun as error:
         return _fail(str(error), 1)
     except BrokenPipeError:
-        # whoever read our output went away; point stdout at nothing so that the interpreter can close it
+        # the reader of our output is gone; point stdout at nothing so that the interpreter can close it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         if loud:
             traceback.print_exc()
-        return _fail(f"{type(error).__name__}: {error}; debug=true shows where", 1)
+        return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
 
 
 def _fail(message: str, status: int) -> int:
@@ -75,145 +85,73 @@ def _fail(message: str, status: int) -> int:
 
 
 def _dispatch(args: list[str], loud: bool) -> int:
+    folder, args = take_config_dir(args)
     if not args or ({"--help", "-h"} & set(args) and args[0] not in _OWN_HELP):
         choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in GROUPS)
-        print(_HELP.format(version=fedbench.__version__, groups=", ".join(_LISTED), choices=choices), end="")
+        print(_HELP.format(version=fedbench.__version__, groups=", ".join(LISTED), choices=choices), end="")
         return 0
     if "--version" in args:
         print(f"fedbench {fedbench.__version__}")
         return 0
     word = args[0]
-    if "list" in args and not any("=" in a for a in args):
-        return _list([a for a in args if a != "list"])
-    if re.fullmatch(r"[A-Za-z_.-]+", word) and not word.startswith("-"):
-        if word == "report":
-            return _report(args[1:])
-        if word == "reproduce":
-            with at_once():
-                from fedbench.commands.reproduce import reproduce  # torch comes in here
-
-            return reproduce(args[1:])
-        if word == "data":
-            said, status = data_word(args[1:])
-            print(said)
-            return status
-        known = [
-            "list",
-            "data",
-            "report",
-            "reproduce",
-            *(f"{k}=..." for k in ("algo", "data", "model", "experiment", "seed", "rounds")),
-        ]
+    if word in _COMMANDS:
+        return _COMMAND[word](args[1:], folder)
+    if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", word):
         raise RequestError(
-            f"{word!r} is neither a word (list, data, report, reproduce) nor an override (KEY=VALUE)"
-            f"{nearest(word, known)}"
+            f"{word!r} is neither a command ({', '.join(_COMMANDS)}) nor an override (KEY=VALUE)"
+            f"{nearest(word, [*_COMMANDS, *(f'{k}=...' for k in _TYPED_ALONE)])}"
         )
-    return _hydra(args, loud)
+    return _run(args, folder, loud)
 
 
-def _list(args: list[str]) -> int:
-    folder = own_directory(args)
-    words = [a for a in args if not a.startswith("-") and (folder is None or Path(a) != folder)]
-    if len(words) > 1 or (words and words[0] not in _LISTED):
-        hint = nearest(words[0], _LISTED)
-        raise RequestError(f"fedbench list takes one of {', '.join(_LISTED)}, got {' '.join(words)}{hint}")
-    for group in words or _LISTED:
-        if not words:
-            print(f"{group}:")
-        rows = _rows(group, folder, costs=bool(words))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            print("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+def _run(args: list[str], folder: Path | None, loud: bool) -> int:
+    flags, overrides = read_flags(args)
+    with at_once():
+        from fedbench.commands.run import ask_hydra, run, show
+
+    if flags.cfg is not None:
+        print(show(overrides, flags, folder), end="")
+        return 0
+    if flags.info is not None or flags.completion:
+        ask_hydra(overrides, flags, folder)
+        return 0
+    if not flags.multirun:
+        return run(overrides, folder)
+    with at_once():
+        from fedbench.commands.sweep import sweep
+
+    return sweep(overrides, folder, loud)
+
+
+def _list(args: list[str], folder: Path | None) -> int:
+    print(list_choices(args, folder))
     return 0
 
 
-def _rows(group: str, folder: Path | None, costs: bool) -> list[tuple[str, ...]]:
-    """Return a row per choice of a group: its name, for algorithms what they cost and need, and what it is."""
-    if group == "table":
-        from fedbench.papers.plan import table_names
+def _data(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.data import data
 
-        return list(table_names())
-    roots = [config_dir(), *([folder] if folder else [])]
-    found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
-    if group == "algo" and costs:
-        from fedbench.runs.build import cost_of  # torch comes in here
-
-        heads = ("algorithm", "down/up, more", "probes", "")
-        return [heads, *((name, *cost_of(path, roots), _about(path)) for name, path in found)]
-    return [(name, _about(path)) for name, path in found]
+    text, status = data(args, folder)
+    print(text)
+    return status
 
 
-def _about(path: Path) -> str:
-    """Return the first comment of a config file."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("# ") and "@package" not in line:
-            return line.removeprefix("# ")
-    return ""
-
-
-def _report(args: list[str]) -> int:
+def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need no config files
     from fedbench.commands.report import report
 
     print(report(args))
     return 0
 
 
-def _hydra(args: list[str], loud: bool) -> int:
-    """Hand the arguments to Hydra, which composes, sweeps and launches jobs."""
-    args = tidy(args)
-    if (folder := own_directory(args)) is not None:
-        sys.path.insert(0, str(folder.resolve()))  # for the _target_ of a method of the user's own
+def _reproduce(args: list[str], folder: Path | None) -> int:
+    if folder is not None:
+        raise RequestError("fedbench reproduce runs the papers' experiments and does not take --config-dir")
     with at_once():
-        import hydra
-        from hydra.errors import HydraException
-        from omegaconf.errors import OmegaConfBaseException
+        from fedbench.commands.reproduce import reproduce  # imports torch
 
-        from fedbench.config.compose import Job, check_sweep, explain, show
-        from fedbench.runs import sweep_notes as sweep
-
-    if shown := show(args):
-        print(shown, end="")
-        return 0
-    if {"-m", "--multirun"} & set(args):
-        check_sweep(args)
-    job, begun = Job(loud), len(sweep.started)
-    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv, os.environ["HYDRA_FULL_ERROR"] = ["fedbench", *args], "1"  # errors come to us as they are
-    try:
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(job.run)()
-    except (HydraException, OmegaConfBaseException) as error:
-        for folder in sweep.started[begun:]:
-            sweep.forget(folder)
-        raise explain(error) from error
-    except KeyboardInterrupt:
-        for folder in sweep.started[begun:]:
-            _close(folder)
-        raise
-    finally:
-        sys.argv = argv
-        os.environ.pop("HYDRA_FULL_ERROR") if full is None else os.environ.update(HYDRA_FULL_ERROR=full)
-    if job.error is not None:
-        raise job.error
-    return max([job.status, *map(_close, sweep.started[begun:])])
+    return reproduce(args)
 
 
-def _close(folder: Path) -> int:
-    """Print what a sweep has come to and return its exit status."""
-    from fedbench.report.present import summary
-    from fedbench.runs import sweep_notes as sweep
-    from fedbench.runs.store import read_run
-
-    notes = sweep.notes(folder)
-    # a directory once, however many jobs led to it
-    runs = [read_run(Path(path)) for path in dict.fromkeys(n.path for n in notes) if path is not None]
-    wrong = [n for n in notes if n.status in ("refused", "failed")]
-    for error in dict.fromkeys(n.error for n in wrong):
-        jobs = [n for n in notes if n.error == error]
-        print(f"fedbench: {jobs[0].status}: {' '.join(jobs[0].overrides)}: {error}", file=sys.stderr)
-        if len(jobs) > 1:
-            print(f"fedbench: and {len(jobs) - 1} more for the same reason", file=sys.stderr)
-    if not runs:
-        sweep.forget(folder)
-        return 2
-    print("\n" + summary(runs))
-    return 0 if all(n.status == "done" for n in notes) else 1
+_COMMAND: dict[str, Callable[[list[str], Path | None], int]] = {
+    "list": _list, "data": _data, "report": _report, "reproduce": _reproduce,
+}  # fmt: skip

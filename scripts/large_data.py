@@ -33,11 +33,11 @@ np.savez(sys.argv[1], x=x, y=y, owner=owner)
 _LOAD = f"""
 from fedbench.runs.build_data import federated
 from fedbench.data.inspect import on_cpu
-from fedbench.config.compose import compose_tree
+from fedbench.config.compose import compose_run
 file, folder = sys.argv[1:3]
-tree = compose_tree(["data=npz", "data.file='" + file + "'", "data_dir='" + folder + "'"])
+config = compose_run(["data=npz", "data.file='" + file + "'", "data_dir='" + folder + "'"])
 start = time.perf_counter()
-data = on_cpu(federated(tree, "npz"))
+data = on_cpu(federated(config))
 assert (data.num_clients, len(data.y)) == ({CLIENTS}, {IMAGES})
 """
 

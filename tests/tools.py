@@ -226,7 +226,7 @@ def close(a: Tensor, b: Tensor, relative: float) -> bool:
 
 
 def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
-    """The resolved configuration that overrides make, and the choices of its groups."""
+    """The resolved configuration that overrides make, with its presets, and the choices of its groups."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}

@@ -1,80 +1,84 @@
-"""``fedbench data prepare|verify|show NAME``: fetch a data set, check it, look at it."""
+"""``fedbench data prepare|verify|show NAME``: download, check or inspect a data set."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.overrides import tidy
-from fedbench.config.schema import options
+from fedbench.config.own_code import own_code
+from fedbench.config.schema import RunConfig, options
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import Tree
 
 WORDS = ("prepare", "verify", "show")
 
 
-def data_word(args: list[str]) -> tuple[str, int]:
-    """Carry out a data word and return what there is to print and the exit status.
+def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
+    """Carry out ``fedbench data`` and return what to print and the exit status.
 
-    ``prepare`` reads the data set, fetching what is missing, so that later runs find it. ``verify`` compares every
-    official file that is read with its published checksum and then reads the data set from its sources again; it never
-    fetches, and its status is 1 if a file is not the official one, or not as it was when it was prepared, and 2 if one
-    is missing. ``show`` tells its numbers and draws pictures.
+    ``prepare`` reads the data set, downloading what is missing, so that later runs find it. ``verify`` compares every
+    official file with its published checksum and then reads the data set from its sources again; it never downloads.
+    Its status is 1 if a file is not the official one, or has changed since it was prepared, and 2 if a file is missing.
+    ``show`` prints the data set's numbers and draws pictures.
 
     Args:
-        args: the word, the name of a data set, and overrides as on the command line.
+        args: The word, the name of a data set, and overrides.
+        own: A config tree of the user's own.
 
     Raises:
-        RequestError: for an unknown word or data set, or data that cannot be had.
+        RequestError: If the word or the data set is unknown, or data are missing.
     """
-    names = [n for n in options("data") if n]
+    names = [*options("data"), *(options("data", own) if own else [])]
     if not args or args[0] not in WORDS:
         got = args[0] if args else "nothing"
         raise RequestError(f"fedbench data takes {', '.join(WORDS)} and a data set, got {got}{nearest(got, WORDS)}")
     if len(args) < 2 or "=" in args[1]:
         raise RequestError(f"fedbench data {args[0]} needs a data set: {', '.join(names)}")
     if args[1] not in names:
-        raise RequestError(f"data={args[1]} is unknown; data is one of {', '.join(names)}{nearest(args[1], names)}")
-    return _carry_out(args[0], args[1], tidy(args[2:]))
+        from fedbench.config.overrides import unknown_choice
+
+        raise unknown_choice("data", args[1], names)
+    return _carry_out(args[0], args[1], args[2:], own)
 
 
-def _carry_out(word: str, name: str, overrides: list[str]) -> tuple[str, int]:
-    from fedbench.config.compose import compose_tree
+def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:
+    from fedbench.config.compose import Composer
 
-    tree = compose_tree([f"data={name}", *overrides])
-    if word == "verify":
-        return _verify(tree, name)
-    from fedbench.data.inspect import as_lines, facts, owned, pictures
-    from fedbench.runs.build_data import federated  # torch comes in here
+    with own_code(own):
+        config = Composer(own).setting([f"data={name}", *overrides])
+        if word == "verify":
+            return _verify(config)
+        from fedbench.data.inspect import as_lines, facts, owned, pictures
+        from fedbench.runs.build_data import federated  # imports torch
 
-    data = federated(tree, name)
+        found = federated(config)
     if word == "prepare":
-        return f"{name}: {data.num_clients} clients, {owned(data)} examples\n" + "\n".join(data.sources), 0
-    folder = Path(tree["results_dir"]).expanduser() / "data" / name
+        return f"{name}: {found.num_clients} clients, {owned(found)} examples\n" + "\n".join(found.sources), 0
+    folder = config.results_dir / "data" / name
     try:
-        drawn = pictures(data, folder, name)
+        drawn = pictures(found, folder, name)
     except OSError as error:
         raise RequestError(f"{folder} cannot be written: {error}; change results_dir") from error
-    return as_lines({"data": name, **facts(data)}) + "\n" + "\n".join(f"written: {p}" for p in drawn), 0
+    return as_lines({"data": name, **facts(found)}) + "\n" + "\n".join(f"written: {p}" for p in drawn), 0
 
 
-def _verify(tree: Tree, name: str) -> tuple[str, int]:
+def _verify(config: RunConfig) -> tuple[str, int]:
     from fedbench.data.files.cache import ChangedFiles, read_again
     from fedbench.data.files.download import MissingFiles
     from fedbench.data.files.verify import verify
-    from fedbench.runs.build_data import official_files, read_examples
+    from fedbench.runs.build_data import official_files, read_examples, without_downloads
 
-    findings = verify(official_files(tree, name), Path(tree["data_dir"]).expanduser())
+    name = config.names.data
+    findings = verify(official_files(config), config.data_dir)
     lines = [f"{f.path}  {f.verdict}" for f in findings]
     wrong = sum(f.wrong for f in findings)
     if wrong:
-        remedy = "remove them to have the official ones fetched, or say in results which data they are of"
+        remedy = "remove them to download the official ones, or state in your results which data they contain"
         return "\n".join([*lines, f"{name}: {wrong} of {len(lines)} files are not the official ones; {remedy}"]), 1
-    tree["data"]["download"] = False
     try:
         with read_again():
-            return "\n".join([*lines, *read_examples(tree, name).sources]), 0
+            return "\n".join([*lines, *read_examples(without_downloads(config)).sources]), 0
     except ChangedFiles as error:
         return "\n".join([*lines, str(error)]), 1
     except MissingFiles as error:
-        said = f"{name}: not there: {error.wanted}; `fedbench data prepare {name}` fetches what can be fetched"
-        return "\n".join([*lines, said]), 2
+        missing = f"{name}: missing: {error.wanted}; `fedbench data prepare {name}` downloads what can be downloaded"
+        return "\n".join([*lines, missing]), 2

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.checks import refuse_bad_checks
-from fedbench.commands.carry import carry_out, locate, missing_data, write_labels
-from fedbench.config.compose import compose_tree
-from fedbench.config.overrides import tidy
+from fedbench.commands.planned_runs import carry_out, locate, missing_data, write_labels
+from fedbench.config.compose import compose_run
+from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import Parser, RequestError, install_hint
 from fedbench.core.trees import config_value
 from fedbench.papers.estimate import Estimator, calibrate, on_cpu
@@ -45,28 +45,29 @@ def reproduce(args: Sequence[str]) -> int:
         args: names, options, and overrides that hold for all runs: of places, device, engine and tracker.
 
     Raises:
-        RequestError: for what cannot be carried out; nothing is changed on disk.
+        RequestError: If the request is wrong; nothing is changed on disk.
     """
     if {"-h", "--help"} & set(args):
         print(_parser().format_help(), end="")
         return 0
     words = [a for a in args if "=" not in a or a.startswith("--")]
-    common = tidy([a for a in args if a not in words])
-    for override in common:
-        if not override.startswith(_COMMON):
+    given = parse_overrides([a for a in args if a not in words])
+    for override in given:
+        if not override.key.startswith(_COMMON):
             raise RequestError(
-                f"{override}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"say the rest; `fedbench -m experiment=... {override}` runs a variant"
+                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
+                f"determine the rest; `fedbench -m experiment=... {override.text}` runs a variant"
             )
+    common = [override.text for override in given]
     asked = _parser().parse_intermixed_args(words)
     for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
         if value is not None and value < 1:
-            raise RequestError(f"{name} must be a whole number >= 1, got {value}")
+            raise RequestError(f"{name} must be an integer >= 1, got {value}")
     launcher = _launcher(asked, common)
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper)
     jobs = locate(plan(asked.names, asked.profile, asked.seeds), common)
-    results = Path(compose_tree(common)["results_dir"]).expanduser()
+    results = compose_run(common).results_dir
     side_by_side = asked.jobs if asked.launcher is None else 1
     print(_shown(asked.names, jobs, asked.profile, results, common, side_by_side), flush=True)
     if asked.plan:
@@ -83,7 +84,7 @@ def reproduce(args: Sequence[str]) -> int:
 
 def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     if asked.launcher is not None:
-        compose_tree([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
+        compose_run([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
         return [choice]
     if asked.jobs == 1:
         return []
@@ -103,7 +104,7 @@ def _shown(
     side_by_side: int,
 ) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
-    device = str(compose_tree(list(common))["device"])
+    device = compose_run(common).device
     cores = max(1, (os.cpu_count() or 1) // side_by_side) if on_cpu(device) else 1
     estimator = Estimator(lambda: calibrate(device), cores)
     done = [j for j in jobs if j.done]

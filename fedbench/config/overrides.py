@@ -1,89 +1,174 @@
-"""What users type, before Hydra reads it: slips that its grammar has no words for, and paths that it would not take."""
+"""Override text (``KEY=VALUE``), parsed in one place for the command line, sweeps, papers and Python.
+
+Hydra's grammar is the base. Before Hydra reads an override, paths with characters that its grammar reserves are quoted,
+and slips that it would accept, or explain badly, are refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.trees import Tree, leaves
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override as HydraOverride
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
-_NONE_IS_NONE = ("experiment", "debug")  # groups of which nothing need be chosen
-_PATHS = ("results_dir", "data_dir", "init.path", "data.root", "data.train", "data.test")
+_OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
+_PATHS = ("results_dir", "data_dir", "init.path", "data.root", "data.train", "data.test", "data.file")
+_WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
-# Hydra's flags; those in the second tuple take a value
-_FLAGS = (
-    ("--multirun", "-m", "--resolve", "--info", "-i", "--hydra-help", "--run", "-r", "--shell-completion", "-sc"),
-    ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd"),
-)  # fmt: skip
 
 
-def tidy(args: Sequence[str]) -> list[str]:
-    """Return the arguments as Hydra understands them.
+@dataclass(frozen=True)
+class Override:
+    """One override.
 
-    A path with characters that its grammar reserves is quoted, ``experiment=null`` is left out, and flags go to the
-    front, since Hydra's parser takes overrides from one place only.
+    Attributes:
+        text: The override in Hydra's grammar.
+        key: The key or config group, without signs and package: ``algo.mu``, ``data/partition``.
+        added: Whether the key is added (``+key=value``).
+        value: The parsed value; None for a sweep.
+        sweeps: Whether the override has several values.
+        values: The texts of a sweep's values; empty if they cannot be listed, as those of ``interval(0,1)``.
+    """
+
+    text: str
+    key: str
+    added: bool
+    value: Any
+    sweeps: bool
+    values: tuple[str, ...]
+
+    @property
+    def group(self) -> bool:
+        """Whether the key is a config group."""
+        return self.key in GROUPS or "/" in self.key
+
+    @property
+    def keys(self) -> list[str]:
+        """The configuration keys that the override sets: ``algo={a: 1, b: 2}`` sets algo.a and algo.b."""
+        return [f"{self.key}.{k}" for k in self.value] if isinstance(self.value, dict) else [self.key]
+
+    def each(self) -> list[str]:
+        """Return an override text per value, none if the values of a sweep cannot be listed."""
+        name = self.text.split("=", 1)[0]
+        return [f"{name}={v}" for v in self.values] if self.sweeps else [self.text]
+
+
+def parse_overrides(texts: Iterable[str]) -> list[Override]:
+    """Return parsed overrides; ``experiment=null`` and ``debug=null`` are left out.
 
     Raises:
-        RequestError: for an unknown flag, and a group without a choice.
+        RequestError: If a text is not an override, deletes a key, or gives a config group anything but a choice.
     """
-    kept: list[str] = []
-    flags: list[str] = []
-    awaited = ""  # the flag whose value comes next
-    for arg in args:
-        if awaited:
-            flags, awaited = [*flags, arg], ""
-            continue
-        if arg.startswith("-"):
-            awaited = _flag(arg)
-            flags.append(arg)
-            continue
-        key, equals, value = arg.partition("=")
-        bare = key.lstrip("+")
-        if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
-            if bare not in _NONE_IS_NONE:
-                raise RequestError(f"{bare} must be one of {', '.join(options(bare))}; got {value or 'nothing'}")
-            continue
-        if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
-            arg = f"{key}={quoted(value)}"
-        elif equals and value.endswith(","):
-            raise RequestError(f"{arg!r} ends with a comma; without it it is {key}={value.rstrip(',')}")
-        kept.append(arg)
-    if awaited:
-        raise RequestError(f"{awaited} needs a value")
-    return [*flags, *kept]
+    return [parsed for text in texts if (parsed := _parse(text)) is not None]
 
 
-def quoted(path: str) -> str:
-    """Return a path so that Hydra's grammar takes it as it is."""
-    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def to_overrides(given: str | Sequence[str] | Tree) -> list[str]:
+    """Return override texts for what Python code passes: one string, several, or a nested mapping.
 
-
-def own_directory(args: Sequence[str]) -> Path | None:
-    """Return the directory that ``--config-dir`` names, or None.
-
-    Raises:
-        RequestError: if there is no such directory.
+    Args:
+        given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is ``local.lr=0.1``.
     """
-    for arg, after in pairwise([*args, ""]):
-        name, equals, value = arg.partition("=")
-        if name in ("--config-dir", "-cd"):
-            folder = Path(value if equals else after)
-            if not folder.is_dir():
-                raise RequestError(f"--config-dir {folder} is not a directory")
-            return folder
-    return None
+    if isinstance(given, str):
+        import shlex
+
+        return shlex.split(given)
+    if isinstance(given, dict):
+        return [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
+    return [str(text) for text in given]
 
 
-def _flag(arg: str) -> str:
-    name = arg.split("=", 1)[0]
-    alone, valued = _FLAGS
-    if name in valued:
-        return "" if "=" in arg else name
-    if name not in alone:
-        raise RequestError(f"unknown flag {name}{nearest(name, [*alone, *valued, '--help', '--version'])}")
-    return ""
+def as_value(value: object) -> str:
+    """Return a Python value in Hydra's grammar: strings that it would read as something else are quoted."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(as_value(v) for v in value) + "]"
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value)
+    plain = re.fullmatch(r"[A-Za-z_~/][\w./~-]*", text, re.ASCII) and text.lower() not in _WORDS
+    return text if plain else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, so that Hydra's grammar takes it as it is."""
+    escaped = re.sub(r"(\\*)'", lambda m: m[1] * 2 + "\\'", text)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{escaped[len(escaped) - trailing :]}'"
+
+
+def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
+    """Return the error for a choice that a config group does not have, with what was probably meant."""
+    similar = [k for k in known if k.startswith(name)] or [k for k in known if name in k]
+    hint = nearest(name, known)
+    if len(name) > 2 and similar and (len(similar) > 1 or not hint):
+        shown = similar if len(similar) <= 6 else [*similar[:6], "..."]
+        hint = f"; did you mean {shown[0]}?" if len(similar) == 1 else f"; did you mean one of {', '.join(shown)}?"
+    return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{hint}")
+
+
+def _parse(text: str) -> Override | None:
+    name, equals, value = text.partition("=")
+    bare = name.lstrip("+")
+    if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
+        if bare in _OPTIONAL_GROUPS:
+            return None
+        raise RequestError(f"{bare} must be one of {', '.join(options(bare))}; got {value or 'nothing'}")
+    if name.startswith("~"):
+        raise RequestError(f"{text}: keys cannot be removed; every key has a value, and null is none")
+    if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
+        text = f"{name}={quoted(value)}"
+    elif equals and value.endswith(","):
+        raise RequestError(f"{text!r} ends with a comma; without the comma it is {name}={value.rstrip(',')}")
+    parsed = _by_hydra(text)
+    override = Override(
+        text,
+        parsed.key_or_group,
+        added=parsed.is_add() or parsed.is_force_add(),
+        value=None if parsed.is_sweep_override() else parsed.value(),
+        sweeps=parsed.is_sweep_override(),
+        values=_texts(parsed),
+    )
+    if override.group:
+        _refuse_bad_choices(override, parsed)
+    return override
+
+
+def _by_hydra(text: str) -> HydraOverride:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        key, equals, value = text.partition("=")
+        remedy = f"; quote a value with spaces, brackets or other signs: \"{key}='{value}'\"" if equals else ""
+        raise RequestError(f"{text!r} cannot be read as KEY=VALUE{remedy}") from error
+
+
+def _texts(parsed: HydraOverride) -> tuple[str, ...]:
+    from hydra.core.override_parser.types import ValueType
+
+    listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
+    return tuple(parsed.sweep_string_iterator()) if listed else ()
+
+
+def _refuse_bad_choices(override: Override, parsed: HydraOverride) -> None:
+    """Refuse what Hydra would take for the value of a group: a list, a number."""
+    key = override.key
+    if any(v.startswith("[") for v in override.values) or isinstance(override.value, list):
+        names = [str(v) for v in override.value] if isinstance(override.value, list) else ["A", "B"]
+        given = override.text.split("=", 1)[1]
+        raise RequestError(f"{key} takes one choice, got {given}; to run several, use -m {key}={','.join(names)}")
+    if not override.sweeps and isinstance(override.value, bool | int | float):
+        raise unknown_choice(key, override.text.split("=", 1)[1], options(key))

@@ -1,4 +1,4 @@
-"""From a composed configuration to a checked request: presets, identity and place of a run, without torch."""
+"""The configuration of one run: a resolved mapping, parsed once into frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -6,35 +6,98 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
-from fedbench.config.identity import WATCHING, Identity, core, identify
+from fedbench.config.identity import Identity, identify
 from fedbench.core.errors import RequestError, boolean, choice, integer, nearest, number
-from fedbench.core.trees import Tree, leaves
+from fedbench.core.trees import Tree
 
+Sampling = Literal["uniform", "size"]
+LocalTest = Literal["auto", "split", "official", "central", "others"]
+Mode = Literal["auto", "loop", "stacked"]
+Precision = Literal["float32", "float64", "tf32", "bf16"]
+ClientStatePlace = Literal["auto", "device", "host", "file"]
+
+_LOCAL = {
+    "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size", "epochs", "steps", "crop",
+    "flip",
+}  # fmt: skip
+_ENGINE = {"mode", "cohort_size", "workers", "precision", "client_state", "profile"}
 _TOP = {
     "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
     "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
 }  # fmt: skip
+_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
+# integers that may be typed as 1e3
+_INTEGERS = {
+    "rounds", "eval_every", "seed", "participation", "local.batch_size", "local.steps", "local.epochs", "data.seed",
+    "data.clients", "engine.cohort_size", "engine.workers",
+}  # fmt: skip
+_SEVERAL_SEEDS = re.compile(r"(\d+)(?:\.\.\.?|-|:)(\d+)")
 
 
 def config_dir() -> Path:
-    """Return the directory of the config tree: inside an installed package, beside the package in a checkout."""
+    """Return the directory of the config tree: inside an installed package, next to the package in a checkout."""
     package = Path(__file__).resolve().parent.parent
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
 
 def options(group: str, where: Path | None = None) -> list[str]:
-    """Return the names of a config group, as typed on the command line; ``where`` in place of fedbench's own tree."""
+    """Return the choices of a config group as typed on the command line.
+
+    Args:
+        group: The group, such as ``algo`` or ``data/partition``.
+        where: A config tree to look in instead of fedbench's own.
+    """
     root = (where or config_dir()) / group
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    named = (f for f in files if not f.name.startswith("_"))  # with an underscore: what others include
+    named = (f for f in files if not f.name.startswith("_"))  # files with an underscore are included by others
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
 
 @dataclass(frozen=True)
-class Local:
-    """The local solver and its work; ``batch_size`` None is a full batch."""
+class Choices:
+    """The choices of the config groups; ``experiment`` is None where none was chosen."""
+
+    algo: str
+    data: str
+    model: str
+    experiment: str | None
+
+
+@dataclass(frozen=True)
+class Component:
+    """A section of the configuration that names a function under ``_target_``; its other keys are the arguments."""
+
+    section: Tree
+
+    @property
+    def target(self) -> str | None:
+        """Dotted name of the function, or None."""
+        return cast("str | None", self.section.get("_target_"))
+
+    @property
+    def options(self) -> Tree:
+        """The arguments."""
+        return {k: v for k, v in self.section.items() if k != "_target_"}
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """The local solver and the work of a client in one round.
+
+    Attributes:
+        lr: Learning rate.
+        momentum: Momentum in [0, 1).
+        nesterov: Whether the momentum is Nesterov's.
+        weight_decay: Coefficient of the weight decay.
+        clip_norm: Largest Euclidean norm of a batch gradient, or None for no clipping.
+        batch_size: Examples per batch, or None for a full batch.
+        epochs: Bounds of the number of local epochs, drawn per client and round.
+        steps: Number of local steps instead of epochs, or None.
+        crop: Pixels of padding for random crops of images; 0 is no cropping.
+        flip: Whether images are mirrored at random.
+    """
 
     lr: float
     momentum: float
@@ -49,24 +112,106 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A checked request for one run.
+class DataConfig:
+    """The data set: a source, a partition and label noise.
 
     Attributes:
-        config: the resolved configuration, presets merged in.
-        names: the choices of the groups: algo, data, model, experiment (or None).
-        identity: Identity of the setting, the same for all seeds.
-        path: the run's directory.
-        departures: per key that differs from the chosen experiment: [there, here].
-        overrides: as given on the command line.
+        source: Reads the examples.
+        partition: Assigns examples to clients, or None where the source does.
+        noise: Arguments of ``LabelNoise``.
+        clients: Number of clients, or None for all that the source has.
+        test_clients: Number of clients to test on with ``local_test="others"``, or None.
+        split: Fraction of a client's examples that it trains on.
+        local_test: The examples that a client is tested on.
+        seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
+        download: Whether missing official files are downloaded.
     """
 
-    config: Tree
-    names: dict[str, str | None]
+    source: Component
+    partition: Component | None
+    noise: Tree
+    clients: int | None
+    test_clients: int | None
+    split: float
+    local_test: LocalTest
+    seed: int
+    download: bool
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How a run is simulated.
+
+    Attributes:
+        mode: Whether clients are trained one at a time (loop) or side by side (stacked).
+        cohort_size: Clients per chunk.
+        workers: Threads over chunks.
+        precision: Arithmetic of the training.
+        client_state: Where states that outlive a round are kept.
+        profile: Whether two rounds are traced into ``trace.json``.
+    """
+
+    mode: Mode
+    cohort_size: int | Literal["auto"]
+    workers: int | Literal["auto"]
+    precision: Precision
+    client_state: ClientStatePlace
+    profile: bool
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The configuration of one run.
+
+    Attributes:
+        names: Choices of the config groups.
+        rounds: Number of rounds.
+        participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
+        sampling: Whether clients are sampled uniformly or in proportion to their training examples.
+        seed: Random seed of the run.
+        eval_every: Rounds between evaluations.
+        keep_clients: The evaluated rounds whose per-client table is kept: the last, all, or a tuple of rounds.
+        improved_clients: Whether the fraction of the cohort whose training loss did not rise is recorded.
+        local: The local solver.
+        data: The data set.
+        device: auto, cpu, cuda or cuda:<i>.
+        engine: How the run is simulated.
+        init_path: File with the initial model, or None for a random one.
+        model: Makes the model.
+        algo: Makes the method.
+        tracker: Makes the tracker; its target is None for no tracker.
+        data_dir: Directory of the data sets.
+        results_dir: Directory of the results.
+        force: Whether to train again if the run is done.
+        tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
+        identity: Identity of the setting, the same for all seeds.
+        overrides: The overrides as typed.
+        departures: The keys that differ from the chosen experiment, each with [value there, value here].
+    """
+
+    names: Choices
+    rounds: int
+    participation: float | int
+    sampling: Sampling
+    seed: int
+    eval_every: int
+    keep_clients: Literal["last", "all"] | tuple[int, ...]
+    improved_clients: bool
+    local: LocalConfig
+    data: DataConfig
+    device: str
+    engine: EngineConfig
+    init_path: Path | None
+    model: Component
+    algo: Component
+    tracker: Component
+    data_dir: Path
+    results_dir: Path
+    force: bool
+    tree: Tree
     identity: Identity
-    path: Path
-    departures: dict[str, list[Any]]
     overrides: tuple[str, ...]
+    departures: Mapping[str, list[Any]]
 
     @property
     def digest(self) -> str:
@@ -75,146 +220,114 @@ class Request:
 
     @property
     def setting(self) -> str:
-        """The experiment, or the data set where none was chosen."""
-        return str(self.names["experiment"] or self.names["data"])
+        """The experiment, or the data set where no experiment was chosen."""
+        return self.names.experiment or self.names.data
+
+    @property
+    def path(self) -> Path:
+        """The directory of the run."""
+        return self.results_dir / self.setting / self.names.algo / self.digest / f"seed_{self.seed}"
 
 
-def make_request(
-    config: Tree, names: Mapping[str, str | None], overrides: Sequence[str] = (), baseline: Tree | None = None
-) -> Request:
-    """Check a resolved configuration and say where its run belongs.
+def parse(
+    tree: Tree,
+    names: Choices,
+    overrides: Sequence[str] = (),
+    departures: Mapping[str, list[Any]] | None = None,
+) -> RunConfig:
+    """Return the typed configuration that a resolved mapping stands for; every value is checked here, once.
 
     Args:
-        config: plain containers, with ``presets``.
-        names: the choices of the groups.
-        overrides: the command line's, in Hydra's grammar.
-        baseline: the same for the chosen experiment and algorithm without the command line's other overrides.
+        tree: The resolved configuration, presets merged in.
+        names: Choices of the config groups.
+        overrides: The overrides that led to it, as typed.
+        departures: The keys that differ from the chosen experiment.
 
     Raises:
-        RequestError: for unknown keys and values out of range.
+        RequestError: If a key is unknown or a value is out of range.
     """
-    algo = str(names["algo"])
-    _refuse_changes_of_shape(config, overrides)
-    merged = _whole(merge_presets(config, algo, overrides))
-    check(merged)
-    departures: dict[str, list[Any]] = {}
-    if baseline is not None:
-        here, there = (leaves(core(c)) for c in (merged, _whole(merge_presets(baseline, algo, ()))))
-        for key in sorted(here.keys() | there.keys()):
-            change = [there.get(key), here.get(key)]
-            repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
-            if change[0] != change[1] and key.split(".")[0] not in WATCHING and not repeated:
-                departures[key] = change
-    identity = identify(merged)
-    setting = str(names["experiment"] or names["data"])
-    path = Path(merged["results_dir"]).expanduser() / setting / algo / identity.digest / f"seed_{merged['seed']}"
-    return Request(merged, dict(names), identity, path, departures, tuple(overrides))
+    _refuse_missing_sections(tree)
+    tree = with_integers(tree)
+    _refuse_unknown("", tree, _TOP)
+    _refuse_unknown("init.", tree["init"], {"path"})
+    rounds = integer("rounds", tree["rounds"])
+    every = integer("eval_every", tree["eval_every"], at_least=1)
+    seed = _seed(tree["seed"])
+    path = tree["init"]["path"]
+    return RunConfig(
+        names=names,
+        rounds=rounds,
+        participation=_participation(tree["participation"]),
+        sampling=cast(Sampling, choice("sampling", tree["sampling"], get_args(Sampling))),
+        seed=seed,
+        eval_every=every,
+        keep_clients=_keep_clients(tree["keep_clients"], rounds, every),
+        improved_clients=boolean("improved_clients", tree["improved_clients"]),
+        local=_local(tree["local"]),
+        data=_data(tree["data"], seed),
+        device=_device(tree["device"]),
+        engine=_engine(tree["engine"]),
+        init_path=None if path is None else Path(_text("init.path", path, "a file or null")).expanduser(),
+        model=Component(tree["model"]),
+        algo=Component(tree["algo"]),
+        tracker=Component(tree["tracker"]),
+        data_dir=Path(_text("data_dir", tree["data_dir"], "a directory")).expanduser(),
+        results_dir=Path(_text("results_dir", tree["results_dir"], "a directory")).expanduser(),
+        force=boolean("force", tree["force"]),
+        tree=tree,
+        identity=identify(tree),
+        overrides=tuple(overrides),
+        departures=departures or {},
+    )
 
 
-def merge_presets(config: Tree, algo: str, overrides: Sequence[str]) -> Tree:
-    """Return the configuration with the experiment's settings for the chosen algorithm in place of its defaults.
+def with_integers(tree: Tree, prefix: str = "") -> Tree:
+    """Return the configuration with 1000 instead of 1e3 where a key is an integer."""
 
-    A key under ``presets.<algo>.local`` is one of ``local``, any other one of ``algo``. What the command line sets
-    stays.
+    def value(key: str, v: Any) -> Any:
+        if isinstance(v, dict):
+            return with_integers(v, f"{key}.")
+        if key not in _INTEGERS or (key == "participation" and v == 1):  # 1.0 is a fraction: all clients
+            return v
+        return int(v) if isinstance(v, float) and v.is_integer() else v
 
-    Raises:
-        RequestError: for a preset of a key that the algorithm does not have.
-    """
-    presets = config.get("presets") or {}
-    config = {k: v for k, v in config.items() if k != "presets"}
-    given = {key for o in overrides for key in _keys_of(o)}
-    for group, values in (
-        ("algo", {k: v for k, v in (presets.get(algo) or {}).items() if k != "local"}),
-        ("local", (presets.get(algo) or {}).get("local") or {}),
-    ):
-        unknown = sorted(set(values) - set(config[group]))
-        if unknown:
+    return {k: value(prefix + str(k), v) for k, v in tree.items()}
+
+
+def _seed(value: object) -> int:
+    remedy = ""
+    if isinstance(value, str) and (found := _SEVERAL_SEEDS.fullmatch(value)):
+        low, high = int(found[1]), int(found[2])
+        few = ",".join(str(s) for s in range(low, high + 1)) if high - low < 10 else f"range({low},{high + 1})"
+        remedy = f"for several seeds type -m seed={few}" if low <= high else ""
+    return integer("seed", value, remedy=remedy)
+
+
+def _participation(value: object) -> float | int:
+    remedy = "use 1.0 for all clients, a fraction below 1, or an integer above 1 for a number of clients"
+    fraction = number("participation", value, above=0, remedy=remedy)
+    return fraction if fraction <= 1 else integer("participation", value, at_least=1, remedy=remedy)
+
+
+def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "all"] | tuple[int, ...]:
+    if value in ("last", "all"):
+        return cast(Literal["last", "all"], value)
+    if not isinstance(value, list):
+        raise RequestError(f"keep_clients must be last, all or a list of rounds, got {value!r}")
+    kept = tuple(integer("keep_clients", t) for t in value)
+    for t in kept:
+        if t > rounds or (t % every and t != rounds):
             raise RequestError(
-                f"presets.{algo} sets {unknown[0]}, which {group} does not have; "
-                f"it has {', '.join(k for k in config[group] if k != '_target_')}"
+                f"keep_clients names round {t}, which is not evaluated with eval_every={every} and rounds={rounds}"
             )
-        fresh = {k: v for k, v in values.items() if f"{group}.{k}" not in given}
-        config = {**config, group: {**config[group], **fresh}}
-    return config
+    return kept
 
 
-def check(config: Tree) -> None:
-    """Check what needs no data, model or algorithm.
-
-    Raises:
-        RequestError: for an unknown key or a value out of range.
-    """
-    _known("", config, _TOP)
-    _known("engine.", config["engine"], {"mode", "cohort_size", "workers", "precision", "client_state", "profile"})
-    _known("init.", config["init"], {"path"})
-    rounds = integer("rounds", config["rounds"])
-    every = integer("eval_every", config["eval_every"], at_least=1)
-    integer("seed", config["seed"])
-    keep = config["keep_clients"]
-    if keep not in ("last", "all"):
-        if not isinstance(keep, list):
-            raise RequestError(f"keep_clients must be last, all or a list of rounds, got {keep!r}")
-        for t in keep:
-            if not (integer("keep_clients", t) % every == 0 or t == rounds) or t > rounds:
-                raise RequestError(
-                    f"keep_clients names round {t}, which is not evaluated with eval_every={every} and rounds={rounds}"
-                )
-    for name in ("improved_clients", "force"):
-        boolean(name, config[name])
-    participation(config)
-    choice("sampling", config["sampling"], ("uniform", "size"))
-    local(config)
-    engine = config["engine"]
-    choice("engine.mode", engine["mode"], ("auto", "loop", "stacked"))
-    choice("engine.precision", engine["precision"], ("float32", "float64", "tf32", "bf16"))
-    boolean("engine.profile", engine["profile"])
-    choice("engine.client_state", engine["client_state"], ("auto", "device", "host", "file"))
-    for name in ("cohort_size", "workers"):
-        if engine[name] != "auto":
-            integer(f"engine.{name}", engine[name], at_least=1, remedy="or auto")
-    number("data.split", config["data"].get("split"), above=0, at_most=1)
-    if config["data"].get("seed") is not None:
-        integer("data.seed", config["data"]["seed"], remedy="or null for the run's own")
-    boolean("data.download", config["data"].get("download"))
-    choice("data.local_test", config["data"].get("local_test"), ("auto", "split", "official", "central", "others"))
-    if config["data"].get("test_clients") is not None:
-        integer("data.test_clients", config["data"]["test_clients"], at_least=1)
-    if config["data"].get("clients") is not None:
-        integer("data.clients", config["data"]["clients"], at_least=1)
-
-
-def data_seed(config: Tree) -> int:
-    """Return the seed of the partition and the split: the run's where ``data.seed`` is null."""
-    own = config["data"]["seed"]
-    return int(config["seed"] if own is None else own)
-
-
-def participation(config: Tree) -> float | int:
-    """Return a share of the clients as a float in (0, 1], or a number of clients as an int.
-
-    Raises:
-        RequestError: for anything else.
-    """
-    value = config["participation"]
-    remedy = "1.0 is all clients, below 1 a share of them, a whole number above 1 so many"
-    share = number("participation", value, above=0, remedy=remedy)
-    if share <= 1:
-        return share
-    return integer("participation", value, at_least=1, remedy=remedy)
-
-
-def local(config: Tree) -> Local:
-    """Return the checked ``local`` section.
-
-    Raises:
-        RequestError: for an unknown key or a value out of range.
-    """
-    c = config["local"]
-    names = {"optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm"}
-    _known("local.", c, names | {"batch_size", "epochs", "steps", "crop", "flip"})
+def _local(c: Tree) -> LocalConfig:
+    _refuse_unknown("local.", c, _LOCAL)
     choice("local.optimizer", c["optimizer"], ("sgd",))
     size, steps, clip = c["batch_size"], c["steps"], c["clip_norm"]
-    return Local(
+    return LocalConfig(
         lr=number("local.lr", c["lr"], above=0),
         momentum=number("local.momentum", c["momentum"], at_least=0, below=1),
         nesterov=boolean("local.nesterov", c["nesterov"]),
@@ -222,7 +335,7 @@ def local(config: Tree) -> Local:
         clip_norm=None if clip is None else number("local.clip_norm", clip, above=0, remedy="null for no clipping"),
         batch_size=None if size == "full" else integer("local.batch_size", size, at_least=1, remedy="or full"),
         epochs=_epochs(c["epochs"]),
-        steps=None if steps is None else integer("local.steps", steps, at_least=1, remedy="null goes by local.epochs"),
+        steps=None if steps is None else integer("local.steps", steps, at_least=1, remedy="null uses local.epochs"),
         crop=integer("local.crop", c["crop"]),
         flip=boolean("local.flip", c["flip"]),
     )
@@ -231,14 +344,62 @@ def local(config: Tree) -> Local:
 def _epochs(value: object) -> tuple[int, int]:
     bounds = value if isinstance(value, list) else [value, value]
     if len(bounds) != 2:
-        raise RequestError(f"local.epochs must be a whole number or [lo,hi], got {value!r}")
+        raise RequestError(f"local.epochs must be an integer or [lo,hi], got {value!r}")
     low, high = (integer("local.epochs", v, at_least=1, remedy="or [lo,hi]") for v in bounds)
     if low > high:
         raise RequestError(f"local.epochs=[lo,hi] needs lo <= hi, got {value!r}")
     return low, high
 
 
-def _known(prefix: str, section: Tree, names: set[str]) -> None:
+def _data(c: Tree, seed: int) -> DataConfig:
+    rule, own, clients, others = (c.get(k) for k in ("partition", "seed", "clients", "test_clients"))
+    if rule is not None and not isinstance(rule, dict):
+        raise RequestError(f"data.partition must be a section with keys or null, got {rule!r}")
+    return DataConfig(
+        source=Component(c["source"]),
+        partition=Component(rule) if rule else None,
+        noise=c["noise"],
+        clients=None if clients is None else integer("data.clients", clients, at_least=1),
+        test_clients=None if others is None else integer("data.test_clients", others, at_least=1),
+        split=number("data.split", c.get("split"), above=0, at_most=1),
+        local_test=cast(LocalTest, choice("data.local_test", c.get("local_test"), get_args(LocalTest))),
+        seed=seed if own is None else integer("data.seed", own, remedy="or null for the run's own"),
+        download=boolean("data.download", c.get("download")),
+    )
+
+
+def _engine(c: Tree) -> EngineConfig:
+    _refuse_unknown("engine.", c, _ENGINE)
+    return EngineConfig(
+        mode=cast(Mode, choice("engine.mode", c["mode"], get_args(Mode))),
+        cohort_size=_automatic("engine.cohort_size", c["cohort_size"]),
+        workers=_automatic("engine.workers", c["workers"]),
+        precision=cast(Precision, choice("engine.precision", c["precision"], get_args(Precision))),
+        client_state=cast(
+            ClientStatePlace, choice("engine.client_state", c["client_state"], get_args(ClientStatePlace))
+        ),
+        profile=boolean("engine.profile", c["profile"]),
+    )
+
+
+def _automatic(name: str, value: object) -> int | Literal["auto"]:
+    return "auto" if value == "auto" else integer(name, value, at_least=1, remedy="or auto")
+
+
+def _device(value: object) -> str:
+    """Check the form alone: whether a GPU exists matters only when something is trained."""
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise RequestError(f"device must be auto, cpu, cuda or cuda:<i>, got {value}")
+    return value
+
+
+def _text(name: str, value: object, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise RequestError(f"{name} must be {what}, got {value!r}")
+    return value
+
+
+def _refuse_unknown(prefix: str, section: Tree, names: set[str]) -> None:
     for key in section:
         if key not in names:
             allowed = ", ".join(sorted(prefix + n for n in names))
@@ -246,58 +407,10 @@ def _known(prefix: str, section: Tree, names: set[str]) -> None:
             raise RequestError(f"unknown key {prefix}{key}; the keys are {allowed}{hint}")
 
 
-# sections that must be there, and be sections
-_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
-# whole numbers, which may be typed as 1e3
-_WHOLE = {
-    "rounds", "eval_every", "seed", "participation", "local.batch_size", "local.steps", "local.epochs", "data.seed",
-    "data.clients", "engine.cohort_size", "engine.workers",
-}  # fmt: skip
-
-
-def _whole(config: Tree, prefix: str = "") -> Tree:
-    """Return the configuration with 1000 for 1e3 where a whole number belongs."""
-
-    def value(key: str, v: Any) -> Any:
-        if isinstance(v, dict):
-            return _whole(v, f"{key}.")
-        if key not in _WHOLE or (key == "participation" and v == 1):  # 1.0 is a share, and all
-            return v
-        return int(v) if isinstance(v, float) and v.is_integer() else v
-
-    return {k: value(prefix + str(k), v) for k, v in config.items()}
-
-
-def _refuse_changes_of_shape(config: Tree, overrides: Sequence[str]) -> None:
-    for o in overrides:
-        key = _key(o)
-        if o.startswith("~"):
-            raise RequestError(f"{o}: keys cannot be taken out; every key has a value (null where that means none)")
-        if (
-            o.startswith("+")
-            and key.startswith("data.")
-            and not key.startswith(("data.source.", "data.partition.", "data.noise."))
-        ):
-            raise RequestError(
-                f"unknown key {key}; a data set has the keys that `fedbench data={{...}} --cfg job` shows"
-            )
+def _refuse_missing_sections(tree: Tree) -> None:
     for name in _SECTIONS:
-        section: Any = config
+        section: Any = tree
         for part in name.split("."):
             section = section.get(part) if isinstance(section, dict) else None
         if not isinstance(section, dict):
             raise RequestError(f"{name} must be a section with keys, got {section!r}; `fedbench --cfg job` shows it")
-    for name in ("data_dir", "results_dir"):
-        if not isinstance(config.get(name), str) or not config[name]:
-            raise RequestError(f"{name} must be a directory, got {config.get(name)!r}")
-
-
-def _keys_of(override: str) -> list[str]:
-    """Return the keys that an override sets; ``algo={a: 1, b: 2}`` sets algo.a and algo.b."""
-    key, _, value = override.partition("=")
-    inside = re.findall(r"[{,]\s*([A-Za-z_]\w*)\s*:", value) if value.lstrip().startswith("{") else []
-    return [f"{_key(key)}.{name}" for name in inside] or [_key(override)]
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").split("=", 1)[0].split("@", 1)[0]

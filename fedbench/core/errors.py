@@ -1,4 +1,4 @@
-"""What the user asked for cannot be done: one exception, and the checks that raise it."""
+"""The exception for a wrong request, and the checks that raise it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NoReturn
 
-_LARGEST = 1e30  # of any number: its neighbours still fit into float32
-_LARGEST_WHOLE = 2**53  # up to here floats and ints agree
+_LARGEST = 1e30  # absolute value of any number: its neighbours still fit into float32
+_LARGEST_INTEGER = 2**53  # up to here every integer is a float
 DISTRIBUTION = "fedbench-harness"  # what pip installs; `fedbench` on the public index is another project
 
 
 class RequestError(ValueError):
-    """A request that is wrong: the message says what was given, what is allowed and what to do.
+    """A wrong request: the message says what was given, what is allowed and what to type instead.
 
     The command line prints the message alone and exits with status 2.
     """
@@ -39,18 +39,21 @@ def number(
     at_most: float | None = None,
     remedy: str = "",
 ) -> float:
-    """Return ``value`` as a float if it is a number inside the bounds and of at most 1e30 in size.
+    """Return ``value`` as a float if it is a number within the bounds and at most 1e30 in absolute value.
 
     Raises:
         RequestError: naming the value, the bounds and the remedy.
     """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     bounds = [
         f"{sign} {bound:g}"
         for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
         if bound is not None
     ]
-    expected = " and ".join(bounds) if bounds else "a number"
-    x = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    expected = " and ".join(bounds)
+    if not (is_number and bounds):
+        expected = f"a number {expected}".strip()
+    x = float(value) if isinstance(value, int | float) and is_number else float("nan")
     ok = (
         abs(x) <= _LARGEST  # not so of NaN
         and (above is None or x > above)
@@ -59,28 +62,28 @@ def number(
         and (at_most is None or x <= at_most)
     )
     if abs(x) > _LARGEST:
-        expected += f" and at most {_LARGEST:g} in size"
+        expected += f" and at most {_LARGEST:g} in absolute value"
     if not ok:
         raise RequestError(f"{name} must be {expected}, got {value!r}" + (f"; {remedy}" if remedy else ""))
     return x
 
 
 def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
-    """Return ``value`` as an int if it is a whole number >= ``at_least``.
+    """Return ``value`` as an int if it is an integer >= ``at_least``; 1000.0 is one.
 
     Raises:
         RequestError: naming the value, the bound and the remedy.
     """
     n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
-    if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_WHOLE:
-        most = f" and <= {_LARGEST_WHOLE}" if n is not None and n > _LARGEST_WHOLE else ""
+    if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_INTEGER:
+        most = f" and <= {_LARGEST_INTEGER}" if n is not None and n > _LARGEST_INTEGER else ""
         tail = f"; {remedy}" if remedy else ""
-        raise RequestError(f"{name} must be a whole number >= {at_least}{most}, got {value!r}{tail}")
+        raise RequestError(f"{name} must be an integer >= {at_least}{most}, got {value!r}{tail}")
     return n
 
 
 def sizes(name: str, value: object) -> list[int]:
-    """Return ``value`` as a list if it is one, of whole numbers above 0; it may be empty.
+    """Return ``value`` as a list if it is a list of integers above 0; it may be empty.
 
     Raises:
         RequestError: otherwise.
@@ -128,8 +131,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a word's arguments whose errors are those of the program."""
+    """A parser of a command's arguments that raises ``RequestError`` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         """Raise a RequestError."""
-        raise RequestError(f"{self.prog}: {message}; {self.prog} --help tells more")
+        raise RequestError(f"{self.prog}: {message}; see {self.prog} --help")

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from fedbench.config.compose import compose_tree
+from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree
 from fedbench.papers.plan import PlannedRun
@@ -145,7 +145,7 @@ class Estimator:
 
 @cache
 def _paper_hidden(experiment: str) -> int:
-    return int(compose_tree([f"experiment={experiment}"])["model"]["hidden"])
+    return int(compose_run([f"experiment={experiment}"]).model.section["hidden"])
 
 
 def on_cpu(device: str) -> bool:

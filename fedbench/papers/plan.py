@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import Tree, config_value
 from fedbench.papers.registry import Paper, Reduction, Row, papers
@@ -28,6 +29,7 @@ class PlannedRun:
         also: other ways in which rows ask for the same run.
         path: the run's directory, once it is known.
         config: the resolved configuration, once it is known.
+        run_config: The parsed configuration of the setting, once it is known.
     """
 
     paper: Paper
@@ -39,6 +41,7 @@ class PlannedRun:
     also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
     config: Tree = field(default_factory=dict)
+    run_config: RunConfig | None = None
 
     @property
     def experiment(self) -> str:

@@ -1,20 +1,18 @@
-"""From a checked request to the objects of a run. Targets are named in the config tree."""
+"""From a configuration to the objects of a run."""
 
 from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 import yaml
 from torch import Tensor
 
-from fedbench.config import schema as settings
-from fedbench.config.schema import Request
+from fedbench.config.schema import Component, EngineConfig, LocalConfig, RunConfig
 from fedbench.config.targets import call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
@@ -41,32 +39,31 @@ _SMALL = 2**16  # parameters up to which threads over chunks only wait for each 
 _LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
 
 
-def build(request: Request) -> PreparedRun:
+def build(config: RunConfig) -> PreparedRun:
     """Make everything a run needs, and refuse what cannot be run before anything is written.
 
     Raises:
-        RequestError: for values that do not fit an algorithm, a data set or a model, and for missing data.
+        RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
-    c = request.config
-    local = settings.local(c)
+    local, precision = config.local, config.engine.precision
     solver = sgd(local.momentum, local.nesterov, local.weight_decay, local.clip_norm)
-    device, precision = _device(c["device"]), c["engine"]["precision"]
+    device = _device(config.device)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     _round_products(device, precision)
-    data = federated(c, str(request.names["data"])).to(device, dtype)
-    asked = settings.participation(c)
-    _refuse(request, data, asked)
-    stages = _stages(c, solver, data)
-    task = Task(_model(c["model"], data, str(request.names["model"])), device, dtype, bf16=precision == "bf16")
+    data = federated(config).to(device, dtype)
+    _refuse_too_many(config, data)
+    stages = _stages(config, solver, data)
+    task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
     data = _suited(data, task)
-    _refuse_sequences(c, stages, data)
-    w = _initial(task, c)
-    only = {"workers": 1} if c["engine"]["profile"] else {}  # a trace shows the calling thread alone
-    engine = make_engine(task, data.num_clients, {**c["engine"], **only})
-    sampler = sample_cohort(asked, by_size=c["sampling"] == "size")
+    _refuse_sequences(config, stages, data)
+    w = _initial(task, config)
+    # a trace shows the calling thread alone
+    engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
+    engine = make_engine(task, data.num_clients, engine_config)
+    keep = config.keep_clients
     return PreparedRun(
-        title=f"{request.names['algo']} seed {c['seed']} {request.setting}",
-        seed=c["seed"],
+        title=f"{config.names.algo} seed {config.seed} {config.setting}",
+        seed=config.seed,
         stages=stages,
         task=task,
         data=data,
@@ -80,27 +77,26 @@ def build(request: Request) -> PreparedRun:
         ),
         engine=engine,
         w=w,
-        sampler=sampler,
-        client_state=c["engine"]["client_state"],
-        eval_every=c["eval_every"],
-        keep_clients=c["keep_clients"],
-        tracker=_tracker(c["tracker"]),
-        diagnostics=("update_norm", "moments", *(("improved_clients",) if c["improved_clients"] else ())),
-        profile=c["engine"]["profile"],
-        facts=_facts(request, data, task, engine),
+        sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
+        client_state=config.engine.client_state,
+        eval_every=config.eval_every,
+        keep_clients=keep if isinstance(keep, str) else list(keep),
+        tracker=_tracker(config.tracker),
+        diagnostics=("update_norm", "moments", *(("improved_clients",) if config.improved_clients else ())),
+        profile=config.engine.profile,
+        facts=_facts(config, data, task, engine),
     )
 
 
-def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
-    """Return what the record of the run says of it."""
-    c = request.config
+def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
+    """Return what ``meta.json`` records about a run before it starts."""
     return {
-        "seed": c["seed"],
-        "hash": request.digest,
-        **request.identity.facts,
-        **request.names,
-        "departures": request.departures,
-        "overrides": list(request.overrides),
+        "seed": config.seed,
+        "hash": config.digest,
+        **config.identity.facts,
+        **asdict(config.names),
+        "departures": config.departures,
+        "overrides": list(config.overrides),
         "sources": list(data.sources),
         "unofficial": list(data.unofficial),
         "clients": data.num_clients,
@@ -109,7 +105,7 @@ def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine)
             "mode": engine.mode,
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
-            "precision": c["engine"]["precision"],
+            "precision": config.engine.precision,
         },
     }
 
@@ -122,29 +118,28 @@ def _round_products(device: torch.device, precision: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
-def _augmentation(local: settings.Local, data: FederatedDataset) -> Augmentation | None:
+def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:
     if not (local.crop or local.flip):
         return None
     if len(data.shape) != 3:
         raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
     if local.crop and data.mean is None:
-        raise RequestError("local.crop puts black around images of bytes; these are stored as other numbers")
+        raise RequestError("local.crop pads images stored as bytes; these are stored as other numbers")
     if local.crop > min(data.shape[1:]):
         raise RequestError(f"local.crop must be at most the images' side, {min(data.shape[1:])}, got {local.crop}")
     return Augmentation(local.crop, local.flip)
 
 
-def _refuse(request: Request, data: FederatedDataset, participation: int | float) -> None:
-    """Refuse what does not fit the data."""
-    if isinstance(participation, int) and participation > data.num_clients:
+def _refuse_too_many(config: RunConfig, data: FederatedDataset) -> None:
+    if isinstance(config.participation, int) and config.participation > data.num_clients:
         raise RequestError(
-            f"participation={participation}, but there are {data.num_clients} clients; 1.0 is all of them"
+            f"participation={config.participation}, but there are {data.num_clients} clients; use 1.0 for all of them"
         )
 
 
-def _refuse_sequences(c: Tree, stages: Sequence[Stage], data: FederatedDataset) -> None:
-    """Refuse methods that need examples of numbers, or a label per example."""
-    if c["algo"].get("mixup") and data.tokens is not None and data.table is None:
+def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: FederatedDataset) -> None:
+    """Refuse methods that need examples of numbers, or one label per example."""
+    if config.algo.options.get("mixup") and data.tokens is not None and data.table is None:
         raise RequestError(
             "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
         )
@@ -152,23 +147,23 @@ def _refuse_sequences(c: Tree, stages: Sequence[Stage], data: FederatedDataset) 
         raise RequestError("this method relabels examples by their losses, and here every token has a label")
 
 
-def _stages(c: Tree, solver: Optimizer, data: FederatedDataset) -> list[Stage]:
+def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> list[Stage]:
     """Return the stages of the method: one, or what a factory of several returns."""
-    section, rounds, able = c["algo"], c["rounds"], int((data.train.counts > 0).sum())
-    given = {"local": solver, "rounds": rounds, "clients": able}
-    made = _made(section, given)
-    stages = [Stage(made, rounds)] if isinstance(made, Algorithm) else made
+    able = int((data.train.counts > 0).sum())
+    given = {"local": solver, "rounds": config.rounds, "clients": able}
+    made = _made(config.algo.section, given)
+    stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
     for stage in stages:
         algorithm = stage.algorithm
-        if c["sampling"] == "size" and algorithm.weights == "size":
-            key = next((k for k in ("weights", "prior") if k in section), None)
+        if config.sampling == "size" and algorithm.weights == "size":
+            key = next((k for k in ("weights", "prior") if k in config.algo.options), None)
             remedy = f"set algo.{key}=uniform, or " if key else "use "
             raise RequestError(
                 f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
             )
-        some = stage.sampler or stage.eligible or cohort_size(settings.participation(c), data.num_clients) < able
+        some = stage.sampler or stage.eligible or cohort_size(config.participation, data.num_clients) < able
         if algorithm.everyone and some:
-            where = "in every stage" if len(stages) > 1 else f"participation=1.0, got {c['participation']}"
+            where = "in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
             raise RequestError(f"this method needs all clients, {where}: {algorithm.everyone}")
     return stages
 
@@ -191,14 +186,12 @@ def _method(section: Tree, what: str, given: Mapping[str, object]) -> Algorithm 
     )
 
 
-def cost_of(path: Path, roots: Sequence[Path]) -> tuple[str, str]:
+def cost_of(path: Path) -> tuple[str, str]:
     """Return what the method of a config file costs and which probes it needs, at its defaults.
 
     Args:
-        path: of the file; it may name another file of its group to start from.
-        roots: config trees; those after the first may hold Python files.
+        path: The config file; it may start from another file of its group.
     """
-    sys.path[:0] = [str(r.resolve()) for r in roots[1:] if str(r.resolve()) not in sys.path]
     section: Tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     for base in section.pop("defaults", []):
         if base != "_self_":
@@ -207,11 +200,12 @@ def cost_of(path: Path, roots: Sequence[Path]) -> tuple[str, str]:
     return found.text(), " ".join(found.needs)
 
 
-def _model(section: Tree, data: FederatedDataset, name: str) -> torch.nn.Module:
+def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
+    section = config.model.section
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
     if data.tokens is not None and "tokens" not in inspect.signature(function_of(section, "model")).parameters:
-        raise RequestError(f"this data set holds tokens (whole numbers), which model={name} does not read")
+        raise RequestError(f"this data set contains tokens (integers), which model={config.names.model} does not read")
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
         model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
@@ -230,15 +224,15 @@ def _suited(data: FederatedDataset, task: Task) -> FederatedDataset:
     return replace(data, work_values=task.traits.work_values)
 
 
-def _initial(task: Task, c: Tree) -> Tensor:
-    path = c["init"]["path"]
+def _initial(task: Task, config: RunConfig) -> Tensor:
+    path = config.init_path
     if path is None:
-        return task.init(generator(c["seed"], Purpose.INIT))
+        return task.init(generator(config.seed, Purpose.INIT))
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        named = load_file(Path(path).expanduser())
+        named = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RequestError(f"init.path={path} cannot be read as a .safetensors file: {error}") from error
     return task.layout.flatten(named).to(task.device, task.dtype)
@@ -248,23 +242,18 @@ def _device(name: str) -> torch.device:
     cuda = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda" if cuda else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
-        raise RequestError(f"device must be auto, cpu, cuda or cuda:<i>, got {name}")
+    device = torch.device(name)
     if device.type == "cuda" and (not cuda or (device.index or 0) >= torch.cuda.device_count()):
         raise RequestError(f"device={name}, but torch sees {torch.cuda.device_count()} CUDA devices; use device=auto")
     return device
 
 
-def make_engine(task: Task, clients: int, section: Tree) -> Engine:
+def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
     dense, gpu = isinstance(task.model, Linear | MLP), task.device.type == "cuda"
     if not gpu:
         keep_memory()
-    mode, size, workers = section["mode"], section["cohort_size"], section["workers"]
+    mode, size, workers = config.mode, config.cohort_size, config.workers
     if mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
     if size == "auto":
@@ -286,8 +275,8 @@ def _stack(task: Task, gpu: bool) -> int:
     return max(1, int(free * _DEVICE_SHARE) // bytes_each)
 
 
-def _tracker(section: Tree) -> Tracker:
-    if section.get("_target_") is None:
+def _tracker(component: Component) -> Tracker:
+    if component.target is None:
         return NoTracker()
-    tracker: Tracker = call(section, "tracker")
+    tracker: Tracker = call(component.section, "tracker")
     return tracker

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from fedbench.config.schema import Request
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import Recorder, Run, read_run
@@ -16,7 +16,7 @@ from fedbench.runs.store import Recorder, Run, read_run
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a request.
+    """The result of a config.
 
     Attributes:
         run: The run on disk.
@@ -43,8 +43,8 @@ class Outcome:
         return what + f"{result} after {meta['rounds']} rounds, {how}"
 
 
-def execute(request: Request) -> Outcome:
-    """Return the outcome of a request; train the run if it is not on disk.
+def execute(config: RunConfig) -> Outcome:
+    """Return the outcome of a configuration, training what is not on disk.
 
     If another process is working on the same run, wait for it and answer from disk.
 
@@ -55,33 +55,32 @@ def execute(request: Request) -> Outcome:
     """
     from filelock import FileLock, Timeout
 
-    force = request.config["force"]
-    if not force and (done := _from_disk(request.path) or _made_before_contents(request)):
+    if not config.force and (done := _from_disk(config.path) or _made_before_contents(config)):
         return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
 
-    experiment = build(request)
+    experiment = build(config)
     try:
-        recorder = Recorder(request.path)
-        lock = FileLock(request.path / ".lock")
+        recorder = Recorder(config.path)
+        lock = FileLock(config.path / ".lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            print(f"fedbench: waiting for another process that is working in {request.path}", file=sys.stderr)
+            print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise RequestError(f"results_dir={request.config['results_dir']} cannot be written to: {error}") from error
+        raise RequestError(f"results_dir={config.results_dir} cannot be written to: {error}") from error
     try:
-        if force:
+        if config.force:
             recorder.clear()
-        elif done := _from_disk(request.path):  # the other process finished it
+        elif done := _from_disk(config.path):  # the other process finished it
             return done
-        run(experiment, recorder, request.config)
-        return Outcome(read_run(request.path), fresh=True)
+        run(experiment, recorder, config.tree)
+        return Outcome(read_run(config.path), fresh=True)
     finally:
-        if (request.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
+        if (config.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
@@ -95,15 +94,15 @@ def _from_disk(path: Path) -> Outcome | None:
     return Outcome(run, fresh=False)
 
 
-def _made_before_contents(request: Request) -> Outcome | None:
+def _made_before_contents(config: RunConfig) -> Outcome | None:
     """Return a finished run whose digest does not cover all user files and user code, if none changed since its start.
 
     Such runs were made before ``meta.json`` had an ``identity_format``. The times of the files stand for their content.
     """
-    identity = request.identity
+    identity = config.identity
     if identity.before_contents is None:
         return None
-    done = _from_disk(request.path.parent.with_name(identity.before_contents) / request.path.name)
+    done = _from_disk(config.path.parent.with_name(identity.before_contents) / config.path.name)
     if done is None or "identity_format" in done.run.meta:
         return None
     return done if identity.changed() <= datetime.fromisoformat(done.run.meta["started"]).timestamp() else None

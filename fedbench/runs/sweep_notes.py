@@ -1,6 +1,6 @@
-"""What a sweep leaves besides its runs: a note per job, from which the closing table is made.
+"""Notes that the jobs of a sweep leave in its directory: a file per job, from which the closing table is made.
 
-Jobs may run in other processes (Hydra's launchers), so they report through files in the sweep's directory.
+Jobs may run in other processes, on other machines, so they report through files.
 """
 
 from __future__ import annotations
@@ -9,34 +9,20 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 
 from fedbench.runs.store import replace_file
-
-started: list[Path] = []  # directories of the sweeps begun in this process: Hydra hands nothing back
-
-
-class NoteSweep(Callback):
-    """Hydra calls this when a sweep begins."""
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Remember where the sweep lives."""
-        started.append(Path(str(config.hydra.sweep.dir)))
 
 
 @dataclass(frozen=True)
 class Note:
-    """What became of one job of a sweep.
+    """The result of one job of a sweep.
 
     Attributes:
-        job: its number.
-        overrides: what was asked for.
+        job: Number of the job.
+        overrides: The overrides of the job.
         status: done, diverged, failed, or refused (the request was wrong).
-        path: the run's directory; None if it was refused.
-        error: what went wrong, or None.
+        path: Directory of the run; None if the job was refused.
+        error: The error message, or None.
     """
 
     job: int
@@ -59,7 +45,7 @@ def notes(folder: Path) -> list[Note]:
 
 
 def forget(folder: Path) -> None:
-    """Remove the directory of a sweep that made no run, and directories left empty above it."""
+    """Remove the directory of a sweep, and the directories above it that are empty then."""
     shutil.rmtree(folder, ignore_errors=True)
     for parent in list(folder.parents)[:2]:  # sweeps/, then the results
         if parent.is_dir() and parent != Path() and not any(parent.iterdir()):

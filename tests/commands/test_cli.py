@@ -338,24 +338,24 @@ BAD = [
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
     (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; null is 1/local.lr"),
     (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
-    (["local.batch_size=0"], "local.batch_size must be a whole number >= 1, got 0; or full"),
-    (["local.batch_size=ful"], "local.batch_size must be a whole number >= 1, got 'ful'; or full"),
+    (["local.batch_size=0"], "local.batch_size must be an integer >= 1, got 0; or full"),
+    (["local.batch_size=ful"], "local.batch_size must be an integer >= 1, got 'ful'; or full"),
     (["local.lr=0"], "local.lr must be > 0, got 0"),
     (["local.lr=fast"], "local.lr must be > 0, got 'fast'"),
     (["local.epochs=[3,1]"], "lo <= hi"),
-    (["local.epochs=0"], "local.epochs must be a whole number >= 1"),
+    (["local.epochs=0"], "local.epochs must be an integer >= 1"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
     (["local.nesterov=true"], "local.nesterov=true needs local.momentum > 0"),
-    (["rounds=-1"], "rounds must be a whole number >= 0, got -1"),
-    (["rounds=1.5"], "rounds must be a whole number >= 0, got 1.5"),
+    (["rounds=-1"], "rounds must be an integer >= 0, got -1"),
+    (["rounds=1.5"], "rounds must be an integer >= 0, got 1.5"),
     (["participation=0"], "participation must be > 0, got 0"),
-    (["participation=1.5"], "participation must be a whole number >= 1, got 1.5"),
-    (["eval_every=0"], "eval_every must be a whole number >= 1"),
+    (["participation=1.5"], "participation must be an integer >= 1, got 1.5"),
+    (["eval_every=0"], "eval_every must be an integer >= 1"),
     (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
     (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
     (["data.split=0"], "data.split must be > 0 and <= 1, got 0"),
-    (["data.clients=0"], "data.clients must be a whole number >= 1"),
+    (["data.clients=0"], "data.clients must be an integer >= 1"),
     (["data=leaf_json"], "data.train must be set"),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
@@ -373,9 +373,9 @@ BAD = [
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["engine.precision=bf16"], "engine.precision=bf16 needs a CUDA device; use float32"),
     (["local.flip=true"], "local.crop and local.flip are for images, got examples of shape [60]"),
-    (["local.crop=-1"], "local.crop must be a whole number >= 0, got -1"),
-    (["engine.cohort_size=0"], "engine.cohort_size must be a whole number >= 1, got 0; or auto"),
-    (["seed=x"], "seed must be a whole number >= 0, got 'x'"),
+    (["local.crop=-1"], "local.crop must be an integer >= 0, got -1"),
+    (["engine.cohort_size=0"], "engine.cohort_size must be an integer >= 1, got 0; or auto"),
+    (["seed=x"], "seed must be an integer >= 0, got 'x'"),
     (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
     (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no nothing"),
     (["rounds=1,2"], "rounds has several values; add -m to run them all"),
@@ -388,7 +388,7 @@ BAD = [
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
     (["+data.partition.alpha=0.1"], "data=synthetic_leaf says itself which client owns what; leave data.partition out"),
     (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
-    (["local.batch_size=1e30"], "local.batch_size must be a whole number >= 1 and <= "),
+    (["local.batch_size=1e30"], "local.batch_size must be an integer >= 1 and <= "),
     (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in size, got 1e+300"),
     (["participation=1000"], "participation=1000, but there are 100 clients; 1.0 is all of them"),
     (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
@@ -423,9 +423,9 @@ BAD = [
     (["--cfg", "all"], "--cfg shows the job, got --cfg all; use --cfg job"),
     (["--cfg", "job", "-p", "locl"], "there is no locl"),
     (["--cfg", "job", "-m", "seed=0,1"], "--cfg job shows one configuration and does not go with -m"),
-    (["-m", "seed=0,1,x"], "seed must be a whole number >= 0, got 'x'"),
+    (["-m", "seed=0,1,x"], "seed must be an integer >= 0, got 'x'"),
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
-    (["rounds="], "rounds must be a whole number"),
+    (["rounds="], "rounds must be an integer"),
     (["rounds=[1"], "'rounds=[1' cannot be read as KEY=VALUE"),
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
@@ -446,7 +446,7 @@ BAD = [
     (["data", "show"], "fedbench data show needs a data set: cifar100_dir0.05"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
     (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
-    (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be a whole number >= 1"),
+    (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be an integer >= 1"),
     (["data.download=maybe"], "data.download must be true or false, got 'maybe'"),
 ]
 
@@ -874,10 +874,7 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     for algo in ("fedcorr", "fedcorr_adafed"):
         assert "mixup blends examples, and these are tokens" in fed(*args, *small, f"algo={algo}", "rounds=30")[2]
     np.savez(tmp_path / "odd.npz", x=np.arange(40).reshape(10, 4) - 1, y=np.arange(10) % 2)
-    assert (
-        "tokens must be integers from 0 to 9999999, got -1 to 38"
-        in fed(args[0], "data.file=odd.npz", *args[2:])[2]
-    )
+    assert "tokens must be integers from 0 to 9999999, got -1 to 38" in fed(args[0], "data.file=odd.npz", *args[2:])[2]
     assert "has a label for every example; set model.every=false" in fed(*args, *small, "model.every=true")[2]
     assert "model.embedding=frozen, but this data set has no vectors" in fed(*args, *small, "model.embedding=frozen")[2]
     np.savez(tmp_path / "t.npz", x=np.arange(40.0).reshape(10, 4) % 7, y=np.arange(10) % 2)

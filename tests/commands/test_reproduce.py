@@ -15,10 +15,10 @@ from tools import ROOT, federation
 
 from fedbench.analysis.matching import Evidence
 from fedbench.cli import main
-from fedbench.commands import carry
+from fedbench.commands import planned_runs
 from fedbench.commands import reproduce as word
-from fedbench.commands.carry import carry_out, locate, missing_data, write_labels
-from fedbench.config.compose import compose_request
+from fedbench.commands.planned_runs import carry_out, locate, missing_data, write_labels
+from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
 from fedbench.papers.estimate import Estimator, Rates, calibrate
@@ -169,7 +169,7 @@ def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
 
 def test_a_run_belongs_where_the_command_would_put_it():
     for job in locate(plan(["fedfa/table2"], "smoke", seeds=2)[:4], []):
-        assert job.path == compose_request(job.overrides).path
+        assert job.path == compose_run(job.overrides).path
         assert job.config["rounds"] == 2
 
 
@@ -201,7 +201,7 @@ def test_rounds_of_a_methods_own_are_cut_as_well():
     for algo in full:
         assert "rounds=1100" in full[algo].setting
         assert [o for o in smoke[algo].setting if o.startswith("rounds=")] == ["rounds=2"]
-        assert compose_request(smoke[algo].overrides).config["rounds"] == 2
+        assert compose_run(smoke[algo].overrides).tree["rounds"] == 2
         assert smoke[algo].wanted == full[algo].wanted == papers()["adafed"].overrides(full[algo].row)
 
 
@@ -324,14 +324,14 @@ BAD = [
     (["rounds=3"], "rounds=3: reproduce takes overrides of results_dir, data_dir, device, engine., tracker, "),
     (["algo=fedavg"], "`fedbench -m experiment=... algo=fedavg` runs a variant"),
     (["force=true"], "force=true: reproduce takes overrides of"),
-    (["local.lr=1"], "since the papers say the rest"),
+    (["local.lr=1"], "since the papers determine the rest"),
     (["data.clients=3"], "data.clients=3: reproduce takes"),
     (["adafedadam/tabel4"], "did you mean adafedadam/table4?"),
     (["--profile", "big"], "invalid choice: 'big'"),
-    (["--foo"], "unrecognized arguments: --foo; fedbench reproduce --help tells more"),
-    (["--seeds", "0"], "--seeds must be a whole number >= 1, got 0"),
+    (["--foo"], "unrecognized arguments: --foo; see fedbench reproduce --help"),
+    (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
     (["--seeds", "two"], "invalid int value: 'two'"),
-    (["--jobs", "0"], "--jobs must be a whole number >= 1, got 0"),
+    (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; hydra/launcher is one of basic, joblib; did you mean"),
     (["adafedadam/table4", "device=tpu"], "device=tpu cannot be used here"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
@@ -441,11 +441,11 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
     """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
     wholes = {}
     for job in plan([paper], profile, seeds=1):
-        request = compose_request(job.setting)
+        request = compose_run(job.setting)
         base = (f"experiment={job.experiment}", f"algo={job.algo}")
         if base not in wholes:
-            wholes[base] = leaves(compose_request(base).config)
-        here, there = leaves(request.config), wholes[base]
+            wholes[base] = leaves(compose_run(base).tree)
+        here, there = leaves(request.tree), wholes[base]
         changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
         departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}
         meta = {
@@ -530,13 +530,13 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
     jobs = locate(plan(["adafedadam/table3", "adafedadam/table4"], "smoke"), [])
     read = []
 
-    def reading(config, name):
+    def reading(config):
         read.append(name)
         if "cifar10" in name:
             return None
         raise RequestError(f"no {config['data']['source']['_target_']}")
 
-    monkeypatch.setattr(carry, "read_examples", reading)
+    monkeypatch.setattr(planned_runs, "read_examples", reading)
     faults = missing_data(jobs)
     assert len(read) == 2
     assert set(faults) == set(SETUPS)
@@ -581,7 +581,7 @@ def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
     data = federation([2, 3, 1], [4, 0, 9])
     data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
     calls = []
-    monkeypatch.setattr(carry, "federated", lambda config, name: calls.append(name) or data)
+    monkeypatch.setattr(planned_runs, "federated", lambda config: calls.append(config.setting) or data)
     write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
     skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
     experiments = [f"adafedadam/table{skew}" for skew in skews]

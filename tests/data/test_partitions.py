@@ -464,7 +464,7 @@ TEN = np.repeat(np.arange(5), 2)
     [
         (dirichlet, 4, {"alpha": 0}, "alpha must be > 0, got 0; for equal clients use data/partition=iid"),
         (dirichlet, 4, {"balance": 1}, "data.partition.balance must be true or false, got 1"),
-        (dirichlet, 4, {"min_size": 0}, "data.partition.min_size must be a whole number >= 1, got 0"),
+        (dirichlet, 4, {"min_size": 0}, "data.partition.min_size must be an integer >= 1, got 0"),
         (dirichlet, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples, but there are "
          "10; set data.clients to at most 1 or data.partition.min_size to at most 2"),
         (dirichlet, 1, {"min_size": 11}, "but there are 10; set data.partition.min_size to at most 10"),
@@ -476,7 +476,7 @@ TEN = np.repeat(np.arange(5), 2)
          "'uniforn'; did you mean uniform?"),
         (dirichlet_mixture, 4, {"size_sigma": -1}, "data.partition.size_sigma must be >= 0, got -1"),
         (dirichlet_mixture, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
-        (shards, 4, {"shards_per_client": 0}, "data.partition.shards_per_client must be a whole number >= 1, got 0"),
+        (shards, 4, {"shards_per_client": 0}, "data.partition.shards_per_client must be an integer >= 1, got 0"),
         (shards, 4, {"shards_per_client": 3}, "data.clients=4 with data.partition.shards_per_client=3 needs 12 "
          "examples, but there are 10; set data.clients to at most 3 or data.partition.shards_per_client to at most 2"),
         (k_classes, 4, {"classes_per_client": 6}, "data.partition.classes_per_client must be at most the number of "

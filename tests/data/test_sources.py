@@ -12,7 +12,7 @@ import pytest
 from loopback import serving, status, whole
 from PIL import Image
 
-from fedbench.config.compose import compose_tree
+from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
@@ -299,8 +299,8 @@ def test_real_cifar10(real_data):
 @pytest.mark.parametrize("name", [n for n in options("data") if n])
 def test_every_public_source_names_its_official_files(name):
     """verify can only fail for what is named: an archive to fetch, with its checksum, and no place twice."""
-    tree = compose_tree([f"data={name}", *([OWN[name]] if name in OWN else [])])
-    files = official_files(tree, name)
+    config = compose_run([f"data={name}", *([OWN[name]] if name in OWN else [])])
+    files = official_files(config)
     if tree["data"]["source"]["_target_"].split(".")[3] in ("synthetic", "clothing1m", *OWN):
         assert files == []
         return

@@ -13,7 +13,7 @@ import yaml
 from tools import ALGORITHMS, ROOT, make
 
 from fedbench.analysis.matching import _DERIVED
-from fedbench.config.compose import compose_request, compose_tree
+from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.known import find_known
@@ -205,7 +205,7 @@ def composed(paper, row, cut):
     setup, method = paper.setups[row.setup], paper.methods[row.algo]
     keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
     chosen = [f"experiment={setup.experiment}", f"algo={method.algo}"]
-    return keys, compose_tree([*chosen, *(f"{k}={config_value(v)}" for k, v in keys.items())])
+    return keys, compose_run([*chosen, *(f"{k}={config_value(v)}" for k, v in keys.items())]).tree
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -245,7 +245,7 @@ def test_profiles_set_keys_that_are_there(paper, profile):
 def run(tmp_path_factory):
     """One short run: what rounds.jsonl and clients.parquet hold."""
     chosen = ["experiment=fedfa/table2_synthetic_iid", "algo=fedavg", "rounds=1", "device=cpu", "participation=1.0"]
-    return execute(compose_request([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
+    return execute(compose_run([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
 
 
 @pytest.mark.parametrize("paper", PAPERS)

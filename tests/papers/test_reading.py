@@ -12,7 +12,7 @@ from fedbench.analysis.checks import KINDS, refuse_bad_checks
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence
 from fedbench.config import compose as job
-from fedbench.config.compose import compose_request
+from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.papers import registry
 from fedbench.papers.consistency import why_impossible
@@ -54,7 +54,7 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
     (folder / "table1_mild.yaml").write_text(CONFIG)
     monkeypatch.setattr(job, "config_dir", lambda: tree)
     for algo, lr in (("fedavg", 0.01), ("fedprox", 0.01)):
-        config = compose_request(["experiment=example/table1_mild", f"algo={algo}"]).config
+        config = compose_run(["experiment=example/table1_mild", f"algo={algo}"]).tree
         assert (config["rounds"], config["participation"], config["local"]["lr"]) == (100, 10, lr)
     assert config["algo"]["mu"] == 1.0
 

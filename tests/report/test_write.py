@@ -499,7 +499,7 @@ def test_a_comparison_is_printed_and_writes_nothing(small):
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
         (["small", "--compare", "algo", "--into", "x"], "are for the whole report; a comparison is printed"),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
-        (["small", "--foo"], "unrecognized arguments: --foo; fedbench report --help tells more"),
+        (["small", "--foo"], "unrecognized arguments: --foo; see fedbench report --help"),
         (["small", "--alpha", "much"], "invalid float value: 'much'"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",

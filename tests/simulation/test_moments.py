@@ -8,9 +8,9 @@ from command_line import FAST, FILES, interrupted, run_dir
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tools import composed, federation, make, snapshots, task_for
+from tools import federation, make, snapshots, task_for
 
-from fedbench.config.schema import data_seed, make_request
+from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
@@ -249,8 +249,7 @@ def test_one_full_batch_of_one_client_moves_by_rate_times_gradient(fed, tmp_path
     """The norms of a run of FedAvg against the gradient at the models that shorter runs of it end with."""
     args = ["data.clients=1", "local.batch_size=full", "local.lr=0.5", "engine.precision=float64"]
     runs = [run_dir(tmp_path, fed(*args, f"rounds={t}")[1]) for t in range(3)]
-    tree, _ = composed(*args)
-    data = federated({**tree, "data_dir": str(tmp_path)}, "synthetic_leaf")
+    data = federated(compose_run([*args, f"data_dir={tmp_path}"]))
     x, y = data.x[data.train.index].double(), data.y[data.train.index]
     measured = read_run(runs[2]).rounds()["update_norm"]
     assert np.isnan(measured[0])
@@ -278,8 +277,7 @@ def test_the_norm_is_of_the_last_round_before_an_evaluation(fed, tmp_path):
 
 def drawn(*overrides):
     """The data of a configuration, as (owners' rows, labels)."""
-    tree, _ = composed("data=synthetic_leaf", "data.clients=6", "data.noise.clients=0.5", *overrides)
-    data = federated(tree, "synthetic_leaf")
+    data = federated(compose_run(["data=synthetic_leaf", "data.clients=6", "data.noise.clients=0.5", *overrides]))
     return data.train.index.tolist(), data.test.index.tolist(), data.x.tolist(), data.y.tolist()
 
 
@@ -293,16 +291,16 @@ def test_null_is_the_seed_of_the_run():
 
 
 def test_null_is_one_setting_for_all_seeds():
-    digests = {s: make_request(*composed("data.seed=null", f"seed={s}")).digest for s in (0, 3)}
+    digests = {s: compose_run(["data.seed=null", f"seed={s}"]).digest for s in (0, 3)}
     assert digests[0] == digests[3]
-    assert digests[3] not in {make_request(*composed(f"data.seed={s}", f"seed={s}")).digest for s in (0, 3)}
-    assert [data_seed({"seed": 3, "data": {"seed": own}}) for own in (None, 0, 5)] == [3, 0, 5]
+    assert digests[3] not in {compose_run([f"data.seed={s}", f"seed={s}"]).digest for s in (0, 3)}
+    assert [compose_run(["seed=3", f"data.seed={own}"]).data.seed for own in ("null", 0, 5)] == [3, 0, 5]
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "true"])
 def test_a_seed_of_the_data_is_a_whole_number_or_null(value):
-    with pytest.raises(RequestError, match="data.seed must be a whole number >= 0, got .*; or null for the run's own"):
-        make_request(*composed(f"data.seed={value}"))
+    with pytest.raises(RequestError, match="data.seed must be an integer >= 0, got .*; or null for the run's own"):
+        compose_run([f"data.seed={value}"])
 
 
 def test_a_run_takes_its_own_partition(fed, tmp_path):

@@ -1,44 +1,42 @@
-"""The runs of a plan carried out: through Hydra's launchers, one failure never in the way of another run."""
+"""Carries out the runs of a plan, through Hydra's launchers; a failure never stops the other runs."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedbench.config.compose import Job as Carrier
-from fedbench.config.compose import compose_request, compose_tree
-from fedbench.config.overrides import quoted
-from fedbench.config.schema import Request, config_dir
+from fedbench.commands.launch import launch_batch
+from fedbench.config.compose import compose_run
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import papers
 from fedbench.report.figures import LABELS
-from fedbench.runs import sweep_notes as sweep
 from fedbench.runs.build_data import federated, read_examples
 from fedbench.runs.store import DamagedRun, read_run, replace_file
+from fedbench.runs.sweep_notes import Note, forget, notes
 
 
 def locate(jobs: Sequence[PlannedRun], common: Sequence[str]) -> list[PlannedRun]:
-    """Find out where each run belongs, and return each once: settings typed in two ways may be the same run.
+    """Find the directory of each run, and return each run once: settings typed in two ways may be the same run.
 
     Args:
-        jobs: the plan; their paths and configurations are set.
-        common: overrides for all of them, such as results_dir.
+        jobs: The plan; paths and configurations are set.
+        common: Overrides for all runs, such as results_dir.
     """
-    found: dict[tuple[str, ...], Request] = {}
+    found: dict[tuple[str, ...], RunConfig] = {}
     for job in jobs:
         if job.setting not in found:
-            found[job.setting] = compose_request([*job.setting, *common])
-        request = found[job.setting]
-        job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
+            found[job.setting] = compose_run([*job.setting, *common])
+        job.run_config = found[job.setting]
+        job.path, job.config = job.run_config.path.parent / f"seed_{job.seed}", job.run_config.tree
     once: dict[Path | None, PlannedRun] = {}
     for job in jobs:
         first = once.setdefault(job.path, job)
@@ -49,23 +47,25 @@ def locate(jobs: Sequence[PlannedRun], common: Sequence[str]) -> list[PlannedRun
 
 
 def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Read what the runs are to be trained on, fetching what is missing, and return what cannot be had.
+    """Read the data of the runs, downloading what is missing, and return which data could not be read.
 
     Args:
-        jobs: located.
+        jobs: The plan, located.
 
     Returns:
-        experiment -> why.
+        Experiment -> error message.
     """
     faults: dict[str, str] = {}
     seen: dict[str, str | None] = {}
     for job in jobs:
         if job.experiment in faults:
             continue
-        source = json.dumps([job.config["data"]["source"], job.config["data"]["clients"]], sort_keys=True)
+        assert job.run_config is not None
+        data = job.run_config.data
+        source = json.dumps([data.source.section, data.clients], sort_keys=True)
         if source not in seen:
             try:
-                read_examples(job.config, job.experiment)
+                read_examples(job.run_config)
                 seen[source] = None
             except (RequestError, OSError) as error:
                 seen[source] = str(error)
@@ -76,7 +76,7 @@ def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
 
 
 def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> None:
-    """Write who has how many examples of each class, for the figures that show it."""
+    """Write the number of examples per client and class, for the figures that show it."""
     for paper, part in chosen(names):
         figure = papers()[paper.id].figures.get(part)
         if figure is None or figure.kind != "labels":
@@ -86,7 +86,7 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> 
             path = results / LABELS / f"{experiment}.json"
             if not path.exists():
                 try:
-                    data = federated(compose_tree([f"experiment={experiment}", *common]), experiment)
+                    data = federated(compose_run([f"experiment={experiment}", *common]))
                 except RequestError as error:
                     print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
                     continue
@@ -103,32 +103,32 @@ def carry_out(
     results: Path,
     launcher: Sequence[str],
 ) -> list[Entry]:
-    """Carry out the runs that are not on disk, and return what became of all.
+    """Carry out the runs that are not on disk, and return the results of all.
 
     Args:
-        jobs: the plan, located.
-        faults: experiments without data, and why.
-        common: overrides for all runs.
-        results: where the plan is kept.
-        launcher: overrides that choose Hydra's launcher.
+        jobs: The plan, located.
+        faults: Experiments without data, with the error message.
+        common: Overrides for all runs.
+        results: The directory of the ledger.
+        launcher: Overrides that choose Hydra's launcher.
     """
     entries = [_entry(j, *_before(j, faults)) for j in jobs]
     _record(results, jobs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     if todo:
         try:
-            notes = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
+            left = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
         finally:
             entries = [_entry(j, *_before(j, faults)) for j in jobs]
             _record(results, jobs, entries)
-        for note in notes:
+        for note in left:
             entries[todo[note.job]] = _entry(jobs[todo[note.job]], note.status, note.error)
         _record(results, jobs, entries)
     return entries
 
 
 def _record(results: Path, jobs: Sequence[PlannedRun], entries: Sequence[Entry]) -> None:
-    """Keep what became of the runs, under every wording that asked for them."""
+    """Record the results of the runs, under every setting that asked for them."""
     write_ledger(results, [replace(e, set=w) for j, e in zip(jobs, entries, strict=True) for w in (j.wanted, *j.also)])
 
 
@@ -147,34 +147,12 @@ def _entry(job: PlannedRun, status: str, error: str | None) -> Entry:
     return Entry(job.experiment, job.algo, job.wanted, job.seed, status, line)
 
 
-def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[sweep.Note]:
-    """Hand override lists to a launcher as Hydra's own sweepers do, and return what became of the jobs."""
+def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[Note]:
+    """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
-    sweep.forget(folder)
+    forget(folder)
     try:
-        _through_hydra(batch, folder, launcher)
-        return sweep.notes(folder)
+        launch_batch(batch, folder, launcher)
+        return notes(folder)
     finally:
-        sweep.forget(folder)
-
-
-def _through_hydra(batch: Sequence[Sequence[str]], folder: Path, launcher: Sequence[str]) -> None:
-    from hydra import initialize_config_dir
-    from hydra._internal.callbacks import Callbacks
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.plugins import Plugins
-    from hydra.types import HydraContext, RunMode
-
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None
-        config = hydra.compose_config(
-            config_name="config",
-            overrides=["hydra.mode=MULTIRUN", *launcher, f"hydra.sweep.dir={quoted(str(folder))}"],
-            run_mode=RunMode.MULTIRUN,
-            with_log_configuration=False,
-        )
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
-        task: Callable[[Any], None] = Carrier(loud=False).run
-        plugin = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
-        plugin.launch([list(b) for b in batch], initial_job_idx=0)
+        forget(folder)

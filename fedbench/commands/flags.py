@@ -1,0 +1,110 @@
+"""Flags of the command line that hold for runs and sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench.config.schema import options
+from fedbench.core.errors import RequestError, nearest
+
+_SWITCHES = {"-m": "multirun", "--multirun": "multirun", "-r": "run", "--run": "run", "--resolve": "resolve"}
+_SWITCHES |= {"-sc": "completion", "--shell-completion": "completion"}
+_VALUED = {"--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info"}
+_TOP_SWITCHES = ("force", "improved_clients")  # keys that are true or false
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the flags ask for.
+
+    Attributes:
+        multirun: Run every combination of the values.
+        cfg: What ``--cfg`` shows; None without it.
+        package: The part of the configuration that ``--package`` selects.
+        resolve: Resolve interpolations in what ``--cfg`` shows.
+        info: What ``--info`` shows; None without it.
+        completion: Install, remove or answer shell completion.
+    """
+
+    multirun: bool = False
+    cfg: str | None = None
+    package: str | None = None
+    resolve: bool = False
+    info: str | None = None
+    completion: bool = False
+
+
+def take_config_dir(args: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return the directory that ``--config-dir`` names, or None, and the other arguments.
+
+    Raises:
+        RequestError: If it is not a directory.
+    """
+    folder, rest, awaited = None, [], False
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if awaited or (name in ("--config-dir", "-cd") and equals):
+            folder, awaited = Path(arg if awaited else value).expanduser(), False
+            if not folder.is_dir():
+                raise RequestError(f"--config-dir {folder} is not a directory")
+        elif name in ("--config-dir", "-cd"):
+            awaited = True
+        else:
+            rest.append(arg)
+    if awaited:
+        raise RequestError("--config-dir needs a value")
+    return folder, rest
+
+
+def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
+    """Return the flags and the other arguments, in their order.
+
+    Raises:
+        RequestError: If a flag is unknown, lacks its value, or does not go with another.
+    """
+    found: dict[str, str | bool] = {}
+    rest, awaited = [], ""
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if awaited:
+            found[_VALUED[awaited]], awaited = arg, ""
+        elif not arg.startswith("-"):
+            rest.append(arg)
+        elif name in _VALUED and equals:
+            found[_VALUED[name]] = value
+        elif name in _VALUED:
+            awaited = name
+        elif arg in _SWITCHES:
+            found[_SWITCHES[arg]] = True
+        else:
+            raise RequestError(f"unknown flag {name}{_meant(name.lstrip('-').replace('-', '_'), name, value)}")
+    if awaited:
+        raise RequestError(f"{awaited} needs a value")
+    found.pop("run", None)  # the default
+    flags = Flags(**found)  # type: ignore[arg-type]
+    _refuse_conflicts(flags)
+    return flags, rest
+
+
+def _meant(key: str, flag: str, value: str) -> str:
+    if key in _TOP_SWITCHES:
+        return f"; did you mean {key}=true?"
+    hint = nearest(flag, [*_SWITCHES, *_VALUED, "--config-dir", "--help", "--version"])
+    if hint:
+        return hint
+    if value or options(key):
+        return f"; keys are typed without dashes: {key}={value or '...'}"
+    return f"; the flags are {', '.join(f for f in (*_SWITCHES, *_VALUED, '--config-dir') if f.startswith('--'))}"
+
+
+def _refuse_conflicts(flags: Flags) -> None:
+    if flags.cfg is None:
+        for name in ("package", "resolve"):
+            if getattr(flags, name):
+                raise RequestError(f"--{name} goes with --cfg job")
+    elif flags.cfg != "job":
+        raise RequestError(f"--cfg shows the job, got --cfg {flags.cfg}; use --cfg job")
+    elif flags.multirun:
+        raise RequestError("--cfg job shows one configuration and does not go with -m")

@@ -1,0 +1,118 @@
+"""Jobs for Hydra's launchers: the one way in which sweeps and ``reproduce`` start runs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbench.commands.run import report
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import quoted
+from fedbench.config.own_code import own_code
+from fedbench.core.errors import RequestError
+from fedbench.runs.execute import execute
+from fedbench.runs.sweep_notes import Note, forget, leave
+
+_INDEX = "planned_run"  # the axis of a sweep over a list of runs
+# what conf/config.yaml says of Hydra, for a sweep that is composed without it
+_BARE = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null", "hydra.sweep.subdir=.")
+
+
+class Job:
+    """What a launcher calls for every job of a sweep, maybe in another process.
+
+    A job leaves a note in the sweep's directory and never stops the other jobs.
+
+    Args:
+        composer: Composes the configuration of a job.
+        loud: Print the traceback of a failed job.
+        batch: Overrides per job, for a sweep over a list of runs; None for a sweep over the axes of the command line.
+    """
+
+    def __init__(self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None) -> None:
+        self.composer, self.loud, self.batch = composer, loud, batch
+
+    def __call__(self, config: Any) -> None:
+        """Carry out the job whose configuration Hydra has composed."""
+        from hydra.core.hydra_config import HydraConfig
+
+        hydra = HydraConfig.get()
+        number, overrides = int(hydra.job.num), list(hydra.overrides.task)
+        if self.batch is not None:
+            number = int(config[_INDEX])
+            overrides = list(self.batch[number])
+        with own_code(self.composer.own):
+            leave(Path(hydra.sweep.dir), self._carried_out(number, overrides))
+
+    def _carried_out(self, number: int, overrides: list[str]) -> Note:
+        path: str | None = None
+        try:
+            config = self.composer.run(overrides)
+            path = str(config.path)
+            outcome = execute(config)
+            report(outcome)
+            return Note(number, overrides, outcome.status, path, None)
+        except RequestError as error:
+            return Note(number, overrides, "refused", None, str(error))
+        except Exception as error:
+            if self.loud:
+                traceback.print_exc()
+            made = path if path and (Path(path) / "meta.json").exists() else None
+            return Note(number, overrides, "failed", made, f"{type(error).__name__}: {error}")
+
+
+def launch_batch(batch: Sequence[Sequence[str]], folder: Path, launcher: Sequence[str]) -> None:
+    """Carry out a list of runs as a sweep over their numbers; the notes in ``folder`` have the results.
+
+    Args:
+        batch: Overrides per run.
+        folder: Directory of the sweep.
+        launcher: Overrides that choose Hydra's launcher.
+    """
+    composer = Composer()
+    typed = [*_BARE, *launcher, f"+{_INDEX}=range(0,{len(batch)})"]
+    launch(composer, None, typed, folder, Job(composer, loud=False, batch=[list(b) for b in batch]))
+
+
+def launch(composer: Composer, config_name: str | None, overrides: Sequence[str], folder: Path, job: Job) -> None:
+    """Let Hydra's sweeper and launcher carry out jobs.
+
+    Args:
+        composer: Knows the config tree.
+        config_name: The config that the overrides change, or None for Hydra's own section alone.
+        overrides: The axes of the sweep, and what chooses sweeper and launcher.
+        folder: Directory of the sweep.
+        job: What is called for every job.
+
+    Raises:
+        RequestError: If Hydra refuses the sweep; its directory is removed.
+    """
+    from fedbench.config.explain import explain
+
+    place = f"hydra.sweep.dir={quoted(str(folder))}"
+    typed = [*overrides, *composer.search_path(), "hydra.mode=MULTIRUN", place]
+    try:
+        with composer.hydra() as hydra:
+            hydra.multirun(config_name, job, typed, with_log_configuration=False)
+    except Exception as error:
+        clear = explain(error, lambda: composer.keys([]))
+        if clear is error:
+            raise
+        forget(folder)
+        raise clear from error
+
+
+def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[str]) -> Path:
+    """Return the directory that a sweep is to use, ``hydra.sweep.dir``."""
+    from hydra.types import RunMode
+
+    with composer.hydra() as hydra:
+        config = hydra.compose_config(
+            config_name=config_name,
+            overrides=[*overrides, *composer.search_path(), "hydra.mode=MULTIRUN"],
+            run_mode=RunMode.MULTIRUN,
+            with_log_configuration=False,
+        )
+        return Path(str(config.hydra.sweep.dir))

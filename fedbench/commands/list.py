@@ -1,0 +1,61 @@
+"""``fedbench list``: the choices of the config groups, and the tables of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.config.own_code import own_code
+from fedbench.config.schema import config_dir, options
+from fedbench.core.errors import RequestError, nearest
+
+LISTED = ("algo", "data", "model", "experiment", "table")
+
+
+def list_choices(words: Sequence[str], own: Path | None) -> str:
+    """Return what ``fedbench list`` prints.
+
+    Args:
+        words: One of ``LISTED``, or nothing for all.
+        own: A config tree of the user's own.
+
+    Raises:
+        RequestError: If a word is unknown.
+    """
+    if len(words) > 1 or (words and words[0] not in LISTED):
+        hint = nearest(words[0], LISTED)
+        raise RequestError(f"fedbench list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
+    lines = []
+    for group in words or LISTED:
+        if not words:
+            lines.append(f"{group}:")
+        with own_code(own):
+            rows = _rows(group, own, costs=bool(words))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            lines.append("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+    return "\n".join(lines)
+
+
+def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
+    """Return a row per choice: its name, for algorithms their costs and probes, and a description."""
+    if group == "table":
+        from fedbench.papers.plan import table_names
+
+        return list(table_names())
+    roots = [config_dir(), *([own] if own else [])]
+    found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
+    if group == "algo" and costs:
+        from fedbench.runs.build import cost_of  # imports torch
+
+        heads = ("algorithm", "down/up, more", "probes", "")
+        return [heads, *((name, *cost_of(path), _about(path)) for name, path in found)]
+    return [(name, _about(path)) for name, path in found]
+
+
+def _about(path: Path) -> str:
+    """Return the first comment of a config file."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# ") and "@package" not in line:
+            return line.removeprefix("# ")
+    return ""

@@ -1,0 +1,96 @@
+"""What Hydra and OmegaConf object to, in one line, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+
+import yaml
+
+from fedbench.config.overrides import GROUPS, unknown_choice
+from fedbench.config.schema import config_dir, options
+from fedbench.core.errors import RequestError, nearest
+
+# what other libraries and papers call a key
+_SYNONYMS = {
+    "learning_rate": "lr", "batch": "batch_size", "batchsize": "batch_size", "bs": "batch_size",
+    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds",
+    "local_epochs": "epochs", "num_epochs": "epochs", "local_steps": "steps", "wd": "weight_decay",
+    "algorithm": "algo", "method": "algo", "dataset": "data", "random_seed": "seed", "fraction": "participation",
+}  # fmt: skip
+_SHOWN = 4  # choices in a hint
+
+
+def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
+    """Return a ``RequestError`` for an error of Hydra's or OmegaConf's, and any other error as it is.
+
+    Args:
+        error: What was raised.
+        known: Returns the dotted keys of the configuration; called only if a key is unknown.
+    """
+    from hydra.errors import HydraException, MissingConfigException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
+        group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
+        return unknown_choice(group, name, sorted({*error.options, *options(group)}))
+    if isinstance(error, MissingMandatoryValue):
+        return RequestError(f"{error.full_key} must be set: {error.full_key}=...")
+    text = str(error)
+    if re.search(r"Could not override 'data/partition(@[^']*)?'", text):
+        return RequestError("this data set assigns examples to clients itself; leave data/partition out")
+    if found := re.search(r"Could not override '([^']*)'", text):
+        key = found[1].split("@")[0]
+        return RequestError(f"unknown key {key}{meant(key, known())}; `fedbench --cfg job` shows the keys")
+    return RequestError(" ".join(text.split("\nSee https")[0].split()))
+
+
+def meant(key: str, known: Sequence[str]) -> str:
+    """Return ``'; did you mean X?'`` for an unknown key, or an empty string.
+
+    A key with the same last part comes first (``lr``: local.lr), then keys of other choices (``mu``: algo.mu of
+    fedprox), then the nearest spelling.
+
+    Args:
+        key: The unknown key.
+        known: The dotted keys of the configuration.
+    """
+    section, _, leaf = key.rpartition(".")
+    leaf = _SYNONYMS.get(leaf, leaf)
+    if leaf in GROUPS and not section:
+        return f"; did you mean {leaf}?"
+    if found := _with_leaf(leaf, key, known):
+        return f"; did you mean {' or '.join(found)}?"
+    if found := _of_other_choices(leaf, section):
+        return f"; did you mean {' or '.join(found)}?"
+    if hint := nearest(key, [*GROUPS, *known]):
+        return hint
+    close = difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, n=1, cutoff=0.75)
+    found = _with_leaf(close[0], key, known) if close else []
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _with_leaf(leaf: str, key: str, known: Sequence[str]) -> list[str]:
+    """Return the keys with this last part that are nearest to the top, those of the same section first."""
+    same = [k for k in known if k.rpartition(".")[2] == leaf and not k.startswith("presets.")]
+    same = [k for k in same if k.split(".")[0] == key.split(".")[0]] or same
+    top = min((k.count(".") for k in same), default=0)
+    return [k for k in same if k.count(".") == top]
+
+
+def _of_other_choices(leaf: str, section: str) -> list[str]:
+    """Return the keys that another algorithm or partition would have, each with the choices that have it."""
+    found = []
+    for group, place in (("algo", "algo"), ("data/partition", "data.partition")):
+        if section not in ("", place.split(".")[0], place):
+            continue
+        files = [(name, config_dir() / group / f"{name}.yaml") for name in options(group)]
+        names = [name for name, file in files if leaf in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})]
+        if names:
+            shown = ", ".join(f"{group}={n}" for n in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            found.append(f"{place}.{leaf} ({shown})")
+    return found

@@ -1,0 +1,54 @@
+"""A run from override texts: composed, then carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.config.own_code import own_code
+from fedbench.core.errors import RequestError
+from fedbench.core.trees import Tree
+from fedbench.runs.execute import Outcome, execute
+from fedbench.runs.store import Run
+
+
+def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:
+    """Compose a configuration and carry it out.
+
+    Args:
+        overrides: ``KEY=VALUE`` texts.
+        config_dir: A config tree, and Python files, of the user's own.
+
+    Raises:
+        RequestError: If the request is wrong; nothing is left on disk.
+        DamagedRun: If the run is done and its files cannot be read.
+        Exception: Whatever ended the training.
+    """
+    from fedbench.config.compose import Composer
+
+    with own_code(config_dir):
+        return execute(Composer(config_dir).run(overrides))
+
+
+def run(overrides: str | Sequence[str] | Tree = "", *, config_dir: str | Path | None = None) -> Run:
+    """Run one experiment and return it; a run that is done already is read from disk.
+
+    Args:
+        overrides: What would follow ``fedbench`` on the command line, as one string (split as a shell would) or a
+            sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr": 0.1}}``.
+        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+
+    Returns:
+        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its ``meta["status"]`` is done or
+        diverged.
+
+    Raises:
+        RequestError: If the request is wrong; nothing is left on disk.
+        Exception: Whatever ended the training; calling ``run`` again resumes it.
+    """
+    from fedbench.config.overrides import to_overrides
+
+    folder = None if config_dir is None else Path(config_dir).expanduser()
+    if folder is not None and not folder.is_dir():
+        raise RequestError(f"config_dir={folder} is not a directory")
+    return start(to_overrides(overrides), folder).run
