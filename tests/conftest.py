@@ -14,11 +14,10 @@ from command_line import fed  # noqa: E402, F401 (a fixture of many tests)
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
-    """Keep the digests of the tests' files out of the user's cache; processes that tests start inherit this."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Keep the digests of the tests' files out of the user's cache directory."""
+    cache = tmp_path_factory.mktemp("cache") / "digests.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR") or str(cache / "matplotlib"))  # its fonts, as ever
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("fedbench.config.contents.cache_file", lambda: cache)
         yield
 
 

@@ -176,7 +176,8 @@ def _strings_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
 
 def _is_around(value: str) -> bool:
     """Return whether a string, as a path, is the working directory or one around it: no data set, such as '/'."""
-    return value in (".", "..", "~") or Path.cwd().is_relative_to(value)
+    path = _existing(value)
+    return path is not None and Path.cwd().is_relative_to(path.resolve())
 
 
 # ---- code

@@ -17,6 +17,7 @@ LONG_AGO = 1_700_000_000
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "cache_file", cache_file)  # the real one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache/fedbench/digests.json"
 

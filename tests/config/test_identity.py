@@ -419,6 +419,20 @@ def test_a_file_that_a_method_reads_counts(fed, tmp_path, method):
     assert trained(fed, *args, "algo.table=./table.csv") == (False, first)
 
 
+@pytest.mark.parametrize("text", [".", "./", "/", "..", "size " * 200, "~nobody/x"])
+def test_a_string_of_own_code_that_is_no_data_is_taken_as_it_is(tmp_path, monkeypatch, text):
+    """The working directory, where results appear, and the directories around it are not read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("net.py").write_text("f = print\n")
+    tree, names_ = composed()
+    tree["model"] = {"_target_": "net.f", "text": text}
+    before = make_request(tree, names_).digest
+    Path("results").mkdir()
+    Path("results/x").write_text("1")
+    assert make_request(tree, names_).digest == before
+
+
 def test_own_code_that_cannot_be_found_is_refused(fed, method):
     status, _, err = fed(*MINE, "algo._target_=nowhere.mine")
     assert (status, err) == (2, "fedbench: algo._target_=nowhere.mine: there is no module nowhere\n")
