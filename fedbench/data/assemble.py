@@ -8,7 +8,7 @@ import torch
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
-from fedbench.data.partitions.whole import Partition
+from fedbench.data.partitions.basic import Partition
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has: larger numbers are no tokens
 _PARTITION, _SPLIT, _CHOICE = range(3)  # what a generator is for, beside the data seed
