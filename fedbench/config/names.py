@@ -12,7 +12,7 @@ from typing import Any
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
 # Moving a module takes one row here; moving it again changes the right side.
 MOVED: dict[str, str] = {
-    "fedbench.data.partition": "fedbench.data.partitions.whole",
+    "fedbench.data.partition": "fedbench.data.partitions.basic",
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",
     "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",

@@ -9,7 +9,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
-from fedbench.data.partitions.whole import Partition
+from fedbench.data.partitions.basic import Partition
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has: larger numbers are no tokens
 

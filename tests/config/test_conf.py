@@ -50,7 +50,7 @@ def test_the_model_can_be_chosen_for_any_data_set():
 
 def test_the_partition_can_be_chosen_for_any_data_set():
     tree, _ = composed("data=cifar10_dir0.05", "data/partition=iid")
-    assert tree["data"]["partition"] == {"_target_": "fedbench.data.partitions.whole.iid"}
+    assert tree["data"]["partition"] == {"_target_": "fedbench.data.partitions.basic.iid"}
     for alpha in ("0.05", "0.1", "0.5", "1"):
         tree, _ = composed(f"data=cifar10_dir{alpha}")
         assert tree["data"]["partition"]["alpha"] == float(alpha)

@@ -122,7 +122,7 @@ def test_old_paths_of_functions_are_read_as_present_ones(old):
     paths = {r["title"]: old / "results" / r["path"] for r in RUNS}
     run = read_run(paths["imagefolder"])
     assert "fedbench.data.partition.iid" in (run.path / "config.yaml").read_text()
-    assert run.config["data"]["partition"] == {"_target_": "fedbench.data.partitions.whole.iid"}
+    assert run.config["data"]["partition"] == {"_target_": "fedbench.data.partitions.basic.iid"}
     run = read_run(paths["npz with a partition, departures"])
     there, here = run.meta["departures"]["data.partition._target_"]
     assert (there, here) == (None, "fedbench.data.partitions.dirichlet.dirichlet")
@@ -154,9 +154,9 @@ def test_a_module_moves_by_one_row_of_the_table(monkeypatch):
 def test_a_function_may_move_alone(monkeypatch):
     monkeypatch.setitem(names.MOVED, "fedbench.data.partition.iid", "fedbench.data.partitions.equal.iid")
     assert names.present("fedbench.data.partition.iid") == "fedbench.data.partitions.equal.iid"
-    assert names.present("fedbench.data.partition.other") == "fedbench.data.partitions.whole.other"
+    assert names.present("fedbench.data.partition.other") == "fedbench.data.partitions.basic.other"
     assert names.stable("fedbench.data.partitions.equal.iid") == "fedbench.data.partition.iid"
-    assert names.stable("fedbench.data.partitions.whole.other") == "fedbench.data.partition.other"
+    assert names.stable("fedbench.data.partitions.basic.other") == "fedbench.data.partition.other"
 
 
 def test_the_table_of_moves_can_be_read_in_both_directions():
@@ -189,7 +189,7 @@ def test_every_target_resolves(folder, monkeypatch):
 
 def test_a_path_of_the_first_release_resolves():
     old, new = (
-        function_of({"_target_": f"fedbench.data.{m}.iid"}, "data.partition") for m in ("partition", "partitions.whole")
+        function_of({"_target_": f"fedbench.data.{m}.iid"}, "data.partition") for m in ("partition", "partitions.basic")
     )
     assert old is new
 

@@ -734,6 +734,7 @@ def test_real_fmnist(real_data):
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.data("femnist")
 def test_real_femnist(real_data, tmp_path):
     (tmp_path / "femnist").symlink_to(real_data / "femnist")  # what is prepared goes elsewhere

@@ -10,7 +10,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.inspect import facts, label_counts
-from fedbench.data.partitions.whole import dirichlet_min_share, iid, two_classes_power_law
+from fedbench.data.partitions.basic import dirichlet_min_share, iid, two_classes_power_law
 
 labels = st.lists(st.integers(0, 4), min_size=30, max_size=200).map(np.array)
 

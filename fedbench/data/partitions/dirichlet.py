@@ -2,7 +2,7 @@
 
 ``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
 ``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance. The
-variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.whole.
+variant of AdaFedAdam's authors is ``dirichlet_min_share`` in fedbench.data.partitions.basic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Partitions: rules that turn labels into one array of positions per client.
+"""Partitions: the iid rule, and two rules from the code of papers' authors (AdaFedAdam, FedProx).
 
-Every rule takes the labels y [T], the number of clients and a generator, gives every position to at most one client,
-and documents what it leaves out. All terminate: an impossible request ends with the reason and a remedy.
+Every rule of this package takes the labels y [T], the number of clients and a generator, gives every position to at
+most one client, and documents what it leaves out. All terminate: an impossible request ends with the reason and a
+remedy.
 """
 
 from __future__ import annotations
