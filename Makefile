@@ -32,10 +32,10 @@ demo: .venv/base ## five algorithms on Synthetic, 2 seeds, reduced rounds: a tab
 smoke: .venv/base ## one small run
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
-test: .venv/dev ## the tests; those on real data run if FEDBENCH_DATA is set
+test: .venv/dev ## the fast tests; those on real data run if FEDBENCH_DATA is set
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
-test-all: .venv/dev ## the slow ones too
+test-all: .venv/dev ## all tests, as CI runs them: also the slow ones, such as every method with every local solver
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 golden: .venv/dev ## store what every method gives now
