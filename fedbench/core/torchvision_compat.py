@@ -1,7 +1,7 @@
-"""torchvision, imported when it is needed and also where its compiled part does not fit the installed torch.
+"""torchvision, imported when it is needed, even if its compiled part does not match the installed torch.
 
-A torchvision built for CUDA beside a CPU build of torch cannot load its operators, and since it registers shape
-functions for ``torchvision::nms`` all the same, its import fails with "operator torchvision::nms does not exist".
+A torchvision built for CUDA next to a CPU build of torch cannot load its operators; it registers shape functions for
+``torchvision::nms`` nevertheless, so that its import fails with "operator torchvision::nms does not exist".
 Data sets, models and transforms need none of these operators; declaring their schemas is enough.
 """
 
