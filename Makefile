@@ -32,10 +32,10 @@ demo: .venv/base ## compare five algorithms on Synthetic (2 seeds, reduced round
 smoke: .venv/base ## run one small experiment
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
-test: .venv/dev ## run the tests; those on real data need FEDBENCH_DATA
+test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
-test-all: .venv/dev ## run all tests, including the slow ones
+test-all: .venv/dev ## run all tests as CI does, also the slow ones
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 golden: .venv/dev ## update the stored golden runs of all algorithms

@@ -30,16 +30,17 @@ def adafed(
     clients: g_k · d = s_k ||d||² (Thm. 4.1). w <- w - η_g d (Eq. 19).
 
     Args:
-        local: the local solver.
-        gamma: γ >= 0.
-        server_lr: η_g.
-        loss_at: f_k at the broadcast model ("before", as Theorem 4.1 needs) or at w_k ("after", as Alg. 1 reads).
-        normalize_loss: "mean" divides f by its mean over the cohort: the same direction, of a length that does not
-            depend on the level of the losses.
+        local: The local solver.
+        gamma: Exponent γ >= 0 of the losses.
+        server_lr: The server's step size η_g.
+        loss_at: Whether f_k is taken at the broadcast model ("before", as Theorem 4.1 needs) or at w_k ("after", as
+            Alg. 1 reads).
+        normalize_loss: "mean" divides f by its mean over the cohort, which keeps the direction and makes its length
+            independent of the level of the losses; "none" does not.
 
     Identity: a single client has d = g / f^γ; γ = 0 is the shortest point of the affine hull of the g_k.
     Deviation: clients that did not move are left out; dependent updates are solved by least squares (the printed
-    sequence divides by 0), and the run says in how many rounds.
+    sequence divides by 0), and a remark on the run counts the rounds.
     """
     gamma = number("algo.gamma", gamma, at_least=0)
     server_lr = number("algo.server_lr", server_lr, above=0)

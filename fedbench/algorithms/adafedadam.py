@@ -35,19 +35,20 @@ def adafedadam(
     step η χ.
 
     Args:
-        local: any local solver; η_l is its rate.
-        alpha: α >= 0, the strength of fairness.
-        server_lr: η.
-        beta1: β1.
-        beta2: β2.
-        eps: ε.
-        step_scale: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item 3); "certainty_after_6" by η
-            in the first six updates and by η χ afterwards (the authors' code).
-        inverse_rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w) ("loss", the authors' code).
+        local: Any local solver; η_l is its learning rate.
+        alpha: Exponent α >= 0, the strength of fairness.
+        server_lr: The server's step size η.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        eps: Constant ε added to the denominator.
+        step_scale: Step size: "one" steps by η as Alg. 1 prints; "certainty" by η χ (Sec. 5.1, item 3);
+            "certainty_after_6" by η in the first six updates and by η χ afterwards (the authors' code).
+        inverse_rate: Inverse training rate: I_k = F_k(w)/F_k(w^0) ("ratio", the paper) or F_k(w) ("loss", the authors'
+            code).
 
     Identity: one local full-batch step is Adam on Σ ω_k ∇F_k(w), whatever η_l (χ = 1).
     Deviation: a client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight; χ_k is
-    at least 0.1 (the run says how often that was needed).
+    at least 0.1 (a remark on the run counts how often that was needed).
     """
     alpha = number("algo.alpha", alpha, at_least=0)
     server_lr = number("algo.server_lr", server_lr, above=0)

@@ -21,11 +21,12 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     λ starts at 1/N.
 
     Args:
-        local: the local solver.
-        lr_lambda: γ_λ.
-        average: deploy the average of the models after each round, as the paper's theory does, not the last.
-        partial: allow a sampled cohort: weights λ_k renormalised over it (uniform if all are 0), only its λ_k receive
-            γ_λ F_k, and all of λ is projected. Deviation when true: the paper has no such form.
+        local: The local solver.
+        lr_lambda: Step size γ_λ of the mixture.
+        average: Whether to deploy the average of the models after each round, as in the paper's theory, instead of the
+            last model.
+        partial: Whether to allow a sampled cohort: its weights λ_k are renormalised (uniform if all are 0), only its
+            λ_k receive γ_λ F_k, and all of λ is projected. Deviation when true: the paper has no such form.
 
     Identity: γ_λ = 0 is FedAvg with uniform weights.
     Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).

@@ -25,11 +25,11 @@ def ditto(
     w^0 and never leaves it. The anchor is the broadcast model. Clients are judged on v_k.
 
     Args:
-        local: the local solver of both models; its state starts anew in each phase.
-        lam: λ.
-        personal_lr: η_p; None is η_l.
-        personal_epochs: of v_k; None is as many as for w.
-        weights: p_k by number of training examples, or uniform.
+        local: The local solver of both models; its state is reset at the start of each phase.
+        lam: Strength λ of the pull towards the global model.
+        personal_lr: Learning rate η_p of v_k; None is η_l.
+        personal_epochs: Number of epochs of v_k; None is that of w.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: the global model is FedAvg's; λ = 0 is separate local training.
     Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.

@@ -39,15 +39,15 @@ def fafed(
     v, m, x are means, then x <- mean x_k - η_t m / A with the new A.
 
     Args:
-        local: clipping and weight decay, which act on both gradients; no momentum.
-        alpha: α.
-        beta: β.
-        rho: ρ.
+        local: Clipping and weight decay, which act on both gradients; momentum is refused.
+        alpha: Momentum parameter α; m is the plain gradient if it is 1.
+        beta: Decay β of the second moment.
+        rho: Constant ρ added to √v.
         decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
         variant: "paper"; "code" takes the last step before averaging, with the old A and its own m_k; "stateless" is
             for sampled cohorts, x_{t-1} = x_t in a client's first step (FedCAda's comparison).
         init_step: x_1 = x_0 - η_0 m_0 ("plain", line 3), x_0 - η_0 m_0 / A ("adaptive") or x_0 ("none").
-        ext: a factor on g', .95 in a public re-implementation.
+        ext: Factor on g'; 0.95 in a public re-implementation.
 
     Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
     """

@@ -21,12 +21,13 @@ def fedadagrad(
     m <- β1 m + (1-β1) d; v <- v + d²; w <- w - η_g m / (√v + τ).
 
     Args:
-        local: the local solver.
-        server_lr: η_g.
-        beta1: β1; the paper runs 0.
-        tau: τ.
-        v0: start of v; None is τ².
-        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment; 0 in the paper's experiments.
+        tau: Constant τ added to the denominator.
+        v0: Initial value of v; None is τ².
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
+            Alg. 2 prints).
 
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """

@@ -26,15 +26,16 @@ def fedadam(
     inside the root (AdaFed paper, Eqs. 28-30: eps_inside=true).
 
     Args:
-        local: the local solver.
-        server_lr: η_g.
-        beta1: β1.
-        beta2: β2.
-        tau: τ.
-        v0: start of v; None is τ².
-        bias_correction: m/(1-β1^t), v/(1-β2^t).
-        eps_inside: √(v + τ) in place of √v + τ.
-        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        tau: Constant τ added to the denominator.
+        v0: Initial value of v; None is τ².
+        bias_correction: Whether to use m/(1-β1^t) and v/(1-β2^t).
+        eps_inside: Whether the denominator is √(v + τ) instead of √v + τ.
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
+            Alg. 2 prints).
 
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """

@@ -26,14 +26,14 @@ def fedams(
     Option 2 (FedAMSGrad, Tong et al.): v̂ <- max(v̂, v), w <- w - η_g m / (√v̂ + τ).
 
     Args:
-        local: the local solver.
-        server_lr: η_g.
-        beta1: β1.
-        beta2: β2.
-        tau: the paper's ε; with option 1 a floor of v̂, so √τ is the least denominator.
-        option: 1 or 2.
-        bias_correction: m/(1-β1^t), √v̂/√(1-β2^t): the authors' code; the paper has none.
-        weights: p_k uniform (paper), or by number of training examples.
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        tau: The paper's ε; with option 1 a lower bound of v̂, so that √τ is the smallest denominator.
+        option: Number of the option, 1 or 2.
+        bias_correction: Whether to use m/(1-β1^t) and √v̂/√(1-β2^t), as the authors' code does; the paper does not.
+        weights: Weights p_k, "uniform" (paper) or by number of training examples ("size").
 
     Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.
     """

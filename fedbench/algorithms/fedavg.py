@@ -11,9 +11,9 @@ def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights =
     """FedAvg (McMahan et al., AISTATS 2017, Alg. 1): w <- w - η_g Σ p_k Δ_k.
 
     Args:
-        local: the local solver.
-        server_lr: η_g; 1 replaces the model by the average of the local models.
-        weights: p_k by number of training examples, or uniform.
+        local: The local solver.
+        server_lr: The server's step size η_g; 1 replaces the model by the average of the local models.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate η_g η_l.
     """

@@ -20,11 +20,11 @@ def fedavgm(
     There is no factor 1-β: the stationary step is 1/(1-β) times FedAvg's.
 
     Args:
-        local: the local solver.
-        server_lr: η_g.
-        beta: β in [0, 1).
-        nesterov: step along Σ p_k Δ_k + β v. Deviation when true: the paper has no Nesterov form.
-        weights: p_k by number of training examples, or uniform.
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta: Momentum β in [0, 1).
+        nesterov: Whether to step along Σ p_k Δ_k + β v. Deviation when true: the paper has no Nesterov form.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: β = 0 is FedAvg.
     """

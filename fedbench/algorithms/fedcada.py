@@ -40,17 +40,18 @@ def fedcada(
     m̂ = m/D(β1^t), v̂ = v/D(β2^t). Server: w <- w - η_g Σ p_k Δ_k; M, V the same means of m_k, v_k.
 
     Args:
-        local: clipping and weight decay of the gradient; no momentum.
-        beta1: β1.
-        beta2: β2.
-        eps: ε.
-        adjust: D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z, "identity" 1, "adam" 1 - z.
-        counter: t is the round, from 1, or the client's own count of steps.
-        server_lr: η_g.
-        weights: p_k uniform, or by number of training examples.
+        local: Clipping and weight decay of the gradient; momentum is refused.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        eps: Constant ε added to the denominator.
+        adjust: The function D(z): "plus" 1 + z, "square" 1 + z², "sin" 1 + sin z, "sqrt" 1 + √z, "identity" 1, "adam" 1
+            - z.
+        counter: What t counts: "round" is the number of the round, from 1; "step" is the client's own count of steps.
+        server_lr: The server's step size η_g.
+        weights: Weights p_k, "uniform" or by number of training examples ("size").
 
     Identity: one client, "adam" and "step" are Adam.
-    Deviation: every formula is lost in the paper's text; these are reconstructed from its prose (Secs. 3.2, 4.3).
+    Deviation: the text of the paper has lost all formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
     """
     beta1, beta2 = (number("algo." + k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
     eps, server_lr = number("algo.eps", eps, above=0), number("algo.server_lr", server_lr, above=0)

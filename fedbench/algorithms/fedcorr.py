@@ -49,18 +49,18 @@ def fedcorr(
     Stage 3: the remaining rounds on all clients.
 
     Args:
-        rounds: of all stages.
-        clients: with training examples.
-        local: the local solver.
-        iterations: of stage 1; None is what half of the rounds hold, at least 1.
-        rounds1: of stage 2; None is half of what stage 1 leaves.
-        frac2: share of the clients in stages 2 and 3; None is the run's participation.
-        relabel_ratio: see above.
-        confidence_thres: of a confident example's probability.
-        beta: β.
-        neighbours: of the local intrinsic dimension.
-        mixup: local steps on mixed examples, Beta(1, 1).
-        server: the method of stages 2 and 3; None is FedAvg.
+        rounds: Number of rounds of all stages.
+        clients: Number of clients with training examples.
+        local: The local solver.
+        iterations: Number of iterations of stage 1; None is the number that fits into half of the rounds, at least 1.
+        rounds1: Number of rounds of stage 2; None is half of the rounds that stage 1 leaves.
+        frac2: Fraction of the clients that take part in stages 2 and 3; None is the run's participation.
+        relabel_ratio: Fraction of the μ_k n_k examples that may be relabelled in stage 1.
+        confidence_thres: Probability above which an example is confident.
+        beta: Strength β of the pull in stage 1.
+        neighbours: Number of neighbours for the local intrinsic dimension.
+        mixup: Whether local steps use mixed examples, with weights from Beta(1, 1).
+        server: The method of stages 2 and 3; None is FedAvg.
 
     Identity: no iterations and no mixup is the method of stages 2 and 3.
     """
@@ -77,7 +77,7 @@ def fedcorr(
     beta, neighbours = number("algo.beta", beta, at_least=0), integer("algo.neighbours", neighbours, at_least=1)
     sampler = None if frac2 is None else sample_cohort(number("algo.frac2", frac2, above=0, at_most=1))
     mixed = with_mixup if boolean("algo.mixup", mixup) else lambda algo: algo
-    mixture()  # its package is missed now rather than in the middle of a run
+    mixture()  # a missing package is reported now and not in the middle of a run
 
     def after_visit(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
         server = note_visit(server, ids, y, lab, neighbours)

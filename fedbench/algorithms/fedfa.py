@@ -32,16 +32,16 @@ def fedfa(
     ω = α A + β B; w̄ = w - Σ ω_k Δ_k; m <- γ_s m + (1-γ_s)(w̄ - w); w <- w̄ - η m in rounds divisible by b, else w̄.
 
     Args:
-        local: the local solver, without momentum of its own.
-        alpha: α, of the accuracies.
-        beta: β, of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs. 2-5).
-        gamma_s: γ_s, of the server's momentum.
-        gamma_c: γ_c, of the clients' momentum (the path of momentum ρ = γ_c; restarted in every round).
-        b: rounds between steps along m; m itself grows in every round.
-        server_lr: η; None is η_l.
-        acc_at: Acc_k of the model after local work (Alg. 2) or of the broadcast model.
-        server_sign: -1 walks back along m, as printed; 1 forward, as the text argues.
-        c: stands for an accuracy of 0 and for 1-φ = 0.
+        local: The local solver; momentum is refused.
+        alpha: Weight α of the accuracies.
+        beta: Weight β of the frequencies; α + β = 1, or both 0 for uniform weights (Eq. 3, Figs. 2-5).
+        gamma_s: Momentum γ_s of the server.
+        gamma_c: Momentum γ_c of the clients (the path of momentum ρ = γ_c; reset in every round).
+        b: Number of rounds between steps along m; m itself grows in every round.
+        server_lr: Step size η along m; None is η_l.
+        acc_at: Whether Acc_k is that of the model after local work (Alg. 2) or of the broadcast model.
+        server_sign: Sign of the step along m: -1 walks back along m, as printed; 1 forward, as the text argues.
+        c: Value that replaces an accuracy of 0 and 1-φ = 0.
 
     Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with uniform weights.
     Deviation: Eq. 11 prints c outside the logarithm; inside is meant.

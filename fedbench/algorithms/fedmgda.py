@@ -26,11 +26,11 @@ def fedmgda(
     The step is not scaled back: it is at most η_g long.
 
     Args:
-        local: the local solver.
-        eps: ε in [0, 1].
-        server_lr: η_g, a length in parameter space if ``normalize``.
-        normalize: divide Δ_k by its length.
-        prior: λ0, by number of training examples or uniform.
+        local: The local solver.
+        eps: Largest distance ε in [0, 1] of a weight from its prior.
+        server_lr: The server's step size η_g, a length in parameter space if ``normalize``.
+        normalize: Whether to divide Δ_k by its length.
+        prior: Prior weights λ0, by number of training examples ("size") or "uniform".
 
     Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality where λ_k > 0.
     Deviation: a client that did not move is left out and λ0 is renormalised; otherwise it would stop all others.
@@ -48,7 +48,7 @@ def fedmgda(
         start = cohort.p.double() * moved
         start = start / start.sum().clamp_min(torch.finfo(torch.float64).tiny)
         low, high = (start - eps).clamp_min(0) * moved, (start + eps).clamp_max(1) * moved
-        high = torch.where(moved.any(), high, 1.0)  # nobody moved: any weights will do, all vectors are 0
+        high = torch.where(moved.any(), high, 1.0)  # if no client moved all vectors are 0, and any weights are right
         weight = shortest_combination(k * scale * scale.unsqueeze(1), low, high) if eps else start
         return (weight * scale).to(uploads["delta"].dtype) @ uploads["delta"]
 

@@ -17,9 +17,9 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
     [τ_k - ρ(1-ρ^τ_k)/(1-ρ)]/(1-ρ) with momentum ρ. τ_eff = Σ p_k a_k; w <- w - τ_eff Σ p_k Δ_k / a_k.
 
     Args:
-        local: the local solver; it has to be linear in the gradients.
-        server_momentum: the server buffers the direction, b <- ρ_s b + d (the authors' code: gmf).
-        weights: p_k by number of training examples, or uniform.
+        local: The local solver, which must be linear in the gradients.
+        server_momentum: Momentum ρ_s of the server's direction, b <- ρ_s b + d (the authors' code: gmf).
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
         RequestError: if the local solver has no a_k.
@@ -32,7 +32,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
     choice("algo.weights", weights, ("size", "uniform"))
     passes = local.passes
     if passes is None:
-        raise RequestError("fednova needs a local solver that is linear in the gradients, got another; use sgd")
+        raise RequestError("fednova needs a local solver that is linear in the gradients; use plain or momentum SGD")
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         a = passes(info.steps)  # [C, 1]

@@ -14,10 +14,10 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     """FedProx (Li et al., MLSys 2020, Alg. 2): clients descend F_k(w) + μ/2 ||w - w^t||², gradient ∇F_k + μ (w - w^t).
 
     Args:
-        local: the local solver; clipping, decay and momentum act on the whole gradient, proximal term included.
-        mu: μ.
-        server_lr: η_g.
-        weights: p_k by number of training examples, or uniform.
+        local: The local solver; clipping, decay and momentum act on the whole gradient, proximal term included.
+        mu: Strength μ of the proximal term.
+        server_lr: The server's step size η_g.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Identity: μ = 0 is FedAvg.
     Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.

@@ -14,13 +14,13 @@ def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_st
     """FedSPS (Mukherjee et al., 2023, Alg. 1): local steps of the stochastic Polyak size, averaged uniformly.
 
     Per step, loss and gradient on the same batch: γ = min((F_k(w; batch) - ℓ*) / (c ||∇F_k||²), γ_b);
-    w <- w - γ ∇F_k. ``local.lr`` plays no part.
+    w <- w - γ ∇F_k. ``local.lr`` is not used.
 
     Args:
-        local: must be plain; the step is the method's own.
-        c: c.
-        gamma_b: γ_b, the longest step.
-        l_star: ℓ*, a lower bound of the loss; below it the step is 0.
+        local: Must be plain SGD, because the method has its own step size.
+        c: Constant c in the denominator of the step size.
+        gamma_b: Upper bound γ_b of the step size.
+        l_star: Lower bound ℓ* of the loss; below it the step is 0.
 
     Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
     """

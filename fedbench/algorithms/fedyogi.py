@@ -22,13 +22,14 @@ def fedyogi(
     m <- β1 m + (1-β1) d; v <- v - (1-β2) d² sign(v - d²); w <- w - η_g m / (√v + τ).
 
     Args:
-        local: the local solver.
-        server_lr: η_g.
-        beta1: β1.
-        beta2: β2.
-        tau: τ.
-        v0: start of v; None is τ².
-        weights: p_k by number of training examples, or uniform (as Alg. 2 prints; its experiments weight by size).
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        tau: Constant τ added to the denominator.
+        v0: Initial value of v; None is τ².
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
+            Alg. 2 prints).
 
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """

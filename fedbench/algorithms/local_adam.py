@@ -22,15 +22,16 @@ def local_adam(
     """FedAvg whose local solver is Adam with moments of each client's own (FedCAda paper, Alg. 1: its baseline).
 
     Args:
-        local: clipping and weight decay of the gradient; no momentum.
-        beta1: β1.
-        beta2: β2.
-        eps: ε.
-        state: m, v and the count of steps live on with the client, or start from 0 in every round.
-        weights: p_k uniform, or by number of training examples.
+        local: Clipping and weight decay of the gradient; momentum is refused.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        eps: Constant ε added to the denominator.
+        state: "persist": a client keeps m, v and the count of steps between rounds; "reset": they start from 0 in every
+            round.
+        weights: Weights p_k, "uniform" or by number of training examples ("size").
 
-    Identity: one client with lasting moments is Adam.
-    Deviation: the pseudo-code is lost in the paper's text. Clients that sat out keep their old moments.
+    Identity: one client with moments that persist is Adam.
+    Deviation: the text of the paper has lost its pseudo-code. Clients that do not take part keep their old moments.
     """
     choice("algo.state", state, ("persist", "reset"))
     choice("algo.weights", weights, ("size", "uniform"))

@@ -17,9 +17,9 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.
     correction or first moment; uniform averages.
 
     Args:
-        local: clipping and weight decay of the gradient; no momentum.
-        beta: β.
-        eps: ε, 0 as printed; 1e-8 is safer in float32.
+        local: Clipping and weight decay of the gradient; momentum is refused.
+        beta: Decay β of the second moment.
+        eps: Constant ε added to the denominator, 0 as printed; 1e-8 is safer in float32.
 
     Identity: β = 0, ε = 0 is a step by the sign of the gradient.
     Deviation: 0/0 is 0. Line 8 prints √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.

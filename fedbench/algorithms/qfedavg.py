@@ -20,9 +20,9 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
     broadcast model on all training examples. p_k does not appear: the authors' code samples clients by size instead.
 
     Args:
-        local: the local solver.
-        q: q >= 0, the strength of fairness.
-        L: estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's comparison needs L = 1).
+        local: The local solver.
+        q: Exponent q >= 0, the strength of fairness.
+        L: Estimate of the Lipschitz constant; None is 1/η_l as in the paper (AdaFedAdam's comparison needs L = 1).
 
     Identity: q = 0 is FedAvg with uniform weights, for any L.
     Deviation: numerator and denominator are both divided by (max F)^q, so that a large q does not overflow.

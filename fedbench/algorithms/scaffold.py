@@ -21,12 +21,12 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
     c <- c + (1/N) Σ (c_k⁺ - c_k); c stays the mean of all N c_k.
 
     Args:
-        local: the local solver; with option 2 plain SGD.
-        server_lr: η_g.
-        option: 1 or 2.
+        local: The local solver; with option 2 plain SGD.
+        server_lr: The server's step size η_g.
+        option: Number of the option, 1 or 2.
 
     Raises:
-        RequestError: for option 2 with a local solver whose Δ_k / (τ_k η_l) is no mean gradient.
+        RequestError: for option 2 with a local solver whose Δ_k / (τ_k η_l) is not a mean gradient.
 
     Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
     """

@@ -33,10 +33,11 @@ def stem(
     steps of a round x and d are averaged, with uniform weights.
 
     Args:
-        local: clipping and weight decay, which act on both gradients; no momentum.
-        alpha: α, the paper's a_t = c η_t² held constant.
-        decay_w: w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
-        init_step: the exchange before the first round, which measures d_0, also steps along it ("plain") or not.
+        local: Clipping and weight decay, which act on both gradients; momentum is refused.
+        alpha: Momentum parameter α, the paper's a_t = c η_t² held constant.
+        decay_w: The w of η_t = η_l / (w + t)^(1/3), t in steps; None is a constant rate.
+        init_step: Whether the exchange before the first round, which measures d_0, also steps along it ("plain") or
+            not ("none").
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """

@@ -14,10 +14,11 @@ def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform"
     """Federated TERM (Li et al., ICLR 2021): tilted weights, ω_k ∝ p_k exp(t F_k(w)); w <- w - η_g Σ ω_k Δ_k.
 
     Args:
-        local: the local solver.
-        t: the tilt: above 0 clients with a high loss count more, below 0 less.
-        weights: p_k uniform (all the authors' code), or by number of training examples.
-        server_lr: η_g; 1/C imitates the trainer of the authors' TERM repository, which averages twice.
+        local: The local solver.
+        t: The tilt: clients with a high loss count more if it is above 0, and less if it is below.
+        weights: Weights p_k, "uniform" (all of the authors' code) or by number of training examples ("size").
+        server_lr: The server's step size η_g; 1/C imitates the trainer of the authors' TERM repository, which averages
+            twice.
 
     Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the highest loss alone.
     """

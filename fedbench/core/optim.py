@@ -1,6 +1,6 @@
 """First-order optimizers as pairs of pure functions, one vocabulary for clients and server.
 
-``update`` maps a gradient and a state to a direction and the optimizer's new state; whoever calls it takes the step
+``update`` maps a gradient and a state to a direction and the optimizer's new state; the caller takes the step
 w <- w - rate · direction. The state it receives also holds the current model under ``"w"``. Every line broadcasts:
 w and g may be [P] (server) or [C, P] (a cohort).
 """
@@ -22,9 +22,9 @@ _ADAPTIVE = ("adaptive steps",)
 class Optimizer(NamedTuple):
     """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
 
-    ``passes(τ)`` tells how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
+    ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
     FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
-    ``parts`` names what it does beside a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
+    ``parts`` names what it does in addition to a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
     """
 
     init: Callable[[Tensor], State]
@@ -37,7 +37,7 @@ SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda ta
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
-    """Return ``opt`` if it does none of ``parts``.
+    """Return ``opt`` if it has none of ``parts``.
 
     Raises:
         RequestError: naming the method, what it cannot be combined with, and why.
@@ -69,10 +69,10 @@ def sgd(
     b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``.
 
     Args:
-        momentum: ρ in [0, 1).
-        nesterov: step along g + ρ b.
-        weight_decay: λ of the L2 term λ/2 ||w||², added to the gradient.
-        clip_norm: the gradient is scaled to this Euclidean norm where it is longer (per client); None: never.
+        momentum: Momentum ρ in [0, 1).
+        nesterov: Whether to step along g + ρ b.
+        weight_decay: Weight λ of the L2 term λ/2 ||w||², whose gradient is added.
+        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not clip.
 
     Raises:
         RequestError: for a value out of range, or ``nesterov`` without momentum.
@@ -116,18 +116,18 @@ def sgd(
 def adam(
     beta1: float, beta2: float, tau: float, v0: float = 0.0, bias_correction: bool = False, eps_inside: bool = False
 ) -> Optimizer:
-    """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that go by the name of FedAdam.
+    """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that are called FedAdam.
 
     m <- β1 m + (1-β1) g, v <- β2 v + (1-β2) g²; direction m̂ / (√v̂ + τ), or m̂ / √(v̂ + τ) with ``eps_inside``;
     m̂ = m/(1-β1^t), v̂ = v/(1-β2^t) with ``bias_correction``, else m and v.
 
     Args:
-        beta1: β1 in [0, 1).
-        beta2: β2 in [0, 1).
-        tau: τ, the floor of the denominator (ε in Adam), > 0.
-        v0: the value v starts from.
-        bias_correction: divide by 1-β^t; t counts the updates.
-        eps_inside: τ under the root.
+        beta1: Decay β1 of the first moment, in [0, 1).
+        beta2: Decay β2 of the second moment, in [0, 1).
+        tau: Constant τ > 0 in the denominator (ε in Adam).
+        v0: Initial value of v.
+        bias_correction: Whether to divide by 1-β^t, where t counts the updates.
+        eps_inside: Whether τ is under the root.
 
     Raises:
         RequestError: for a value out of range.
@@ -155,14 +155,14 @@ def adam(
 
 
 def _counter(w: Tensor) -> Tensor:
-    """Return a count of 0, [..., 1] for w [..., P]; float64 has all whole numbers that matter and feeds powers."""
+    """Return a count of 0, [..., 1] for w [..., P]; in float64, the type of the powers of β."""
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
 def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
     """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
 
-    Args and errors as in ``adam``.
+    Arguments and errors are those of ``adam``.
     """
     return _second_moment(beta1, tau, v0, lambda v, g2: v + g2)
 
@@ -170,7 +170,7 @@ def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
 def yogi(beta1: float, beta2: float, tau: float, v0: float) -> Optimizer:
     """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
 
-    Args and errors as in ``adam``.
+    Arguments and errors are those of ``adam``.
     """
     beta2 = number("beta2", beta2, at_least=0, below=1)
     return _second_moment(beta1, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))

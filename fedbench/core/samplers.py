@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""The clients that take part in a round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedbench.core.randomness import Purpose, fold_in, key, without_replacement
 
 
 def cohort_size(participation: float | int, clients: int) -> int:
-    """Return how many of the clients take part: a share is rounded up."""
+    """Return the number of clients that take part: a fraction is rounded up."""
     # 1e-9: 0.1 * 30 is a little more than 3 in floating point
     return max(1, ceil(participation * clients - 1e-9)) if isinstance(participation, float) else participation
 
@@ -21,8 +21,8 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
     """Return a sampler: (round, training examples per client [N], seed) -> ids of the cohort, ascending.
 
     Args:
-        participation: a share of the N clients in (0, 1], rounded up, or a number of clients.
-        by_size: draw with probability proportional to the number of training examples, in place of uniformly.
+        participation: Fraction of the N clients in (0, 1], rounded up, or a number of clients.
+        by_size: Whether to draw with probability proportional to the number of training examples, not uniformly.
 
     Clients without training examples are never drawn. Sampling is without replacement.
     """
@@ -36,7 +36,7 @@ def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sa
 
 
 def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
-    """A sampler: one client a round, everyone with training examples once before anyone comes again."""
+    """A sampler of one client per round: all clients with training examples in turn, in a new order every turn."""
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
     order = np.argsort(fold_in(key(seed, Purpose.SAMPLING, turn), torch.from_numpy(able)).numpy(), kind="stable")

@@ -19,7 +19,7 @@ def leaves(tree: Tree, prefix: str = "") -> Tree:
 
 
 def config_value(value: Any) -> str:
-    """Return a value as it is typed in an override."""
+    """Return a value in the form in which it is typed in an override."""
     if value is None:
         return "null"
     if isinstance(value, bool):

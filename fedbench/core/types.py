@@ -1,4 +1,4 @@
-"""The few types that every layer shares.
+"""The types that all layers share.
 
 Shapes: N clients, C the cohort of a round, A <= C those still at work, P parameters, B examples of a batch.
 Δ_k = w - w_k is the pseudo-gradient of client k and always points uphill.
@@ -22,14 +22,14 @@ class Batch(NamedTuple):
     x: Tensor  # [A, B, ...]
     y: Tensor  # [A, B], of sequences with a label per token [A, B, L]
     weight: Tensor  # [A, B]: 1 / (number of real examples) on real examples, 0 on padding
-    key: Tensor | None = None  # [A] int64: of the draws of this training step; None draws nothing
+    key: Tensor | None = None  # [A] int64: keys of the draws of this training step; None draws nothing
 
 
 class Lab(Protocol):
-    """What a method may look up between rounds: one model on the training examples of some clients."""
+    """Access for methods to training examples between rounds: one model on the examples of some clients."""
 
     def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
-        """Return what the model w [P] makes of all training examples of the clients ``ids`` under the labels y [T]."""
+        """Return the outputs of the model w [P] on all training examples of the clients ``ids``; y [T] are the labels."""
         ...
 
 
@@ -63,7 +63,7 @@ class Oracle(Protocol):
 
 @runtime_checkable
 class Descending(Protocol):
-    """An oracle that takes plain gradient steps itself, where that saves writing the gradients down."""
+    """An oracle that takes plain gradient steps itself, which saves the memory of the gradients."""
 
     def descend_(self, w: Tensor, batch: Batch, lr: Tensor) -> None:
         """Change w [A, P] into w - lr · ∇F_k(w; batch), in place; lr [A, 1]."""
@@ -72,19 +72,19 @@ class Descending(Protocol):
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What is known of each client of a cohort in one round.
+    """Facts about each client of a cohort in one round.
 
-    On the server every leaf is [C] (a probed gradient [C, P]); client functions see ``columns()``: [C, 1].
+    On the server every tensor is [C] (a probed gradient [C, P]); client functions see ``columns()``: [C, 1].
 
     Attributes:
-        id: index of the client in the data set, [C] int64.
-        n: number of training examples.
-        p: aggregation weight, sums to 1 over the cohort.
-        steps: τ_k, the number of local steps of this round.
-        lr: η_l, the rate of the local solver.
-        per_epoch: batches of a local epoch.
-        key: of the client's own draws in this round, non-negative int64 (``fedbench.core.randomness.fold_in``).
-        probe: what the algorithm asked to be measured at the broadcast model (``Algorithm.needs``).
+        id: Index of the client in the data set, int64.
+        n: Number of training examples.
+        p: Aggregation weight; the weights of a cohort sum to 1.
+        steps: Number of local steps of this round, τ_k.
+        lr: Learning rate of the local solver, η_l.
+        per_epoch: Number of batches of a local epoch.
+        key: Key of the client's own draws in this round, non-negative int64 (``fedbench.core.randomness.fold_in``).
+        probe: Measurements that the algorithm asked for (``Algorithm.needs``).
     """
 
     id: Tensor
@@ -118,5 +118,5 @@ class _Leaf(Protocol):
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
-    """Return the number of bytes the tensors hold."""
+    """Return the total size of the tensors in bytes."""
     return sum(v.numel() * v.element_size() for v in tensors.values())

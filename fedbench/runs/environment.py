@@ -1,4 +1,4 @@
-"""Where and with what a run was made: facts for its record."""
+"""The software and hardware of a run: facts for its record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def _commit() -> dict[str, Any]:
     root = Path(fedbench.__file__).resolve().parent.parent
-    if not (root / ".git").exists():  # an installed package; a repository around it would be somebody else's
+    if not (root / ".git").exists():  # an installed package; a repository around it would be another project's
         return {"git_commit": None, "git_dirty": None}
     try:
         git = ["git", "-C", str(root)]
@@ -50,7 +50,7 @@ def _commit() -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory that was in use: of the device, or on a CPU of the whole process."""
+    """Return the peak memory in bytes: of the device, or on a CPU of the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""Ctrl-C while nothing is at stake yet."""
+"""Ctrl-C before there is anything to save."""
 
 from __future__ import annotations
 

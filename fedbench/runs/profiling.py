@@ -1,4 +1,4 @@
-"""Where the time goes: a trace of two rounds."""
+"""Profiling: a trace of two rounds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def traced(path: Path, device: torch.device) -> Iterator[Callable[[], None]]:
     """Trace the third and the fourth of the steps in this block, and print the ten most expensive operations.
 
     Args:
-        path: of the trace, in the form that chrome://tracing and Perfetto read.
-        device: whose operations are traced beside the host's.
+        path: File of the trace, in the format of chrome://tracing and Perfetto.
+        device: The device whose operations are traced in addition to the host's.
 
     Yields:
-        To be called after every step.
+        A function to be called after every step.
     """
 
     def write(p: profile) -> None:

@@ -1,4 +1,4 @@
-"""A progress bar for people; nothing where nobody watches."""
+"""A progress bar, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Bar:
     """Rounds, accuracy, clients per second and the time left, on standard error if that is a terminal.
 
     Args:
-        title: what runs.
-        total: number of rounds.
-        done: rounds already done.
+        title: Title of the run.
+        total: Number of rounds.
+        done: Number of rounds already done.
     """
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True)
         self._bar = Progress(
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # first: what is last is cut on a narrow terminal
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # first: a narrow terminal cuts the last columns
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
@@ -45,7 +45,7 @@ class Bar:
         self._bar.stop()
 
     def advance(self, round: int, clients: int, accuracy: float | None) -> None:
-        """Show that ``round`` is done by ``clients`` clients, and the mean accuracy if it was measured."""
+        """Show that ``clients`` clients have completed ``round``, and the mean accuracy if it was measured."""
         if self._bar.disable:
             return
         self._clients += clients

@@ -1,9 +1,13 @@
 """What every method must meet, each at its defaults and with each of its switches."""
 
+import functools
+import inspect
+
 import numpy as np
 import pytest
 import reference
 import torch
+import yaml
 from tools import (
     ALGORITHMS,
     CASES,
@@ -33,16 +37,59 @@ from fedbench.models.dense import MLP
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.oracles import DenseOracle
 
+ROUNDS = 4
+DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # short batches, drawn epochs
+
 cases = pytest.mark.parametrize("case", CASES, ids=case_id)
+FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its defaults
 
 
-@cases
-@pytest.mark.parametrize("solver", SOLVERS)
+def fast_and_slow(fast, cases):
+    """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with make test-all."""
+    return [pytest.param(*c, marks=[] if fast(*c) else [pytest.mark.slow], id=f"{c[1]}-{case_id(c[0])}") for c in cases]
+
+
+def data_of_the_tests():
+    return federation()
+
+
+@functools.cache
+def _run(index, solver, mode, drawn):
+    case = CASES[index]
+    algo = make(case[0], sgd(**SOLVERS[solver]), **case[1])
+    options = {"work": DRAWN, "participation": share(case)} if drawn else {}
+    return algo, snapshots(algo, data_of_the_tests(), rounds=ROUNDS, mode=mode, **options)
+
+
+def run_of(case, solver=None, mode="stacked", drawn=False):
+    """The method and the snapshots of a run that several tests look at, and none changes.
+
+    Args:
+        case: The method and its options.
+        solver: Name of the local solver; None is momentum, or plain where that is refused.
+        mode: The engine mode.
+        drawn: Partial participation and drawn epochs, in place of everybody's single epoch.
+    """
+    solver = solver or ("sgd" if refuses(case, "momentum") else "momentum")
+    return _run(CASES.index(case), solver, mode, drawn)
+
+
+def share(case):
+    return 1.0 if everyone(case) else 0.6
+
+
+DEFINITIONS = fast_and_slow(
+    lambda case, solver: solver == "sgd" or case in FIRST or refuses(case, solver),
+    [(case, solver) for solver in SOLVERS for case in CASES],
+)
+
+
+@pytest.mark.parametrize(("case", "solver"), DEFINITIONS)
 def test_equals_the_definition(case, solver):
     """The parameters after six rounds are those of plain loops in NumPy, written from the definitions."""
     name, options = case
     if options.get("mixup", name == "fedcorr"):
-        pytest.skip("its batches are mixed; tests/test_fedcorr.py has its definition")
+        pytest.skip("its batches are mixed; tests/algorithms/test_fedcorr.py has its definition")
     if refuses(case, solver):
         with pytest.raises(RequestError, match=rf"{name} cannot be combined with local .*; use local\."):
             make(name, sgd(**SOLVERS[solver]), **options)
@@ -65,43 +112,47 @@ def test_equals_the_definition(case, solver):
     assert close(ours, torch.from_numpy(theirs), 1e-9)
 
 
-@cases
-@pytest.mark.parametrize("solver", ["sgd", "momentum"])
+MODES = fast_and_slow(
+    lambda case, solver: solver == "momentum" or case in FIRST or refuses(case, "momentum"),
+    [(case, solver) for solver in ("sgd", "momentum") for case in CASES if not refuses(case, solver)],
+)
+
+
+@pytest.mark.parametrize(("case", "solver"), MODES)
 def test_stacked_is_loop(case, solver):
     """Unequal clients, short batches, drawn epochs, partial participation: the engine mode changes rounding only."""
-    name, options = case
-    if refuses(case, solver):
-        pytest.skip("refused")
-    data = federation()
-    work = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))
-    algo = make(name, sgd(**SOLVERS[solver]), **options)
-    share = 1.0 if everyone(case) else 0.6
-    a, b = (snapshots(algo, data, mode=m, work=work, rounds=6, participation=share)[-1] for m in ("stacked", "loop"))
+    a, b = (run_of(case, solver, mode, drawn=True)[1][-1] for mode in ("stacked", "loop"))
     assert close(a.server["w"], b.server["w"], 1e-10)
     for key in a.clients:
         assert close(a.clients[key].flatten(), b.clients[key].flatten(), 1e-10)
 
 
-@cases
-def test_chunks_and_workers_change_nothing(case):
-    name, options = case
-    data = federation()
-    algo = make(name, any_solver(case), **options)
-    whole = final(algo, data, rounds=4)
-    for size, workers in ((1, 1), (3, 1), (3, 2), (1, 2)):
-        assert close(final(algo, data, rounds=4, cohort_size=size, workers=workers), whole, 1e-10)
+CHUNKS = fast_and_slow(
+    lambda case, way: way == "3 on 2 threads" or (way == "single" and case in FIRST),
+    [(case, way) for way in ("single", "3 on 1 thread", "3 on 2 threads", "single on 2 threads") for case in CASES],
+)
+
+
+@pytest.mark.parametrize(("case", "way"), CHUNKS)
+def test_chunks_and_workers_change_nothing(case, way):
+    size, workers = {"3 on 1 thread": (3, 1), "3 on 2 threads": (3, 2), "single on 2 threads": (1, 2)}.get(way, (1, 1))
+    algo, seen = run_of(case)
+    other = final(algo, data_of_the_tests(), rounds=ROUNDS, cohort_size=size, workers=workers)
+    assert close(other, seen[-1].server["w"], 1e-10)
 
 
 @cases
 def test_order_of_clients_changes_nothing(case):
     """Identity 18: the cohort permuted."""
-    name, options = case
-    data = federation()
-    algo = make(name, any_solver(case), **options)
+    algo, seen = run_of(case)
     everybody = np.arange(len(UNEQUAL))
-    straight = final(algo, data, rounds=4, sampler=lambda t, n, seed: everybody)
-    turned = final(algo, data, rounds=4, sampler=lambda t, n, seed: np.random.default_rng(t).permutation(everybody))
-    assert close(turned, straight, 1e-10)
+    turned = final(
+        algo,
+        data_of_the_tests(),
+        rounds=ROUNDS,
+        sampler=lambda t, n, seed: np.random.default_rng(t).permutation(everybody),
+    )
+    assert close(turned, seen[-1].server["w"], 1e-10)
 
 
 @cases
@@ -110,25 +161,21 @@ def test_same_seed_is_bit_identical_and_others_differ(case, dtype):
     name, options = case
     data = federation(dtype=dtype)
     algo = make(name, **options)
-    once, again, other = (final(algo, data, seed=s) for s in (1, 1, 2))
+    once, again, other = (final(algo, data, seed=s, rounds=2) for s in (1, 1, 2))
     assert torch.equal(once, again)
     assert not torch.equal(once, other)
     assert once.dtype == dtype
 
 
 @cases
-@pytest.mark.parametrize("at", [0, 1, 3, 5])
+@pytest.mark.parametrize("at", [0, 1, 3])
 def test_going_on_from_any_round_is_bit_identical(case, at):
-    """Drawn epochs and partial participation included; the snapshot is all there is to know."""
-    name, options = case
-    data = federation()
-    algo = make(name, any_solver(case), **options)
-    share = 1.0 if everyone(case) else 0.6
-    how = {"rounds": 6, "participation": share, "work": LocalWork(0.1, 10, epochs=(1, 3))}
-    whole = snapshots(algo, data, **how)
+    """Drawn epochs and partial participation included; the snapshot is all that resuming needs."""
+    algo, whole = run_of(case, drawn=True)
     left = whole[at]._replace(clients={k: v.clone() for k, v in whole[at].clients.items()})
-    rest = snapshots(algo, data, resume=left, **how)
-    assert [s.round for s in rest] == list(range(at + 1, 7))
+    how = {"rounds": ROUNDS, "participation": share(case), "work": DRAWN}
+    rest = snapshots(algo, data_of_the_tests(), resume=left, **how)
+    assert [s.round for s in rest] == list(range(at + 1, ROUNDS + 1))
     for a, b in zip(rest, whole[at + 1 :], strict=True):
         assert all(torch.equal(a.server[k], b.server[k]) for k in b.server)
         assert all(torch.equal(a.clients[k], b.clients[k]) for k in b.clients)
@@ -138,16 +185,11 @@ def test_going_on_from_any_round_is_bit_identical(case, at):
 @cases
 def test_nothing_that_is_handed_over_is_changed(case):
     """States, messages and uploads are values: a snapshot taken earlier still holds what it held."""
-    name, options = case
-    data = federation()
-    algo = make(name, any_solver(case), **options)
-    seen = snapshots(algo, data, rounds=4)
-    again = snapshots(algo, data, rounds=4)
-    fresh = [snapshots(algo, data, rounds=t)[-1].server for t in range(5)]
-    for a, b, c in zip(seen, again, fresh, strict=True):
-        assert all(torch.equal(a.server[k], b.server[k]) for k in a.server)
+    algo, seen = run_of(case)
+    for t in (0, 1, 3):
+        fresh = snapshots(algo, data_of_the_tests(), rounds=t)[-1].server
         # a method of several stages divides other numbers of rounds differently
-        assert all(torch.equal(a.server[k], c[k]) for k in ("w", *a.server.keys() & c.keys()))
+        assert all(torch.equal(seen[t].server[k], fresh[k]) for k in ("w", *seen[t].server.keys() & fresh.keys()))
 
 
 @cases
@@ -168,8 +210,8 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
     loss, grad = DenseOracle(task).loss_and_grad(w[None], one)
     assert loss.item() == 0
     assert not grad.any()
-    for mode in ("stacked", "loop"):
-        seen = snapshots(make(name, any_solver(case), **options), data, task=task, rounds=20, w=w, mode=mode)
+    for mode, rounds in (("stacked", 20), ("loop", 6)):
+        seen = snapshots(make(name, any_solver(case), **options), data, task=task, rounds=rounds, w=w, mode=mode)
         assert all(torch.isfinite(v).all() for s in seen for v in s.server.values())
 
 
@@ -177,7 +219,7 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
 def test_cohort_of_one(case):
     name, options = case
     data = federation(sizes=(9,))
-    runs = [final(make(name, **options), data, mode=m, rounds=5) for m in ("stacked", "loop")]
+    runs = [final(make(name, **options), data, mode=m, rounds=3) for m in ("stacked", "loop")]
     assert torch.isfinite(runs[0]).all()
     assert close(*runs, 1e-10)
 
@@ -197,10 +239,6 @@ def test_stacked_is_loop_for_other_models(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_has_a_config_a_card_and_a_docstring(name):
     """The config names every argument and no other, with the function's own defaults; the card is in the docs."""
-    import inspect
-
-    import yaml
-
     config = yaml.safe_load((ROOT / "conf" / "algo" / f"{name}.yaml").read_text())
     assert config.pop("_target_") == f"fedbench.algorithms.{name}.{name}"
     given = ("local", "rounds", "clients")  # by the run
@@ -209,8 +247,3 @@ def test_has_a_config_a_card_and_a_docstring(name):
     text = inspect.getdoc(factory(name))
     assert "Identity:" in text
     assert f"## {name}" in (ROOT / "docs" / "algorithms.md").read_text().lower()
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_file_is_short(name):
-    assert 15 <= len((ROOT / "fedbench" / "algorithms" / f"{name}.py").read_text().splitlines()) <= 100

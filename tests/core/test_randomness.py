@@ -58,13 +58,13 @@ def test_sampling_is_without_replacement_and_skips_weight_zero():
 
 
 def test_sampling_by_size():
-    """A single draw falls on client k with probability n_k / n: 10 000 draws, four standard errors."""
+    """A single draw falls on client k with probability n_k / n: 3 000 draws, four standard errors."""
     n = np.array([1, 2, 3, 4])
-    draws = [without_replacement(key(0, t), 1, n, uniform=False)[0] for t in range(10_000)]
-    share = np.bincount(draws, minlength=4) / 10_000
-    assert np.abs(share - n / 10).max() < 4 * np.sqrt(0.25 / 10_000)
-    even = np.bincount([without_replacement(key(0, t), 1, n)[0] for t in range(10_000)], minlength=4) / 10_000
-    assert np.abs(even - 0.25).max() < 4 * np.sqrt(0.25 / 10_000)
+    draws = [without_replacement(key(0, t), 1, n, uniform=False)[0] for t in range(3_000)]
+    share = np.bincount(draws, minlength=4) / 3_000
+    assert np.abs(share - n / 10).max() < 4 * np.sqrt(0.25 / 3_000)
+    even = np.bincount([without_replacement(key(0, t), 1, n)[0] for t in range(3_000)], minlength=4) / 3_000
+    assert np.abs(even - 0.25).max() < 4 * np.sqrt(0.25 / 3_000)
 
 
 def test_integers_fill_the_range_evenly():

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 USE = """
 import torch
 from fedbench.core.torchvision_compat import torchvision
@@ -82,12 +84,14 @@ def python(code, *args):
     return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_data_sets_models_and_transforms_work_here():
     done = python(USE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1:] == ["MNIST", "True"]
 
 
+@pytest.mark.slow
 def test_where_the_compiled_part_loads_nothing_is_declared(tmp_path):
     done = python(LOADS, fake_torchvision(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -282,14 +282,15 @@ def test_9_the_bound_holds_the_weights():
 def test_10_the_mixture_stays_on_the_simplex_and_the_average_finds_the_minimax_point():
     """F_1 = w²/2, F_2 = (w-1)²/2 + 0.2: they meet at w = 0.7, the least largest loss."""
     algo = make("afl", lr_lambda=0.02, average=True)
-    server = algo.server_init(torch.tensor([-2.0], dtype=D), 2)
-    for _ in range(20_000):
+    server = algo.server_init(torch.tensor([0.0], dtype=D), 2)
+    for _ in range(8_000):
         w = server["w"]
         loss = torch.cat([w**2 / 2, (w - 1) ** 2 / 2 + 0.2])
         delta = 0.02 * torch.stack([w, w - 1])
         server = algo.update(server, {"delta": delta}, cohort([0.5, 0.5], loss=loss))
-        assert server["lambda"].sum().item() == pytest.approx(1)
-        assert (server["lambda"] >= 0).all()
+        low, high = server["lambda"].tolist()
+        assert min(low, high) >= 0
+        assert abs(low + high - 1) < 1e-9
     assert algo.deploy(server, {}).item() == pytest.approx(0.7, abs=5e-3)
 
 

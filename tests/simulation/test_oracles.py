@@ -149,7 +149,7 @@ def test_parameters_that_do_not_fit_are_refused():
     good = {"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}
     assert task.layout.flatten(good).shape == (9,)
     for bad in ({"weight": torch.zeros(3, 2)}, {**good, "bias": torch.zeros(2)}, {**good, "more": torch.zeros(1)}):
-        with pytest.raises(RequestError, match="do not fit the model"):
+        with pytest.raises(RequestError, match="do not match the model"):
             task.layout.flatten(bad)
 
 

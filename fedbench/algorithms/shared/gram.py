@@ -8,7 +8,7 @@ from torch import Tensor
 
 _PROXIMAL = 1e-6  # weight of the proximal term, in units of the mean squared length; 1e-10 / this bounds the rounding
 _TOLERANCE = 1e-11  # on sums and bounds
-_NARROW = 1e-6  # what the bounds leave free, below which all choices are one
+_NARROW = 1e-6  # if the bounds leave less than this free, there is only one choice
 _STEPS = 50  # at most; a step of x by s leaves a residual of _PROXIMAL * s
 _COLUMNS = 2**22  # values turned into float64 at once
 
@@ -39,12 +39,12 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return argmin λᵀ K λ over Σ λ = 1, low <= λ <= high.
 
     Args:
-        k: [C, C] float64, positive semi-definite.
-        low: [C] lower bounds, with Σ low < 1.
-        high: [C] upper bounds, with Σ high > 1.
+        k: Positive semi-definite matrix [C, C], float64.
+        low: Lower bounds [C], with Σ low < 1.
+        high: Upper bounds [C], with Σ high > 1.
 
     A dual active-set method (DAQP: Arnström, Bemporad & Axehill, IEEE TAC 2022) on the host, in proximal steps, so that
-    a singular K does no harm. The conditions of optimality hold to 1e-8 of the mean squared length.
+    K may be singular. The conditions of optimality hold to 1e-8 of the mean squared length.
 
     Raises:
         ArithmeticError: if the solver finds no solution.

@@ -10,15 +10,15 @@ from torch import Tensor
 from fedbench.core.errors import RequestError, install_hint
 from fedbench.core.types import Lab, State
 
-_ROWS = 1024  # of the distance matrix at once
+_ROWS = 1024  # rows of the distance matrix computed at once
 
 
 def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
     """Return the mean local intrinsic dimension of n softmax outputs [n, K], [] float64; 0 for fewer than three.
 
     Per example -k / Σ_j ln(r_j / (r_k + 1e-6)) over the distances r_1 <= ... <= r_k to its k nearest others;
-    k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the score means nothing: up to 1e6 times
-    the distance, which puts a client of two examples above everybody.
+    k = min(neighbours, n - 1). With k = 1 the ratio is 1 but for the 1e-6, and the score is meaningless: up to 1e6
+    times the distance, which would put a client of two examples above all others.
     """
     n = len(outputs)
     k = min(neighbours, n - 1)
@@ -36,12 +36,12 @@ def mean_lid(outputs: Tensor, neighbours: int) -> Tensor:
 
 
 def output_losses(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy of softmax outputs taken as logits, [n]: only the order matters, and is the code's."""
+    """Return the cross-entropy of softmax outputs taken as logits, as in the authors' code; only the order matters."""
     return F.cross_entropy(outputs.double(), y, reduction="none")
 
 
 def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: int) -> State:
-    """Return the server's state with what the model makes of the one client it has just visited.
+    """Return the server's state with the score and losses of the one client that the model has just visited.
 
     "lid" [N] grows by the client's score, "loss" [T] holds its examples' losses.
     """
@@ -72,20 +72,20 @@ def estimate_levels(server: State, y: Tensor, lab: Lab) -> State:
 
 
 def nearly_clean(server: State) -> np.ndarray:
-    """Return which clients [N] have a noise level of at most 0.1; everybody if nobody has."""
+    """Return which clients [N] have a noise level of at most 0.1; all clients if none has."""
     low: np.ndarray = server["level"].numpy(force=True) <= 0.1
     return low if low.any() else ~low
 
 
 def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: float | None) -> Tensor:
-    """Return the labels [T] after the confident examples of the noisy clients have taken the model's prediction.
+    """Return the labels [T] with those of confident examples of noisy clients replaced by the model's prediction.
 
     Args:
-        server: "w" predicts; "level" names the noisy clients.
-        y: [T].
-        lab: where the model is looked at.
-        confidence: the largest probability must be above it.
-        share: of a client's n · level largest losses, this share at most is corrected; None: all examples may be.
+        server: State of the server: "w" is the model that predicts, "level" is above 0 for noisy clients.
+        y: Labels [T].
+        lab: Evaluates the model on training examples.
+        confidence: Probability above which a prediction is confident.
+        share: Fraction of a client's n · level largest losses that may be corrected; None: all examples may be.
     """
     level = server["level"].numpy(force=True)
     for k in np.flatnonzero(level > 0):

@@ -1,4 +1,4 @@
-"""What a method may add to its local steps: mixed examples, a pull towards the broadcast model."""
+"""Terms that a method may add to its local steps: mixed examples, a pull towards the broadcast model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Mixed:
     (Zhang et al., ICLR 2018.) λ and the permutation π of a batch are pure functions of the client's key and the step.
 
     Args:
-        oracle: of the plain loss.
-        key: [A, 1] of each client in this round.
-        step: [A, 1] the number of the local step.
+        oracle: The oracle of the plain loss.
+        key: Key of each client in this round, [A, 1].
+        step: Number of the local step, [A, 1].
     """
 
     def __init__(self, oracle: Oracle, key: Tensor, step: Tensor) -> None:
@@ -71,9 +71,9 @@ def with_mixup(algo: Algorithm) -> Algorithm:
 
 
 def pulled(local: Optimizer, strength: float) -> LocalPart:
-    """Return a local solver of F_k(w) + strength · μ_k ||w - w^t|| (not squared); μ_k is the client's lasting "mu".
+    """Return a local solver of F_k(w) + strength · μ_k ||w - w^t|| (not squared); μ_k is "mu" in the client state.
 
-    The first batch of every epoch goes without the pull, as in the code of FedCorr's authors.
+    The first batch of every epoch has no pull, as in the code of FedCorr's authors.
     """
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

@@ -1,4 +1,4 @@
-"""What variance-reduced methods share: recursive momentum, a decaying rate, and the exchange before the first round."""
+"""Parts of variance-reduced methods: recursive momentum, a decaying rate, and the exchange before the first round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedbench.core.optim import Optimizer, without
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 InitStep: TypeAlias = Literal["plain", "adaptive", "none"]
-SAMPLED = "the previous iterate and the momentum of a client that sat out are of another round"
+SAMPLED = "the previous iterate and the momentum of a client that did not take part are of another round"
 
 
 def recursive_momentum(
@@ -56,5 +56,5 @@ def plain_solver(local: Optimizer, method: str) -> Optimizer:
 
 
 def elapsed(cohort: ClientInfo) -> Tensor:
-    """Return the iterations of this round, the mean of the clients' steps, [] float64."""
+    """Return the number of iterations of this round, the mean of the clients' steps, [] float64."""
     return cohort.steps.double().mean()

@@ -1,4 +1,4 @@
-"""Where a run can be followed while it goes on, besides its files: one tracker per file."""
+"""Trackers follow a run while it is running, in addition to its files: one tracker per file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ class Tracker(Protocol):
     """Follows one run."""
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Begin: the run's directory, a name for people, the resolved configuration."""
+        """Start to follow a run, given its directory, its title and the resolved configuration."""
         ...
 
     def log(self, row: dict[str, Any]) -> None:
-        """Take one evaluated round, a line of ``rounds.jsonl``."""
+        """Log one evaluated round, a line of ``rounds.jsonl``."""
         ...
 
     def finish(self, status: str) -> None:
-        """End, with the run's status."""
+        """End with the status of the run."""
         ...
 
 
 class NoTracker:
-    """Follows nothing: the run's own files are complete."""
+    """Does nothing; the files of the run are complete without a tracker."""
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
         """Do nothing."""
@@ -36,5 +36,5 @@ class NoTracker:
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
-    """Return the numbers of a row, without the round itself."""
+    """Return the numbers of a row without the number of the round."""
     return {k: float(v) for k, v in row.items() if k != "round" and isinstance(v, int | float)}

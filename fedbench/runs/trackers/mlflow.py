@@ -11,17 +11,17 @@ from fedbench.runs.trackers import numbers
 
 
 class MlflowTracker:
-    """Logs every evaluated round to MLflow; the server is the one MLflow itself is set to.
+    """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
 
     Args:
-        project: name of the MLflow experiment.
+        project: Name of the MLflow experiment.
     """
 
     def __init__(self, project: str) -> None:
         self.project = project
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Begin; the configuration is kept as a dictionary artifact."""
+        """Start the run; the configuration is logged as an artifact."""
         mlflow.set_experiment(self.project)
         mlflow.start_run(run_name=name)
         mlflow.log_dict(config, "config.json")

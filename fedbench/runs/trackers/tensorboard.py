@@ -17,7 +17,7 @@ class TensorboardTracker:
         self._writer: Any = None
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Begin."""
+        """Open the event file."""
         self._writer = SummaryWriter(str(path / "tensorboard"))
 
     def log(self, row: dict[str, Any]) -> None:
@@ -26,5 +26,5 @@ class TensorboardTracker:
             self._writer.add_scalar(key, value, row["round"])
 
     def finish(self, status: str) -> None:
-        """End."""
+        """Close the event file."""
         self._writer.close()

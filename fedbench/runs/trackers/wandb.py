@@ -15,8 +15,8 @@ class WandbTracker:
     """Logs every evaluated round to Weights & Biases.
 
     Args:
-        project: name of the project.
-        entity: user or team; None: the account's default.
+        project: Name of the project.
+        entity: User or team; None is the default of the account.
     """
 
     def __init__(self, project: str, entity: str | None = None) -> None:
@@ -24,7 +24,7 @@ class WandbTracker:
         self._run: Any = None
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Begin; a resumed run goes on under the id kept in its directory."""
+        """Start the run; a resumed run continues under the id stored in its directory."""
         note = path / "wandb_id"
         if not note.exists():
             note.write_text(uuid.uuid4().hex[:8])
@@ -38,5 +38,5 @@ class WandbTracker:
         self._run.log(numbers(row), step=row["round"])
 
     def finish(self, status: str) -> None:
-        """End the run; any status but done is a failure there."""
+        """End the run; every status other than done is a failure."""
         self._run.finish(exit_code=0 if status == "done" else 1)
