@@ -9,6 +9,7 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
 from fedbench.runs.store import replace_file
 
 

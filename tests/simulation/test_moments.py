@@ -8,7 +8,7 @@ from command_line import FAST, FILES, interrupted, run_dir
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tools import composed, federation, make, snapshots, task_for
+from tools import federation, make, snapshots, task_for
 
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
