@@ -47,7 +47,8 @@ def test_one_request_in_four_forms():
 
 def test_values_keep_their_type():
     values = [
-        None, True, 3, 0.5, 1e-8, "uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1", [1, "a b"],
+        None, True, 3, 0.5, 1e-8, "uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1",
+        [1, "a b"],
     ]  # fmt: skip
     for value in values:
         (parsed,) = parse_overrides([f"key={as_value(value)}"])
