@@ -34,6 +34,7 @@ from fedbench.algorithms.fedadam import fedadam
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.fedprox import fedprox
 from fedbench.algorithms.scaffold import scaffold
+from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import sample_cohort
@@ -220,7 +221,7 @@ def fed_rounds(
     """Yield (seconds of training, seconds of recording) of fedbench's rounds."""
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
-    engine = make_engine(task, data.num_clients, {"mode": "auto", "cohort_size": "auto", "workers": "auto"})
+    engine = make_engine(task, data.num_clients, compose_run([]).engine)
     start = task.init(generator(0, Purpose.INIT))
     snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
     recorder = Recorder(folder)

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import sample_cohort
@@ -69,7 +70,7 @@ def point(clients: int, examples: int, sigma: float, participation: float, hidde
     with torch.device("meta"):
         model = MLP(shape, classes, [hidden]) if hidden else Linear(shape, classes)
     task = Task(model, torch.device("cpu"), torch.float32)
-    engine = make_engine(task, clients, {"mode": "auto", "cohort_size": "auto", "workers": "auto"})
+    engine = make_engine(task, clients, compose_run([]).engine)
     taking = int(participation) if participation > 1 else participation
     w = task.init(generator(0, Purpose.INIT))
     rounds = simulate(

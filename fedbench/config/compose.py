@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedbench.config.explain import explain
 from fedbench.config.identity import WATCHING, core
 from fedbench.config.overrides import Override, parse_overrides, quoted
-from fedbench.config.schema import Choices, RunConfig, config_dir, parse, with_integers
+from fedbench.config.schema import Choices, RunConfig, config_dir, options, parse, with_integers
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 
@@ -106,7 +106,7 @@ class Composer:
     def keys(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
         with self.hydra():
-            cfg = self._composed([o.text for o in overrides if o.group])
+            cfg = self._composed([o.text for o in overrides if o.group and options(o.key)])
         return list(leaves(_plain(cfg, resolve=False)))
 
     def _composed(self, texts: list[str]) -> DictConfig:
@@ -152,14 +152,15 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
     tree = {k: v for k, v in tree.items() if k != "presets"}
     own = {k: v for k, v in presets.items() if k != "local"}
     for group, values in (("algo", own), ("local", presets.get("local") or {})):
-        unknown = sorted(set(values) - set(tree[group]))
-        if unknown:
+        section = tree[group]
+        if not isinstance(section, dict):  # refused when it is parsed
+            continue
+        if unknown := sorted(set(values) - set(section)):
             raise RequestError(
                 f"presets.{algo} sets {unknown[0]}, which {group} does not have; "
-                f"it has {', '.join(k for k in tree[group] if k != '_target_')}"
+                f"it has {', '.join(k for k in section if k != '_target_')}"
             )
-        fresh = {k: v for k, v in values.items() if f"{group}.{k}" not in given}
-        tree = {**tree, group: {**tree[group], **fresh}}
+        tree = {**tree, group: section | {k: v for k, v in values.items() if f"{group}.{k}" not in given}}
     return tree
 
 

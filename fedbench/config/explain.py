@@ -61,8 +61,9 @@ def meant(key: str, known: Sequence[str]) -> str:
     """
     section, _, leaf = key.rpartition(".")
     leaf = _SYNONYMS.get(leaf, leaf)
-    if leaf in GROUPS and not section:
-        return f"; did you mean {leaf}?"
+    group = leaf if not section else key.replace(".", "/")
+    if options(group):
+        return f"; did you mean {group}?"
     if found := _with_leaf(leaf, key, known):
         return f"; did you mean {' or '.join(found)}?"
     if found := _of_other_choices(leaf, section):

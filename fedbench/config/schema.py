@@ -144,16 +144,16 @@ class EngineConfig:
 
     Attributes:
         mode: Whether clients are trained one at a time (loop) or side by side (stacked).
-        cohort_size: Clients per chunk.
-        workers: Threads over chunks.
+        cohort_size: Clients per chunk, or None to choose by model and device.
+        workers: Threads over chunks, or None to choose by model and device.
         precision: Arithmetic of the training.
         client_state: Where states that outlive a round are kept.
         profile: Whether two rounds are traced into ``trace.json``.
     """
 
     mode: Mode
-    cohort_size: int | Literal["auto"]
-    workers: int | Literal["auto"]
+    cohort_size: int | None
+    workers: int | None
     precision: Precision
     client_state: ClientStatePlace
     profile: bool
@@ -310,8 +310,8 @@ def _participation(value: object) -> float | int:
 
 
 def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "all"] | tuple[int, ...]:
-    if value in ("last", "all"):
-        return cast(Literal["last", "all"], value)
+    if value == "last" or value == "all":
+        return value
     if not isinstance(value, list):
         raise RequestError(f"keep_clients must be last, all or a list of rounds, got {value!r}")
     kept = tuple(integer("keep_clients", t) for t in value)
@@ -382,8 +382,8 @@ def _engine(c: Tree) -> EngineConfig:
     )
 
 
-def _automatic(name: str, value: object) -> int | Literal["auto"]:
-    return "auto" if value == "auto" else integer(name, value, at_least=1, remedy="or auto")
+def _automatic(name: str, value: object) -> int | None:
+    return None if value == "auto" else integer(name, value, at_least=1, remedy="or auto")
 
 
 def _device(value: object) -> str:

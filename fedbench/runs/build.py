@@ -256,9 +256,9 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     mode, size, workers = config.mode, config.cohort_size, config.workers
     if mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
-    if size == "auto":
+    if size is None:
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
-    if workers == "auto":
+    if workers is None:
         workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
     return Engine(make_oracle(task, mode), mode, size, workers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
 from fedbench.data.label_noise import LabelNoise, with_label_noise
+from fedbench.data.partitions.whole import Partition
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -30,7 +30,7 @@ def federated(config: RunConfig) -> FederatedDataset:
         raise RequestError(f"data={config.names.data} assigns examples to clients itself; leave data.partition out")
     assembled = assemble(
         examples,
-        partition=data.partition and _partition(data.partition),
+        partition=None if data.partition is None else _partition(data.partition),
         clients=data.clients,
         split=data.split,
         local_test=data.local_test,
@@ -71,5 +71,5 @@ def without_downloads(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, download=False))
 
 
-def _partition(rule: Component) -> Callable[..., Any]:
+def _partition(rule: Component) -> Partition:
     return lambda y, clients, rng: call(rule.section, "data.partition", y=y, clients=clients, rng=rng)

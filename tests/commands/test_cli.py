@@ -197,7 +197,7 @@ def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "evaluate", interrupting)
     status, _, err = fed(*FAST)
     assert status == 130
-    assert "the same command goes on" in err
+    assert "run the same command again to resume" in err
     monkeypatch.setattr(runner, "evaluate", real)
     status, out, _ = fed(*FAST)
     assert status == 0
@@ -341,7 +341,7 @@ BAD = [
     (["local.batch_size=0"], "local.batch_size must be an integer >= 1, got 0; or full"),
     (["local.batch_size=ful"], "local.batch_size must be an integer >= 1, got 'ful'; or full"),
     (["local.lr=0"], "local.lr must be > 0, got 0"),
-    (["local.lr=fast"], "local.lr must be > 0, got 'fast'"),
+    (["local.lr=fast"], "local.lr must be a number > 0, got 'fast'"),
     (["local.epochs=[3,1]"], "lo <= hi"),
     (["local.epochs=0"], "local.epochs must be an integer >= 1"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
@@ -359,7 +359,7 @@ BAD = [
     (["data=leaf_json"], "data.train must be set"),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
-    (["data=synthetic_leaf", "data/partition=dirichlet"], "this data set says itself which client owns what; leave "),
+    (["data=synthetic_leaf", "data/partition=dirichlet"], "this data set assigns examples to clients itself; leave "),
     (["data=mnist_iid", "data/partitions=iid"], "unknown key data/partitions"),
     (["data=leaf_json", "data.train=5"], "data.train=5 does not exist"),
     (["data=imagefolder", "data.root=5"], "data.root=5 has no directory train/"),
@@ -379,18 +379,18 @@ BAD = [
     (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
     (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no nothing"),
     (["rounds=1,2"], "rounds has several values; add -m to run them all"),
-    (["rounds=1,"], "'rounds=1,' ends with a comma; without it it is rounds=1"),
+    (["rounds=1,"], "'rounds=1,' ends with a comma; without the comma it is rounds=1"),
     (["algo=null"], "algo must be one of adafed, adafedadam, afl"),
-    (["~local.lr"], "~local.lr: keys cannot be taken out"),
+    (["~local.lr"], "~local.lr: keys cannot be removed"),
     (["local=null"], "local must be a section with keys, got None"),
     (["data.source=null"], "data.source must be a section with keys, got None"),
     (["results_dir="], "results_dir must be a directory, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
-    (["+data.partition.alpha=0.1"], "data=synthetic_leaf says itself which client owns what; leave data.partition out"),
+    (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; leave data.partition out"),
     (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
     (["local.batch_size=1e30"], "local.batch_size must be an integer >= 1 and <= "),
-    (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in size, got 1e+300"),
-    (["participation=1000"], "participation=1000, but there are 100 clients; 1.0 is all of them"),
+    (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in absolute value, got 1e+300"),
+    (["participation=1000"], "participation=1000, but there are 100 clients; use 1.0 for all of them"),
     (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
     (["algo=scaffold", "local.weight_decay=0.1"], "scaffold cannot be combined with local weight decay"),
     (
@@ -430,7 +430,7 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-        "'lost' is neither a word (list, data, report, reproduce) nor an override (KEY=VALUE); did you mean list?",
+        "'lost' is neither a command (list, data, report, reproduce) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["reprot"], "did you mean report?"),
     (["reproducer"], "did you mean reproduce?"),
@@ -448,7 +448,74 @@ BAD = [
     (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
     (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be an integer >= 1"),
     (["data.download=maybe"], "data.download must be true or false, got 'maybe'"),
+    # what is meant, not the nearest spelling
+    (["lr=0.1"], "unknown key lr; did you mean local.lr?"),
+    (["learning_rate=0.1"], "did you mean local.lr?"),
+    (["batch_size=5"], "did you mean local.batch_size?"),
+    (["epochs=5"], "did you mean local.epochs?"),
+    (["epoch=5"], "did you mean local.epochs?"),
+    (["clients=5"], "did you mean data.clients?"),
+    (["mu=1"], "unknown key mu; did you mean algo.mu (algo=fedprox) or data.partition.mu (data/"),
+    (["mu=1", "algo=fedprox"], "unknown key mu; did you mean algo.mu?"),
+    (["algo.q=1"], "unknown key algo.q; did you mean algo.q (algo=qfedavg)?"),
+    (["alg=fedavg"], "unknown key alg; did you mean algo?"),
+    (["data=mnist_dir0.1", "data.alpha=1"], "unknown key data.alpha; did you mean data.partition.alpha?"),
+    (["data.alpha=1"], "did you mean data.partition.alpha (data/partition=bernoulli_dirichlet, data/partition=dirich"),
+    (["data=mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
+    (["algo=prox"], "did you mean fedprox?"),
+    (["data", "show", "mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
+    (["seed=0..2"], "seed must be an integer >= 0, got '0..2'; for several seeds type -m seed=0,1,2"),
+    (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=range(0,20)"),
+    (["--force"], "unknown flag --force; did you mean force=true?"),
+    (["--seed=3"], "unknown flag --seed; keys are typed without dashes: seed=3"),
+    (["--mutlirun", "seed=0,1"], "unknown flag --mutlirun; did you mean --multirun?"),
+    # a group takes one choice
+    (
+        ["-m", "algo=[fedavg,fedprox]"],
+        "algo takes one choice, got [fedavg,fedprox]; to run several, use -m algo=fedavg,",
+    ),
+    (["algo=[fedavg]"], "algo takes one choice, got [fedavg]"),
+    (["-m", "data/partition=[iid],[shards]"], "data/partition takes one choice"),
+    (["algo=1"], "algo=1 is unknown; algo is one of adafed, adafedadam, afl"),
+    # a number, a device
+    (["participation=some"], "participation must be a number > 0, got 'some'; use 1.0 for all clients, a fraction"),
+    (["local.weight_decay=true"], "local.weight_decay must be a number >= 0, got True"),
+    (["device=cuda:x"], "device must be auto, cpu, cuda or cuda:<i>, got cuda:x"),
+    (["init.path=5"], "init.path must be a file or null, got 5"),
+    (["data.partition=iid"], "unknown key data.partition; did you mean data/partition?"),
+    (["data=mnist_iid", "data.partition=iid"], "data.partition must be a section with keys or null, got 'iid'"),
+    # what configures sweeps
+    (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures a sweep; add -m, or leave it out"),
+    (["--config-dir"], "--config-dir needs a value"),
+    (["--resolve", "rounds=1"], "--resolve goes with --cfg job"),
+    (["--info", "nothing"], "--info shows one of all, config, defaults"),
+    (
+        ["--config-dir", "/", "reproduce"],
+        "fedbench reproduce runs the papers' experiments and does not take --config-dir",
+    ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["algo=fedavg,fedprox"], "algo has several values; add -m to run them all\n"),
+        (["seed=0,1"], "seed has several values; add -m to run them all\n"),
+        (["local.epochs=1,2"], "add -m to run them all, or write a list as local.epochs=[A,B]\n"),
+    ],
+)
+def test_a_list_is_suggested_only_where_a_key_takes_one(fed, args, message):
+    status, _, err = fed(*args)
+    assert status == 2
+    assert err.endswith(message)
+
+
+def test_a_wrong_device_is_refused_also_when_the_run_is_done(fed, tmp_path):
+    assert fed(*FAST)[0] == 0
+    status, _, err = fed(*FAST, "device=foo")
+    assert status == 2
+    assert "device must be auto, cpu, cuda or cuda:<i>, got foo" in err
+    assert fed(*FAST, "device=cuda:99")[0] == 0  # nothing is trained
 
 
 @pytest.mark.parametrize(("args", "message"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
@@ -676,7 +743,7 @@ def test_data_verify(fed, tmp_path, monkeypatch):
     where = f"data_dir={tmp_path / 'data'}"
     status, out, _ = fed("data", "verify", "mnist_iid", where, "data.download=true")
     assert status == 2
-    assert out[0].startswith(f"mnist_iid: not there: {folder / 'train-images-idx3-ubyte.gz'} from http")
+    assert out[0].startswith(f"mnist_iid: missing: {folder / 'train-images-idx3-ubyte.gz'} from http")
     write_idx(folder)
     fed("data", "prepare", "mnist_iid", where, "data.clients=3", "data.download=false")
     names = list(mnist._MD5)
@@ -804,13 +871,16 @@ def test_the_exchange_before_the_first_round_is_counted(fed, tmp_path):
 
 
 def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
-    """docs/own_method: one Python file and one YAML file beside it."""
+    """examples/own_method: one Python file and one YAML file next to it."""
     from tools import ROOT
 
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    own = str(ROOT / "docs" / "own_method")
+    own = str(ROOT / "examples" / "own_method")
+    before = list(sys.path)
     status, _, err = fed("--config-dir", own, "algo=median", *FAST)
     assert status == 0, err
+    assert sys.path == before
+    assert "median" not in sys.modules
+    monkeypatch.syspath_prepend(own)
     from median import median
     from tools import federation, final, make
 
@@ -819,8 +889,9 @@ def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
     up = {"delta": torch.tensor([[1.0, 5.0], [3.0, -1.0], [2.0, 0.0]])}
     made = median(server_lr=0.5)
     assert made.update({"w": torch.zeros(2)}, up, None)["w"].tolist() == [-1.0, 0.0]
-    names = [line.split()[0] for line in fed("list", "algo", "--config-dir", own)[1]]
-    assert "median" in names
+    for words in (("list", "algo", "--config-dir", own), ("--config-dir", own, "list", "algo")):
+        assert "median" in [line.split()[0] for line in fed(*words)[1]]
+    assert fed("--config-dir", own, "report")[0] == 0
     status, out, _ = fed("-m", "--config-dir", own, "algo=fedavg,median", *FAST)
     assert status == 0
     assert [line.split("|")[1].strip() for line in out if line.startswith("| ")][2:] == ["fedavg", "median"]
@@ -865,7 +936,7 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     args = ["data=npz", f"data.file={tmp_path / 't.npz'}", "data/partition=iid", "data.clients=2"]
     status, _, err = fed(*args)
     assert status == 2
-    assert "this data set holds tokens (whole numbers), which model=linear does not read" in err
+    assert "this data set contains tokens (integers), which model=linear does not read" in err
     small = ["model=lstm_char", "model.hidden=4", "rounds=1"]
     status, out, err = fed(*args, *small)
     assert status == 0, err

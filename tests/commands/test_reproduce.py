@@ -531,10 +531,10 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
     read = []
 
     def reading(config):
-        read.append(name)
-        if "cifar10" in name:
+        read.append(config.setting)
+        if "cifar10" in config.setting:
             return None
-        raise RequestError(f"no {config['data']['source']['_target_']}")
+        raise RequestError(f"no {config.data.source.target}")
 
     monkeypatch.setattr(planned_runs, "read_examples", reading)
     faults = missing_data(jobs)

@@ -3,7 +3,8 @@
 import pytest
 from tools import CONF, composed
 
-from fedbench.config.schema import make_request, merge_presets, options
+from fedbench.config.compose import Composer, compose_run, merge_presets
+from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
@@ -18,11 +19,10 @@ def test_every_choice_makes_a_request(group, name, tmp_path):
         "npz": ["data.file=x.npz"],
         "huggingface": ["data.root=d"],
     }
-    tree, names = composed(f"{group}={name}", *needed.get(name, []))
-    request = make_request(tree, names)
-    assert len(request.digest) == 10
+    config = compose_run([f"{group}={name}", *needed.get(name, [])])
+    assert len(config.digest) == 10
     if group == "data":
-        assert names["model"] in options("model")  # each data set names its default
+        assert config.names.model in options("model")  # each data set names its default
 
 
 @pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda p: p.relative_to(CONF).as_posix())
@@ -103,24 +103,23 @@ def test_presets_may_set_the_local_solver():
         "algo": {"x": 0, "y": 0},
         "local": {"lr": 1, "momentum": 0},
     }
-    merged = merge_presets(config, "a", ["local.momentum=0.5"])
+    merged = merge_presets(config, "a", {"local.momentum"})
     assert merged == {"algo": {"x": 1, "y": 0}, "local": {"lr": 3, "momentum": 0}}
-    assert merge_presets(config, "a", ["local.lr=1", "+algo.x=0"]) == {
+    assert merge_presets(config, "a", {"local.lr", "algo.x"}) == {
         "algo": {"x": 0, "y": 0},
         "local": config["local"],
     }
-    assert merge_presets(config, "b", [])["algo"] == config["algo"]
+    assert merge_presets(config, "b", set())["algo"] == config["algo"]
     with pytest.raises(RequestError, match="presets.a sets z, which algo does not have; it has x, y"):
-        merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", [])
+        merge_presets({**config, "presets": {"a": {"z": 1}}}, "a", set())
 
 
 def test_what_is_part_of_a_setting():
-    base = composed()
-    digest = lambda *o: make_request(*composed(*o)).digest  # noqa: E731
+    digest = lambda *o: compose_run(o).digest  # noqa: E731
     same = [["seed=3"], ["device=cpu"], ["engine.mode=loop"], ["engine.cohort_size=3"], ["engine.workers=2"]]
     same += [["results_dir=x"], ["data_dir=x"], ["tracker=wandb"], ["force=true"], ["algo.server_lr=1"]]
     for o in same:
-        assert digest(*o) == make_request(*base).digest, o
+        assert digest(*o) == digest(), o
     others = [
         ["rounds=3"],
         ["engine.precision=float64"],
@@ -130,14 +129,14 @@ def test_what_is_part_of_a_setting():
         ["model=mlp"],
     ]
     digests = [digest(*o) for o in others]
-    assert len({*digests, make_request(*base).digest}) == len(others) + 1
+    assert len({*digests, digest()}) == len(others) + 1
 
 
 def test_departures_name_what_differs_from_the_experiment():
     chosen = ["experiment=adafedadam/table5_synthetic", "algo=adafedadam"]
-    baseline, _ = composed(*chosen)
     more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]
-    tree, names = composed(*chosen, *more)
-    request = make_request(tree, names, [*chosen, *more], baseline)
-    assert request.departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
-    assert make_request(baseline, names, chosen, baseline).departures == {}
+    composer = Composer()
+    departures = composer.run([*chosen, *more]).departures
+    assert departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
+    assert composer.run(chosen).departures == {}
+    assert composer.run(more[:3]).departures == {}  # of no experiment

@@ -301,7 +301,7 @@ def test_every_public_source_names_its_official_files(name):
     """verify can only fail for what is named: an archive to fetch, with its checksum, and no place twice."""
     config = compose_run([f"data={name}", *([OWN[name]] if name in OWN else [])])
     files = official_files(config)
-    if tree["data"]["source"]["_target_"].split(".")[3] in ("synthetic", "clothing1m", *OWN):
+    if config.data.source.target.split(".")[3] in ("synthetic", "clothing1m", *OWN):
         assert files == []
         return
     assert any(f.urls and f.md5 for f in files)

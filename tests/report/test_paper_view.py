@@ -3,20 +3,16 @@
 import json
 import math
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
-from tools import ROOT
 
 from fedbench.analysis.matching import Evidence, Found
-from fedbench.config.compose import compose_request
-from fedbench.config.schema import make_request
+from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
 from fedbench.report.paper_view import PaperReport, command, compare_with_print, one_more
@@ -73,30 +69,20 @@ def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift)
 # ---- runs as fedbench would leave them
 
 
-def composed(overrides):
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", list(overrides), return_hydra_config=True)
-    names = {g: cfg.hydra.runtime.choices.get(g) for g in ("algo", "data", "model", "experiment")}
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    del tree["hydra"]
-    return tree, names
-
-
 def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, status="done", sources=()):
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
-    tree, names = composed(typed)
-    request = make_request(tree, names, typed, composed(chosen)[0])
+    request = Composer().run(typed)
     for i, seed in enumerate(seeds):
         path = request.path.parent / f"seed_{seed}"
         path.mkdir(parents=True)
         meta = {
-            "status": status, "seed": seed, "hash": request.digest, **names, "departures": request.departures,
-            "overrides": typed, "sources": list(sources), "started": "2024-01-01",
+            "status": status, "seed": seed, "hash": request.digest, **asdict(request.names),
+            "departures": request.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(meta))
-        (path / "config.yaml").write_text(yaml.safe_dump({**request.config, "seed": seed}))
+        (path / "config.yaml").write_text(yaml.safe_dump({**request.tree, "seed": seed}))
         ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
         rows = rounds or [ended | (last[i] if last else {})]
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -228,7 +214,7 @@ def test_runs_speak_before_the_plan(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[0])
     row = line(tmp_path, "fedfa", "table2", "femnist", entries=[entry("failed", "OSError: full", seed=1)])
     assert (row.status, row.note) == ("reduced", "OSError: full")
-    rounds = composed(["experiment=fedfa/table2_femnist"])[0]["rounds"]
+    rounds = compose_run(["experiment=fedfa/table2_femnist"]).rounds
     assert row.reduced == (f"rounds 2 (paper {rounds})",)
 
 
@@ -296,7 +282,7 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
     assert shown.seeds == 2
     first, flag, *words, seeds = shlex.split(shown.command)
     assert (first, flag, seeds) == ("fedbench", "-m", "seed=2,5")
-    again = compose_request([*words, "seed=2", f"results_dir={tmp_path}"])
+    again = compose_run([*words, "seed=2", f"results_dir={tmp_path}"])
     assert again.digest == request.digest
     assert again.path == request.path.parent / "seed_2"
 

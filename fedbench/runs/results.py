@@ -1,0 +1,94 @@
+"""Runs on disk as pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedbench.core.errors import RequestError
+from fedbench.core.trees import leaves
+from fedbench.runs.store import DamagedRun, ResultStore, Run
+
+IDENTITY = ["setting", "algo", "hash", "seed"]
+_FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The runs below a directory.
+
+    Attributes:
+        runs: A row per run: its path, status, choices and identity (``setting``, ``algo``, ``hash``, ``seed``), and a
+            column per configuration key, such as ``local.lr``.
+        rounds: A row per run and evaluated round: the identity, then the columns of ``rounds.jsonl``.
+        clients: A row per run, kept round and client: the identity, then the columns of ``clients.parquet``.
+        damaged: Messages about runs that cannot be read; they are in none of the frames.
+    """
+
+    runs: pd.DataFrame
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    damaged: tuple[str, ...]
+
+
+def load_results(directory: str | Path = "results") -> Results:
+    """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
+
+    Join the frames on the columns ``setting``, ``algo``, ``hash`` and ``seed``.
+
+    Raises:
+        RequestError: If there is no such directory.
+    """
+    root = Path(directory).expanduser()
+    if not root.is_dir():
+        raise RequestError(f"{root} is not a directory; give a directory with runs below it")
+    store = ResultStore(root)
+    runs: list[dict[str, Any]] = []
+    rounds: list[pd.DataFrame] = []
+    clients: list[pd.DataFrame] = []
+    damaged: list[str] = []
+    for run in store:
+        try:
+            tables = [run.rounds(), run.clients()] if run.done else [_so_far(run)]
+        except DamagedRun as error:
+            damaged.append(str(error))
+            continue
+        row = _row(run)
+        runs.append(row)
+        for table, found in zip(tables, (rounds, clients), strict=False):
+            found.append(_labelled(table, row))
+    return Results(
+        pd.DataFrame(runs, columns=_columns(runs)), _joined(rounds), _joined(clients), (*store.damaged, *damaged)
+    )
+
+
+def _row(run: Run) -> dict[str, Any]:
+    facts = {k: run.meta.get(k) for k in _FACTS}
+    setting = facts["experiment"] or facts["data"]
+    config = {k: v for k, v in leaves(run.config).items() if k not in facts}
+    return {"path": str(run.path), "setting": setting, **facts, **config}
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the columns of rows in the order of their first appearance."""
+    return list(dict.fromkeys(["path", "setting", *_FACTS, *(k for row in rows for k in row)]))
+
+
+def _so_far(run: Run) -> pd.DataFrame:
+    """Return the rounds of a run that is not done: none if it has not been evaluated yet."""
+    return run.rounds() if (run.path / "rounds.jsonl").exists() else pd.DataFrame()
+
+
+def _labelled(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
+    """Return a table with the identity of its run in front."""
+    labels = pd.DataFrame({k: [row[k]] * len(table) for k in IDENTITY}, index=table.index)
+    return pd.concat([labels, table], axis=1)
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    filled = [t for t in tables if len(t)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=IDENTITY)

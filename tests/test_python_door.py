@@ -1,0 +1,204 @@
+"""fedbench from Python: ``run``, ``load_results`` and the names for methods of one's own."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from command_line import FAST
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.version import getbase
+from tools import ROOT
+
+import fedbench
+from fedbench.config.overrides import as_value, parse_overrides, quoted, to_overrides
+from fedbench.core.errors import RequestError
+from fedbench.runs import train as runner
+
+SMALL = " ".join(FAST)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
+
+
+def test_a_run_is_the_run_of_the_command_line(fed, tmp_path):
+    run = fedbench.run(f"algo=adafedadam {SMALL} seed=3")
+    assert run.meta["status"] == "done"
+    assert len(run.rounds()) == 5
+    status, out, _ = fed("algo=adafedadam", *FAST, "seed=3")
+    assert (status, out[-1]) == (0, str(run.path))
+    assert "done already" in out[0]
+
+
+def test_one_request_in_four_forms():
+    mapping = {"algo": "fedavg", "data": {"clients": 8}, "rounds": 4, "local": {"lr": 0.1, "epochs": [1, 2]}}
+    texts = ["algo=fedavg", "data.clients=8", "rounds=4", "local.lr=0.1", "local.epochs=[1,2]"]
+    paths = {fedbench.run(given).path for given in (mapping, texts, tuple(texts), " ".join(texts))}
+    assert len(paths) == 1
+    assert fedbench.run(mapping).config["local"]["epochs"] == [1, 2]
+
+
+def test_values_keep_their_type():
+    values = [
+        None, True, 3, 0.5, 1e-8, "uniform", "a b", "it's", "true", "null", "1e3", "12", "back\\", "", "x=1",
+        [1, "a b"],
+    ]  # fmt: skip
+    for value in values:
+        (parsed,) = parse_overrides([f"key={as_value(value)}"])
+        assert parsed.value == value
+        assert type(parsed.value) is type(value)
+    for path in ("a b", "it's", "é=(1)", "C:\\x\\", "\\'"):
+        assert parse_overrides([f"results_dir={quoted(path)}"])[0].value == path
+
+
+def test_a_string_is_split_as_a_shell_would():
+    assert to_overrides("algo=fedavg results_dir='a b'  rounds=3") == ["algo=fedavg", "results_dir=a b", "rounds=3"]
+    assert to_overrides("") == to_overrides([]) == to_overrides({}) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"local": {"lr": -1}}, "local.lr must be > 0, got -1"),
+        ({"lr": 0.1}, "did you mean local.lr"),
+        ("algo=fedavg,fedprox", "algo has several values"),
+        ({"algo": ["fedavg", "fedprox"]}, "algo takes one choice"),
+        ("model=cnn", "this model reads images"),
+    ],
+)
+def test_a_wrong_request_raises_and_leaves_nothing(tmp_path, given, message):
+    with pytest.raises(RequestError, match=message):
+        fedbench.run(given)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RequestError, match="config_dir=nowhere is not a directory"):
+        fedbench.run(config_dir="nowhere")
+
+
+def test_what_training_raises_is_raised(monkeypatch):
+    def broken(*args):
+        raise ZeroDivisionError("no such luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", broken)
+        with pytest.raises(ZeroDivisionError, match="no such luck"):
+            fedbench.run(SMALL)
+    assert fedbench.run(SMALL).meta["status"] == "done"
+
+
+def test_a_diverged_run_is_returned():
+    run = fedbench.run("data.clients=8 rounds=50 local.lr=1e30 model=mlp")
+    assert run.meta["status"] == "diverged"
+
+
+def state():
+    hydra = GlobalHydra.instance().hydra
+    return hydra, getbase(), list(sys.path), signal.getsignal(signal.SIGINT), list(sys.argv)
+
+
+def test_nothing_of_the_process_is_changed(tmp_path):
+    own = ROOT / "examples" / "own_method"
+    before = state()
+    fedbench.run([*FAST, "algo=median"], config_dir=own)
+    assert state() == before
+    with pytest.raises(RequestError):
+        fedbench.run("algo=medina", config_dir=own)
+    assert state() == before
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.yaml").write_text("mine: 1\n")
+    with initialize_config_dir(str(tmp_path / "theirs"), version_base="1.2"):  # a program that uses Hydra itself
+        inside = state()
+        fedbench.run(FAST)
+        assert state() == inside
+        assert compose("config") == {"mine": 1}
+    assert GlobalHydra.instance().hydra is before[0]
+
+
+def test_a_method_is_read_again_for_every_run(tmp_path):
+    """As after editing it in another window of the same notebook."""
+    own = tmp_path / "own"
+    (own / "algo").mkdir(parents=True)
+    (own / "algo" / "scaled.yaml").write_text("_target_: scaled.scaled\n")
+    norms = []
+    for rate in ("1.0", "0.25"):
+        (own / "scaled.py").write_text(
+            "from fedbench import Algorithm, descent, server_descent\n"
+            f"def scaled(local):\n    return Algorithm(**descent(local), **server_descent(lr={rate}))\n"
+        )
+        run = fedbench.run(["algo=scaled", "data.clients=8", "rounds=1", "force=true"], config_dir=own)
+        norms.append(run.last_round()["update_norm"])
+    assert norms[1] == pytest.approx(norms[0] / 4, rel=1e-5)
+
+
+# ---- results
+
+
+def test_results_are_frames_that_join(fed):
+    fed("-m", *FAST, "algo=fedavg,fedprox", "seed=0,1", "keep_clients=all")
+    results = fedbench.load_results("results")
+    assert len(results.runs) == 4
+    assert results.damaged == ()
+    assert set(results.runs["algo"]) == {"fedavg", "fedprox"}
+    assert results.runs.loc[results.runs["algo"] == "fedprox", "algo.mu"].tolist() == [0.1, 0.1]
+    assert results.runs.loc[results.runs["algo"] == "fedavg", "algo.mu"].isna().all()
+    assert {"local.lr", "data.clients", "data.source.generator_seed", "rounds", "engine.precision"} <= set(results.runs)
+    assert len(results.rounds) == 4 * 5
+    assert len(results.clients) == 4 * 5 * 8
+    identity = ["setting", "algo", "hash", "seed"]
+    joined = results.rounds.merge(results.runs, on=identity, suffixes=("", "_run"))
+    assert len(joined) == len(results.rounds)
+    assert (joined["local.lr"] == 0.01).all()
+    for path, rows in joined.groupby("path"):
+        lines = [json.loads(line) for line in Path(path, "rounds.jsonl").read_text().splitlines()]
+        assert rows["accuracy_mean"].tolist() == [line["accuracy_mean"] for line in lines]
+
+
+def test_results_name_what_cannot_be_read(fed, tmp_path, monkeypatch):
+    fed("-m", *FAST, "seed=0,1,2")
+    first, second = sorted(tmp_path.rglob("meta.json"))[:2]
+    first.write_text("garbage")
+    (second.parent / "clients.parquet").write_text("")
+    results = fedbench.load_results(tmp_path / "results")
+    assert results.runs["seed"].tolist() == [2]
+    assert set(results.rounds["seed"]) == set(results.clients["seed"]) == {2}
+    assert len(results.damaged) == 2
+    assert "seed_0" in results.damaged[0]
+    assert "seed_1: clients.parquet" in results.damaged[1]
+
+
+def test_results_of_no_runs(tmp_path):
+    results = fedbench.load_results(tmp_path)
+    for frame in (results.runs, results.rounds, results.clients):
+        assert isinstance(frame, pd.DataFrame)
+        assert frame.empty
+        assert {"setting", "algo", "hash", "seed"} <= set(frame)
+    with pytest.raises(RequestError, match="nowhere is not a directory"):
+        fedbench.load_results("nowhere")
+
+
+# ---- the package
+
+
+def test_the_names_are_the_ones_promised():
+    from fedbench import Algorithm, Stage, descent, load_results, run, server_descent
+    from fedbench.core import algorithm
+
+    assert (Algorithm, Stage) == (algorithm.Algorithm, algorithm.Stage)
+    assert (descent, server_descent) == (algorithm.descent, algorithm.server_descent)
+    assert callable(run)
+    assert callable(load_results)
+    assert set(fedbench.__all__) <= set(dir(fedbench))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        fedbench.nothing  # noqa: B018
+
+
+def test_importing_is_light():
+    code = "import sys, fedbench; sys.exit(any(m in sys.modules for m in ('torch', 'pandas', 'numpy', 'hydra')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
