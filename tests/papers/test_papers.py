@@ -10,13 +10,13 @@ from collections import Counter
 
 import pytest
 import yaml
+from fedbench.papers.known import find_known
 from tools import ALGORITHMS, ROOT, make
 
 from fedbench.analysis.matching import _DERIVED
 from fedbench.config.compose import compose_request, compose_tree
 from fedbench.config.schema import options
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.known import find_known
 from fedbench.papers.registry import Reduction, Reported, papers
 from fedbench.runs.execute import execute
 
