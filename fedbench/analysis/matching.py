@@ -128,8 +128,9 @@ def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
     curve = curve_of(run.rounds().set_index("round"), metric.field)
     if not len(curve):
         return None
-    at = curve.idxmin() if metric.direction == "lower" else curve.idxmax()
-    return int(at), float(curve[at])
+    values = curve.to_numpy()
+    at = int(values.argmin() if metric.direction == "lower" else values.argmax())
+    return int(curve.index.to_numpy()[at]), float(values[at])
 
 
 class Evidence:
