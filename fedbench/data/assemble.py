@@ -72,6 +72,7 @@ def assemble(
         mean=scale[0],
         std=scale[1],
         sources=(*examples.sources, *notes),
+        unofficial=examples.unofficial,
         vocabulary=examples.vocabulary,
         tokens=_tokens(examples, scale[0] is not None),
         vectors=examples.vectors,

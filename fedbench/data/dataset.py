@@ -85,6 +85,7 @@ class FederatedDataset:
         std: per channel, likewise.
         dtype: what ``features`` returns.
         sources: what the examples were read from, for the record of the run.
+        unofficial: The sentences of ``sources`` on files that are not the publisher's.
     """
 
     x: Tensor
@@ -97,6 +98,7 @@ class FederatedDataset:
     std: Tensor | None = None
     dtype: torch.dtype = torch.float32
     sources: tuple[str, ...] = ()
+    unofficial: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     central: bool = False
     tokens: int | None = None

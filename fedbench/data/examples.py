@@ -22,6 +22,7 @@ class Examples:
         mean: per channel, in units of the full range, for uint8 images.
         std: per channel, likewise.
         sources: what was read, for the record of the run.
+        unofficial: The sentences of ``sources`` on files that are not the publisher's.
         vocabulary: makes the words, or the characters, that tokens number; None if ``x`` holds no tokens.
         tokens: number of different tokens; None is the largest one plus one, if ``x`` holds whole numbers.
         vectors: makes what tokens stand for, [tokens, dimensions] float32.
@@ -36,6 +37,7 @@ class Examples:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     sources: tuple[str, ...] = ()
+    unofficial: tuple[str, ...] = ()
     vocabulary: Callable[[], Sequence[str]] | None = None
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None

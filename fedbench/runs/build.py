@@ -100,6 +100,7 @@ def _facts(request: Request, data: FederatedDataset, task: Task, engine: Engine)
         "departures": request.departures,
         "overrides": list(request.overrides),
         "sources": list(data.sources),
+        "unofficial": list(data.unofficial),
         "clients": data.num_clients,
         "parameters": task.size,
         "engine": {

@@ -209,7 +209,7 @@ def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
         fake_row(tmp_path, p, row, seeds=(0,) if i == 3 else (0, 2))
     drawn(tmp_path, "fedfa", "figure7")
     ((_, (_, panels), _),) = caught["sweep"]
-    assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance (percent squared)"]
+    assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance of the accuracy (%²)"]
     values = [r.hyperparameters["alpha"] for r in figure.rows]
     (series,) = panels[1].series
     assert series.x.tolist() == values

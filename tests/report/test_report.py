@@ -22,7 +22,8 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
     path.mkdir(parents=True)
     meta = {
         "status": status, "seed": seed, "hash": digest, "algo": algo, "data": "synthetic_leaf", "model": "linear",
-        "experiment": experiment, "departures": departures or {}, "sources": [], "overrides": [], "started": "2024-01-01",
+        "experiment": experiment, "departures": departures or {}, "sources": [], "overrides": [],
+        "started": "2024-01-01",
     }  # fmt: skip
     (path / "meta.json").write_text(json.dumps(meta))
     (path / "config.yaml").write_text(yaml.safe_dump({"algo": {}, "seed": seed, "rounds": 1000, **(config or {})}))

@@ -24,7 +24,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import checksum
 
-_FORMAT = 3  # of the files below; another number makes new ones
+_FORMAT = 4  # of the files below; another number makes new ones
 _ARRAYS = ("x", "y", "owner", "held_out")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 
@@ -146,7 +146,7 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         arrays = {k: a for k in _ARRAYS if (a := getattr(examples, k)) is not None}
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
-        facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources")}
+        facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources", "unofficial")}
         facts |= {"arrays": list(arrays), "inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps(facts, indent=1))
         part.chmod(0o755)  # mkdtemp makes it for its owner alone
@@ -171,4 +171,5 @@ def _read(folder: Path) -> Examples:
         mean=None if facts["mean"] is None else tuple(facts["mean"]),
         std=None if facts["std"] is None else tuple(facts["std"]),
         sources=tuple(facts["sources"]),
+        unofficial=tuple(facts["unofficial"]),
     )

@@ -51,6 +51,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
         x, y = _batch(folder / name, raw)
         xs.append(x)
         ys.append(y)
+    note = f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate(xs),
         y=np.concatenate(ys),
@@ -58,7 +59,8 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
         held_out=np.repeat(np.array(list(_MD5)) == "test_batch", [len(y) for y in ys]),
         mean=(0.4914, 0.4822, 0.4465),  # of the training images
         std=(0.2470, 0.2435, 0.2616),
-        sources=(f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

@@ -44,6 +44,7 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
         raw = (folder / name).read_bytes()
         genuine &= hashlib.md5(raw).hexdigest() == md5
         parts.append(_part(folder / name, raw, labels))
+    note = f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate([x for x, _ in parts]),
         y=np.concatenate([y for _, y in parts]),
@@ -51,7 +52,8 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
         held_out=np.repeat([False, True], [len(y) for _, y in parts]),
         mean=(0.5071, 0.4865, 0.4409),  # of the training images
         std=(0.2673, 0.2564, 0.2762),
-        sources=(f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

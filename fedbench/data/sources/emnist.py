@@ -92,7 +92,9 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
             upright[start : start + len(some)] = x[some].swapaxes(2, 3)
             start += len(some)
     mean, std = _statistics(upright[: sizes[0]])
-    origin = "official files" if packed and checksum(files[0]) == _MD5 else "not the official files (md5 differs)"
+    genuine = packed and checksum(files[0]) == _MD5
+    origin = "official files" if genuine else "not the official files (md5 differs)"
+    note = f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}"
     return Examples(
         x=upright,
         y=np.concatenate([y for _, y, _ in kept]),
@@ -100,7 +102,8 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
         held_out=np.repeat([False, True], sizes),
         mean=(mean,),
         std=(std,),
-        sources=(f"EMNIST {split}: {origin if packed else 'unpacked idx files, which have no published md5'}",),
+        sources=(note,),
+        unofficial=(note,) if packed and not genuine else (),
     )
 
 

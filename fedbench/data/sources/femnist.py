@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     packed = ensure(
         _ARCHIVES, data_dir, download=download, what=f"FEMNIST (LEAF's JSON files are not in {folder / 'data/train'})"
     )
-    return prepared(data_dir, "femnist-nist", packed, {}, lambda: by_writer(packed[0], packed[1], _origin(packed)))
+    return prepared(data_dir, "femnist-nist", packed, {}, lambda: _nist(packed))
 
 
 def official() -> list[Remote]:
@@ -72,9 +73,12 @@ def official() -> list[Remote]:
     return _ARCHIVES
 
 
-def _origin(packed: list[Path]) -> str:
+def _nist(packed: list[Path]) -> Examples:
+    """Read NIST's two archives."""
     genuine = all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True))
-    return "official files" if genuine else "not the official files (md5 differs)"
+    origin = "official files" if genuine else "not the official files (md5 differs)"
+    examples = by_writer(packed[0], packed[1], origin)
+    return examples if genuine else replace(examples, unofficial=examples.sources)
 
 
 def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bool) -> Examples:

@@ -67,6 +67,7 @@ def load(
     if standardise == "pixel":
         mean, std = _per_pixel(train[0])
         x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
+    note = f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=x,
         y=y,
@@ -74,7 +75,8 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

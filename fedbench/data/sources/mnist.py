@@ -42,6 +42,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
     arrays = [_idx.read(folder / name) for name in _MD5]
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
     genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
+    note = f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
     return Examples(
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
@@ -49,7 +50,8 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         held_out=None if boolean("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
-        sources=(f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}",),
+        sources=(note,),
+        unofficial=() if genuine else (note,),
     )
 
 

@@ -89,8 +89,10 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
+    wrong = _wrong(files)
+    origin = f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
     notes = [
-        _origin(files),
+        f"WikiText-2: {origin}",
         f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",
     ]
     if held_out is not None:
@@ -108,6 +110,7 @@ def _examples(
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
         sources=tuple(notes),
+        unofficial=tuple(notes[:1]) if wrong else (),
         vocabulary=lambda: list(known),
         tokens=len(known),
     )
@@ -166,8 +169,6 @@ def streams(
     return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
 
 
-def _origin(files: list[Path]) -> str:
-    wrong = [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
-    return "WikiText-2: " + (
-        f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
-    )
+def _wrong(files: list[Path]) -> list[str]:
+    """Return the names of files that are not the publisher's."""
+    return [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
