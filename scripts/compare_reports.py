@@ -35,6 +35,7 @@ class Row:
     table: str
     setup: str
     method: str
+    algo: str
     settings: str
     numbers: Numbers
 
@@ -48,7 +49,14 @@ def rows_of(path: Path) -> Iterator[Row]:
             for name, text in r.items():
                 numbers |= _read(name, text, headings)
             numbers["seeds"] = (float(r["seeds"]), 0.0)
-            yield Row(path.stem, r.get("setup", ""), r["method"], _settings(r["settings"]), numbers)
+            yield Row(
+                path.stem,
+                r.get("setup", ""),
+                r["method"],
+                r.get("algo", r["method"]),
+                _settings(r["settings"]),
+                numbers,
+            )
 
 
 def _fields(table: str) -> dict[str, str]:
@@ -95,10 +103,6 @@ def _plain(text: str) -> str:
         return text.lower()
 
 
-def _algos() -> dict[str, str]:
-    return {m.label: m.algo for p in papers().values() for m in p.methods.values() if not m.set}
-
-
 def compare_tables(old: Path, new: Path) -> tuple[int, list[str]]:
     """Return how many numbers were compared, and what differs."""
     ours = [row for path in _tables(new) for row in rows_of(path)]
@@ -126,7 +130,7 @@ def _same_row(old: Row, new: Row) -> bool:
 
 def _may_be(old: Row, new: Row) -> bool:
     """Return whether a row of a table of an experiment may have become another one."""
-    if old.setup or old.method not in (new.method, _algos().get(new.method)):
+    if old.setup or old.algo != new.algo:
         return False
     titles = {s.experiment.replace("/", "_"): s.title for p in papers().values() for s in p.setups.values()}
     return new.table == old.table or (bool(new.setup) and titles.get(old.table) == new.setup)

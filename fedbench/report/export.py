@@ -138,7 +138,10 @@ def _reduced(lines: Sequence[LineView]) -> list[str]:
     for line in lines:
         if line.reduced:
             reasons.setdefault(line.reduced, []).append(f"{line.label} {line.settings}".rstrip())
-    texts = [f"reduced ({', '.join(names)}): {', '.join(why)}" for why, names in reasons.items()]
+    texts = [
+        "reduced" + ("" if len(names) == len(lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
+        for why, names in reasons.items()
+    ]
     return texts + [f"{line.label}: {line.note}" for line in lines if line.note]
 
 
