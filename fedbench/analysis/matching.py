@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fedbench.core.trees import leaves
+from fedbench.analysis.metrics_catalogue import lower_is_better as lower_is_better
+from fedbench.analysis.metrics_catalogue import measure
+from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Metric, Paper, Row, Setup
 from fedbench.runs.store import Run
 
@@ -20,30 +21,40 @@ from fedbench.runs.store import Run
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # and these only downwards
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
-# measures derived from those of rounds.jsonl
-_DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., pd.Series]]] = {
-    "error_mean": (("accuracy_mean",), lambda mean: 1 - mean),
-    "error_rsd": (("accuracy_std", "accuracy_mean"), lambda std, mean: std / (1 - mean)),
-    "error_mean_weighted": (("accuracy_mean_weighted",), lambda mean: 1 - mean),
-    "error_rsd_weighted": (("accuracy_std_weighted", "accuracy_mean_weighted"), lambda std, mean: std / (1 - mean)),
-    "train_perplexity": (("train_loss",), np.exp),
-}
-LOWER_IS_BETTER = (
-    "error",
-    "train_",
-    "test_loss",
-    "accuracy_std",
-    "accuracy_variance",
-    "angle",
-    "kl",
-    "update",
-    "second",
-)
 
 
-def lower_is_better(field: str) -> bool:
-    """Say which direction of a field of ``rounds.jsonl``, or of one derived from it, is the better one."""
-    return field.startswith(LOWER_IS_BETTER)
+@dataclass(frozen=True)
+class Departure:
+    """One way in which runs are not as the paper has them, or their data as the publisher has them.
+
+    Attributes:
+        key: A key of the configuration; or model, seeds, round (the best of some rounds only), diverged (these seeds),
+            setup (a sentence on all runs of the setup) or data (a sentence on what was read).
+        here: The value of the runs.
+        paper: The value of the paper; None for the last three.
+    """
+
+    key: str
+    here: Any
+    paper: Any = None
+
+    @property
+    def text(self) -> str:
+        """The departure in words."""
+        if self.key == "setup":
+            return str(self.here)
+        if self.key == "data":
+            return f"data: {self.here}"
+        if self.key == "round":
+            return f"best of the evaluated rounds, one in {self.here} (paper {self.paper})"
+        if self.key == "diverged":
+            return f"without seed {', '.join(map(str, self.here))}, which diverged"
+        return f"{self.key} {config_value(self.here)} (paper {config_value(self.paper)})"
+
+
+def in_words(departures: Iterable[Departure]) -> tuple[str, ...]:
+    """Return departures in words."""
+    return tuple(d.text for d in departures)
 
 
 @dataclass(frozen=True)
@@ -51,16 +62,18 @@ class Found:
     """The runs that stand for a row: of one setting, by seed.
 
     Attributes:
-        runs: those that are done.
-        others: those of the same setting that failed, diverged or are not finished: (seed, what).
-        reduced: what is not as in the paper, seeds included.
-        cuts: the config keys that are not as in the paper, and their values here.
+        runs: The runs that count.
+        others: Runs of the same setting that failed, diverged or are not finished: (seed, what).
+        reduced: What is not as in the paper, the number of seeds included.
+        cuts: The keys of the configuration that are not as in the paper, and their values here.
+        setting: Hash of the setting; empty without runs.
     """
 
     runs: dict[int, Run]
     others: tuple[tuple[int, str], ...] = ()
-    reduced: tuple[str, ...] = ()
+    reduced: tuple[Departure, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
+    setting: str = ""
 
     @property
     def diverged(self) -> set[int]:
@@ -69,7 +82,7 @@ class Found:
 
     def curve(self, field: str) -> dict[int, pd.Series]:
         """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
-        curves = {seed: _field(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
+        curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
         return {seed: c for seed, c in curves.items() if len(c)}
 
     def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
@@ -82,11 +95,19 @@ class Found:
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
 
 
-def _field(rounds: pd.DataFrame, field: str) -> pd.Series:
-    needed, formula = _DERIVED.get(field, ((field,), lambda values: values))
+def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
+    """Return a metric over the evaluated rounds, where it is finite; empty if it was not measured.
+
+    Args:
+        rounds: A row per evaluated round, indexed by round.
+        field: A key of ``rounds.jsonl`` or a number derived from such, in the unit of the run.
+    """
+    entry = measure(field)
+    needed = entry.needs or (field,)
     if not set(needed) <= set(rounds):
         return pd.Series(dtype=float)
-    values: pd.Series = formula(*(rounds[k].astype(float) for k in needed))
+    columns = [rounds[k].astype(float) for k in needed]
+    values: pd.Series = entry.formula(*columns) if entry.formula is not None else columns[0]
     return values.replace([math.inf, -math.inf], math.nan).dropna()
 
 
@@ -98,10 +119,18 @@ def _value(run: Run, metric: Metric, which: str) -> float | None:
     if which == "last":
         value = run.last_round().get(metric.field)
         return None if value is None else float(value)
-    curve = _field(run.rounds().set_index("round"), metric.field)
+    found = best_round(run, metric)
+    return None if found is None else found[1]
+
+
+def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
+    """Return the first round with the best value of a metric, and the value; None if it was not measured."""
+    curve = curve_of(run.rounds().set_index("round"), metric.field)
     if not len(curve):
         return None
-    return float(curve.min() if metric.direction == "lower" else curve.max())
+    values = curve.to_numpy()
+    at = int(values.argmin() if metric.direction == "lower" else values.argmax())
+    return int(curve.index.to_numpy()[at]), float(values[at])
 
 
 class Evidence:
@@ -206,7 +235,7 @@ def _most(value: Any) -> float:
 
 
 def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
-    done, cut = [r for r in group if _counts(r)], bool(_departures(group[0], wanted))
+    done, cut = [r for r in group if r.counts], bool(_departures(group[0], wanted))
     # one that diverged has an outcome too: fewer rounds, in which it did not, must not stand in its place
     return (
         any(r.done for r in group),
@@ -217,53 +246,56 @@ def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int
     )
 
 
-def _counts(run: Run) -> bool:
-    return run.done and run.meta["status"] == "done"
-
-
 def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> Found:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
-    done = {r.meta["seed"]: r for r in ordered if _counts(r)}
-    others = tuple((r.meta["seed"], _what(r)) for r in ordered if not _counts(r))
+    done = {r.meta["seed"]: r for r in ordered if r.counts}
+    others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
     departures = _departures(group[0], wanted)
-    words = [*reductions(departures, group[0].meta["model"]), *setup.departs]
-    cuts = {k: _show(here) for k, (_, here) in departures.items()}
-    if (
-        best and (every := max(r.config.get("eval_every", 1) for r in group)) > 1
-    ):  # the experiments of such tables have 1
-        words.append(f"best of the evaluated rounds, one in {every} (paper all)")
+    found = [*reductions(departures, group[0].meta["model"]), *(Departure("setup", text) for text in setup.departs)]
+    cuts = {k: config_value(here) for k, (_, here) in departures.items()}
+    every = max(r.config.get("eval_every", 1) for r in group)
+    if best and every > 1:  # the experiments of such tables have 1
+        found.append(Departure("round", every, "all"))
         cuts["eval_every"] = str(every)
-    if done and len(done) < setup.seeds:
-        words.append(f"seeds {len(done)} (paper {setup.seeds})")
-    if done and (lost := [s for s, what in others if what == "diverged"]):
-        words.append(f"without seed {', '.join(map(str, lost))}, which diverged")
-    sources = sorted({s for r in done.values() for s in r.meta.get("sources", []) if "not the official" in s})
-    return Found(done, others, (*words, *(f"data: {s}" for s in sources)), tuple(sorted(cuts.items())))
+    found += of_seeds(done, others, setup.seeds)
+    found += of_data(done.values())
+    return Found(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
-def _what(run: Run) -> str:
-    status = str(run.meta["status"])
-    return {"done": "not finished", "running": "not finished"}.get(status, status)
+def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+    """Return what the seeds of a row lack: their number, and those that diverged.
+
+    Args:
+        done: The runs that count, by seed.
+        others: The other runs: (seed, what).
+        wanted: How many seeds the paper averages over.
+    """
+    if not done:
+        return []
+    found = [Departure("seeds", len(done), wanted)] if len(done) < wanted else []
+    lost = tuple(s for s, what in others if what == "diverged")
+    return found + ([Departure("diverged", lost)] if lost else [])
 
 
-def reductions(departures: Mapping[str, Any], model: str) -> list[str]:
-    """Return what is not as in the experiment, in words.
+def of_data(runs: Iterable[Run]) -> list[Departure]:
+    """Return which data of runs were not read from their publisher's files."""
+    return [Departure("data", sentence) for sentence in sorted({s for r in runs for s in r.unofficial})]
+
+
+def reductions(departures: Mapping[str, Any], model: str) -> list[Departure]:
+    """Return what is not as in the experiment.
 
     Args:
         departures: key -> [there, here].
-        model: name of the model that was run.
+        model: Name of the model that was run.
     """
-    cuts = []
-    if "model._target_" in departures:
+    found = []
+    other = "model._target_" in departures
+    if other:
         there = str(departures["model._target_"][0]).rsplit(".", 1)[-1]
-        cuts.append(f"model {model} (paper {there})")
-    for key, (there, here) in departures.items():
-        if not (key.startswith("model.") and "model._target_" in departures):
-            cuts.append(f"{key} {_show(here)} (paper {_show(there)})")
-    return cuts
-
-
-def _show(value: Any) -> str:
-    if value is None:
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        found.append(Departure("model", model, there))
+    return found + [
+        Departure(key, here, there)
+        for key, (there, here) in departures.items()
+        if not (other and key.startswith("model."))
+    ]

@@ -1,61 +1,135 @@
-"""A metric of runs that are compared: its unit, its digits and which way is better."""
+"""Every number that a run has, or that is derived from one: its label, unit, digits, and which direction is better.
+
+Tables, figures, comparisons and the checks of a paper's file all read this catalogue; a metric is described nowhere
+else. Nothing here reads a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from fedbench.core.errors import RequestError, choice
-from fedbench.runs.store import Fields
+import numpy as np
 
-_LOWER = ("accuracy_std", "accuracy_variance", "angle_degrees", "kl_uniform", "bytes", "seconds")  # and losses
-_DIGITS = {"accuracy": 2, "angle": 2, "seconds": 2, "bytes": 0, "clients": 0}  # by the metric's first word; else 4
+_CLIENT = re.compile(r"client:(\d+)")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric: factor to what is printed, digits, and 1 if higher is better, else -1."""
+    """A key of ``rounds.jsonl``, or a number derived from such keys.
+
+    Attributes:
+        name: The key.
+        label: Words for an axis.
+        heading: Words for a column of a table.
+        unit: Unit of what is shown; empty for a plain number.
+        factor: From the unit of the run to the one that is shown.
+        digits: Digits behind the decimal point of what is shown.
+        direction: ``higher`` or ``lower``, whichever is better; None where neither is.
+        needs: For a derived number, the keys that its formula takes.
+        formula: For a derived number, its function of these keys; None for a key of ``rounds.jsonl``.
+    """
 
     name: str
-    factor: float
-    digits: int
-    sign: int
-
-    def read(self, last: Fields) -> float:
-        """Return its value in the last line of ``rounds.jsonl``, in the unit that is printed."""
-        return self.factor * float(last[self.name])
-
-    def text(self, value: float | None, sign: str = "") -> str:
-        """Return a value as printed."""
-        return "–" if value is None else f"{value:{sign}.{self.digits}f}"
+    label: str
+    heading: str
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 4
+    direction: str | None = None
+    needs: tuple[str, ...] = ()
+    formula: Callable[..., Any] | None = None
 
     @property
-    def legend(self) -> str:
-        """What is printed, and which way is better."""
-        unit = {1.0: "", 100.0: ", percent", 1e4: ", percent²"}[self.factor]
-        return f"{self.name} at the last round{unit}; {'higher' if self.sign > 0 else 'lower'} is better"
+    def axis(self) -> str:
+        """Label with the unit, for an axis."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def sign(self) -> int:
+        """-1 where lower is better, else 1."""
+        return -1 if self.direction == "lower" else 1
+
+    def text(self, value: float | None, sign: str = "") -> str:
+        """Return a value in the shown unit as text; a dash for None."""
+        return "–" if value is None else f"{value:{sign}.{self.digits}f}"
 
 
-def read_metric(metric: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
-    """Return how a metric is read and shown.
+def measure(name: str) -> Measure:
+    """Return the entry of a metric.
 
-    Args:
-        metric: a key of ``rounds.jsonl``.
-        rows: directory and last line of the runs that are compared.
-
-    Raises:
-        RequestError: for an unknown metric, or one that was not measured in all of them.
+    A key that the catalogue does not have, such as one of a metric of your own, is shown as it is and has no better
+    direction.
     """
-    choice("metric", metric, dict.fromkeys(k for _, last in rows for k in last if k != "round"))
-    missing = [path for path, last in rows if last.get(metric) is None]
-    if missing:
-        raise RequestError(
-            f"{metric} must have been measured in all runs that are compared, but is null in {len(missing)} of "
-            f"{len(rows)}, first in {missing[0]}; choose another metric"
+    if found := _CLIENT.fullmatch(name):
+        text = f"accuracy of client {found[1]}"
+        return Measure(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")
+    return CATALOGUE.get(name) or Measure(name, name.replace("_", " "), name.replace("_", " "))
+
+
+def is_field(name: object) -> bool:
+    """Return whether a name is a metric of a run: in the catalogue, or ``client:<k>``, the accuracy of client k."""
+    return isinstance(name, str) and (name in CATALOGUE or _CLIENT.fullmatch(name) is not None)
+
+
+def lower_is_better(name: str) -> bool:
+    """Return whether lower values of a metric are better."""
+    return measure(name).direction == "lower"
+
+
+def _accuracies() -> list[Measure]:
+    tails = [
+        Measure(f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "%", 100.0, 2, "higher")
+        for side in ("worst", "best")
+        for p in (5, 10, 20, 30)
+    ]
+    return [
+        Measure("accuracy_mean", "mean accuracy", "mean", "%", 100.0, 2, "higher"),
+        Measure("accuracy_std", "STD of the accuracy", "STD", "%", 100.0, 2, "lower"),
+        Measure("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
+        Measure("accuracy_min", "lowest accuracy", "lowest", "%", 100.0, 2, "higher"),
+        Measure("accuracy_max", "highest accuracy", "highest", "%", 100.0, 2, "higher"),
+        *tails,
+        Measure("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "%", 100.0, 2, "higher"),
+        Measure("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "%", 100.0, 2, "lower"),
+        Measure("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "%", 100.0, 2, "higher"),
+        Measure("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
+        Measure("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
+        Measure("improved_clients", "improved clients", "improved", "%", 100.0, 2, "higher"),
+    ]
+
+
+def _work() -> list[Measure]:
+    return [
+        Measure("train_loss", "training loss", "training loss", direction="lower"),
+        Measure("test_loss", "test loss", "test loss", direction="lower"),
+        Measure("update_norm", "norm of the update", "update norm"),
+        Measure("clients", "clients", "clients", digits=0),
+        Measure("bytes_up", "uploaded", "uploaded", "bytes", digits=0, direction="lower"),
+        Measure("bytes_down", "downloaded", "downloaded", "bytes", digits=0, direction="lower"),
+        Measure("seconds_train", "training time", "training time", "seconds", digits=2, direction="lower"),
+        Measure("seconds_eval", "evaluation time", "evaluation time", "seconds", digits=2, direction="lower"),
+    ]
+
+
+def _derived() -> list[Measure]:
+    found = [
+        Measure(
+            "train_perplexity", "training perplexity", "perplexity", "", 1.0, 4, "lower", ("train_loss",), np.exp
         )
-    factor = 1.0
-    if metric.startswith("accuracy_"):  # fractions; their variance is of fractions too
-        factor = 1e4 if metric.startswith("accuracy_variance") else 100.0
-    lower = metric.startswith(_LOWER) or "loss" in metric
-    return Measure(metric, factor, _DIGITS.get(metric.split("_")[0], 4), -1 if lower else 1)
+    ]  # fmt: skip
+    for end, words in (("", ""), ("_weighted", ", weighted")):
+        mean, std = f"accuracy_mean{end}", f"accuracy_std{end}"
+        label, spread = f"mean error{words}", f"relative STD of the error{words}"
+        found += [
+            Measure(f"error_mean{end}", label, label, "", 1.0, 4, "lower", (mean,), lambda mean: 1 - mean),
+            Measure(
+                f"error_rsd{end}", spread, spread, "", 1.0, 4, "lower", (std, mean), lambda std, mean: std / (1 - mean)
+            ),
+        ]
+    return found
+
+
+CATALOGUE: dict[str, Measure] = {m.name: m for m in (*_accuracies(), *_work(), *_derived())}

@@ -6,8 +6,8 @@ Nothing here knows of runs or of files: arrays come in, numbers go out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import copysign, inf, sqrt
 from statistics import mean, stdev
 
 import numpy as np
@@ -114,6 +114,34 @@ def with_lost(differences: Mapping[int, float], lost: Collection[int], won: Coll
     """
     widest = max(map(abs, differences.values()), default=0.0) or 1.0
     return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
+
+
+def paired_with_lost(
+    differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
+) -> Paired | None:
+    """Return the statistics of paired differences in which a run that diverged is not left out but behind.
+
+    To leave it out would favour the method that diverges where training is hard. Where pairs with such a run are all
+    that differs, the mean is infinite and has no interval: there is no scale to say it on.
+
+    Args:
+        differences: By pair, first minus second; finite.
+        lost: Pairs in which the first side has no number, as in ``with_lost``.
+        won: Pairs in which the second has none.
+        sign: 1 if higher is better, -1 if lower is.
+        level: Confidence of the interval, in (0, 1).
+
+    Returns:
+        The statistics of first minus second; None without any pair.
+    """
+    ahead = {pair: sign * d for pair, d in differences.items()}
+    counted = with_lost(ahead, lost, won)
+    if not counted:
+        return None
+    found = paired([sign * d for d in counted.values()], level)
+    if (lost or won) and found.mean and not any(ahead.values()):
+        return replace(found, mean=copysign(inf, found.mean), low=None, high=None)
+    return found
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:

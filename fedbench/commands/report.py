@@ -8,6 +8,7 @@ from pathlib import Path
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.papers.registry import papers
+from fedbench.report.compared import compared_text
 from fedbench.report.write import write_report
 from fedbench.runs.store import ResultStore
 
@@ -46,4 +47,5 @@ def report(args: Sequence[str]) -> str:
     if asked.into or asked.paper:
         raise RequestError("--into and --paper are for the whole report; a comparison is printed")
     alpha = 0.05 if asked.alpha is None else asked.alpha
-    return compare(list(ResultStore(folder)), asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha)
+    runs = list(ResultStore(folder))
+    return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))

@@ -19,13 +19,18 @@ def leaves(tree: Tree, prefix: str = "") -> Tree:
 
 
 def config_value(value: Any) -> str:
-    """Return a value in the form in which it is typed in an override."""
+    """Return a value as it is typed in an override; equal numbers have the same text, and no digit is lost."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ",".join(config_value(v) for v in value) + "]"
+    if isinstance(value, float):
+        short = f"{value:g}"
+        if value.is_integer():
+            return str(int(value))
+        return short if float(short) == value else repr(value)
     return str(value)
 
 

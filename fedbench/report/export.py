@@ -1,61 +1,82 @@
-"""Tables and claims of a paper as Markdown, CSV and LaTeX."""
+"""Tables and claims of a report as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedbench.analysis.tables import Cell, Column, TableData
 from fedbench.report.render import csv_text, escape, latex, markdown
-from fedbench.report.views import ClaimView, Line, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 from fedbench.runs.store import Fields
 
+_SIGNS = {"inside": "in", "outside": "OUT", "impossible": "impossible", "single": "", "none": "", "missing": ""}
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
     "widened by its ±."
 )
-_SIGNS = {"inside": "in", "outside": "OUT", "impossible": "impossible", "single": "", "none": "", "missing": ""}
+_FURTHER = (
+    "Below the rows, what the paper does not print: percent at the last round; (w): clients weighted by their test "
+    "examples."
+)
+Part = tuple[list[str], list[list[str]]]  # headings, rows
 
 
 def table_markdown(view: TableView) -> str:
     """Return a table as Markdown: per column what was measured, what is printed, the difference and the verdict."""
-    parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}\n"]
+    further = f" {_FURTHER}" if any(_has_further(block) for block in view.blocks) else ""
+    parts = [f"{view.title}: {view.caption}\n"]
+    if view.beside:
+        parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}{further}\n"]
     for block in view.blocks:
-        heads, rows = _rows(view, block.lines)
-        parts += [f"### {block.title}\n", markdown(heads, rows)]
+        if block.title:
+            parts.append(f"### {block.title}\n")
+        parts += [markdown(*part) for part in _parts(view, block)]
         parts += ["".join(f"- {text}\n" for text in _reduced(block.lines)), ""]
     parts.append("".join(f"- {n}\n" for n in [*view.notes, *_impossible(view)]))
-    return "\n".join(p for p in parts if p) + "\n"
+    return "\n".join(p for p in parts if p) + ("\n" if view.beside else "")
 
 
 def table_latex(view: TableView) -> str:
-    """Return a table as LaTeX (booktabs): per setup a tabular, below it what was reduced; other notes as comments."""
+    """Return a table as LaTeX (booktabs): per setup its tabulars, then what was reduced; other notes as comments."""
     parts = [f"% {view.title}: {view.caption}\n"]
     for block in view.blocks:
-        heads, rows = _rows(view, block.lines)
         cuts = _reduced(block.lines)
-        parts += [f"% {block.title}\n", *(f"% {text}\n" for text in cuts), latex(heads, rows)]
+        parts += [f"% {block.title}\n" if block.title else "", *(f"% {text}\n" for text in cuts)]
+        parts += [latex(*part) for part in _parts(view, block)]
         parts += [*(f"\\par{{\\footnotesize {escape(text)}}}\n" for text in cuts), "\n"]
     return "".join(parts) + "".join(f"% {n}\n" for n in view.notes)
 
 
-def table_csv(view: TableView) -> str:
-    """Return a table as CSV, a row per method and setup."""
+def table_csv(table: TableData, view: TableView) -> str:
+    """Return a table as CSV with plain numbers in full precision, a row per method, settings and setup.
+
+    A column of the table named ``m`` has ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and
+    ``m_upper`` (the 95 % interval of the mean); a column of the paper also ``m_paper``, ``m_paper_std``,
+    ``m_difference`` and ``m_agreement``. Numbers are in the unit that the table prints; a missing one is empty.
+    """
     rows: list[Fields] = []
-    for block in view.blocks:
-        for line in block.lines:
-            row: Fields = {"setup": block.title, "method": line.label, "settings": line.settings, "seeds": line.seeds}
-            for label, cell in zip(view.columns, line.cells, strict=True):
-                row |= {label: cell.own, f"{label} paper": cell.paper, f"{label} difference": cell.difference}
-                row[f"{label} verdict"] = cell.verdict
-            rows.append(
-                row
-                | {
-                    "status": line.status,
-                    "reduced": "; ".join(line.reduced),
-                    "note": line.note,
-                    "command": line.command,
-                }
-            )
+    for block, shown in zip(table.blocks, view.blocks, strict=True):
+        for line, texts in zip(block.lines, shown.lines, strict=True):
+            row: Fields = {"setup": shown.title} if table.table is not None else {}
+            row |= {"method": texts.label, "algo": line.algo, "settings": texts.settings, "seeds": texts.seeds}
+            for column, cell in zip(table.columns, line.cells, strict=True):
+                row |= _numbers(column, cell)
+            row |= {"status": texts.status, "reduced": "; ".join(texts.reduced), "note": texts.note}
+            rows.append(row | {"command": texts.command})
     return csv_text(rows)
+
+
+def _numbers(column: Column, cell: Cell) -> Fields:
+    lower, upper = cell.bounds or (None, None)
+    found: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
+    if column.printed:
+        found |= {
+            "paper": cell.printed.mean if cell.printed else None,
+            "paper_std": cell.printed.std if cell.printed else None,
+            "difference": cell.difference,
+            "agreement": cell.agreement,
+        }
+    return {f"{column.name}_{name}": value for name, value in found.items()}
 
 
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
@@ -76,26 +97,51 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
     return csv_text([vars(c) for c in views])
 
 
-def _rows(view: TableView, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    settings = any(line.settings for line in lines)
+def _parts(view: TableView, block: BlockView) -> list[Part]:
+    """Return what the paper prints with the measured numbers, then the further numbers if there are any."""
+    main = _part(block, view.columns, [line.cells for line in block.lines], view.beside)
+    if not _has_further(block):
+        return [main]
+    cells = [[CellView(text, "", "", "none", None, "") for text in line.further] for line in block.lines]
+    return [main, _part(block, view.further, cells, beside=False, status=True)]
+
+
+def _has_further(block: BlockView) -> bool:
+    return any(text for line in block.lines for text in line.further)
+
+
+def _part(
+    block: BlockView,
+    columns: Sequence[str],
+    cells: Sequence[Sequence[CellView]],
+    beside: bool,
+    status: bool = False,
+) -> Part:
+    settings = any(line.settings for line in block.lines)
+    status = status or beside or any(line.status != "full" for line in block.lines)
     heads = ["method", *(["settings"] if settings else []), "seeds"]
-    for label in view.columns:
-        heads += [label, "paper", "diff.", ""]
+    for label in columns:
+        heads += [label, "paper", "diff.", ""] if beside else [label]
     rows = []
-    for line in lines:
+    for line, own in zip(block.lines, cells, strict=True):
         row = [line.label, *([line.settings] if settings else []), str(line.seeds)]
-        for cell in line.cells:
-            row += [cell.own or "–", cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]]
-        rows.append([*row, line.status])
-    return [*heads, "status"], rows
+        for cell in own:
+            row.append(cell.own or "–")
+            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if beside else []
+        rows.append([*row, *([line.status] if status else [])])
+    return [*heads, *(["status"] if status else [])], rows
 
 
-def _reduced(lines: Sequence[Line]) -> list[str]:
+def _reduced(lines: Sequence[LineView]) -> list[str]:
+    """Return what was reduced, each once, with the rows that it holds for; then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         if line.reduced:
             reasons.setdefault(line.reduced, []).append(f"{line.label} {line.settings}".rstrip())
-    texts = [f"reduced ({', '.join(names)}): {', '.join(why)}" for why, names in reasons.items()]
+    texts = [
+        "reduced" + ("" if len(names) == len(lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
+        for why, names in reasons.items()
+    ]
     return texts + [f"{line.label}: {line.note}" for line in lines if line.note]
 
 

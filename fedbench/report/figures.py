@@ -10,29 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, Found, in_words
 from fedbench.analysis.measures import low_and_high, moments
+from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.settings import settings_text
 from fedbench.papers.registry import Figure, Paper, Row
 from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 
 LABELS = "labels"  # folder below the results: who has how many examples of each class, by experiment
-_AXES = {
-    "train_loss": "training loss",
-    "train_perplexity": "training perplexity",
-    "accuracy_mean": "mean accuracy (%)",
-    "accuracy_mean_weighted": "mean accuracy, weighted (%)",
-    "accuracy_worst30": "worst 30 % (%)",
-    "accuracy_worst30_weighted": "worst 30 %, weighted (%)",
-    "accuracy_variance": "variance (percent squared)",
-    "improved_clients": "improved clients (%)",
-    "error_mean": "mean error",
-    "error_mean_weighted": "mean error, weighted",
-    "error_rsd": "relative STD of the error",
-    "error_rsd_weighted": "relative STD of the error, weighted",
-    "update_norm": "norm of the update",
-}
 
 
 class FigureMaker:
@@ -69,7 +56,7 @@ class FigureMaker:
         why: dict[tuple[str, ...], list[str]] = {}
         for i, f in found.items():
             if f.reduced:
-                why.setdefault(f.reduced, []).append(self._title(figure, i))
+                why.setdefault(in_words(f.reduced), []).append(self._title(figure, i))
         cuts = [
             ("all runs" if len(names) == len(found) > 1 else ", ".join(dict.fromkeys(names))) + ": " + ", ".join(words)
             for words, names in why.items()
@@ -94,8 +81,7 @@ class FigureMaker:
         return f"{self._label(row)} on {self.paper.setups[row.setup].title}"
 
     def _label(self, row: Row) -> str:
-        hyper = " ".join(f"{k}={v}" for k, v in row.hyperparameters.items())
-        return f"{self.paper.methods[row.algo].label} {hyper}".rstrip()
+        return f"{self.paper.methods[row.algo].label} {settings_text(row.hyperparameters)}".rstrip()
 
     def _heading(self, figure: Figure) -> str:
         return f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
@@ -112,7 +98,7 @@ class FigureMaker:
             for field in figure.spec["fields"]:
                 series = self._series(figure, found, setup, field)
                 if series:
-                    panels.append(Panel(self.paper.setups[setup].title, series, "round", axis(field)))
+                    panels.append(Panel(self.paper.setups[setup].title, series, "round", measure(field).axis))
         if not panels:
             return []
         reduced = any(f.reduced for f in found.values())
@@ -129,7 +115,7 @@ class FigureMaker:
             curves = f.curve(field) if row.setup == setup else {}
             if curves:
                 table = pd.DataFrame(curves)
-                y = table.to_numpy().T * scale(field)
+                y = table.to_numpy().T * measure(field).factor
                 series.append(Series(self._label(row), table.index.to_numpy(float), y, self._index(figure, row)))
         return series
 
@@ -156,10 +142,10 @@ class FigureMaker:
             here = [i for i in found if figure.rows[i].setup == setup]
             for field in figure.spec["fields"] if here else ():
                 x = np.array([float(figure.rows[i].hyperparameters[parameter]) for i in here])
-                y = _columns([found[i] for i in here], field) * scale(field)
+                y = _columns([found[i] for i in here], field) * measure(field).factor
                 name = self.paper.methods[figure.rows[here[0]].algo].label
                 series = [Series(name, x, y, list(self.paper.methods).index(figure.rows[here[0]].algo))]
-                panels.append(Panel(self.paper.setups[setup].title, series, parameter, axis(field)))
+                panels.append(Panel(self.paper.setups[setup].title, series, parameter, measure(field).axis))
         if not panels:
             return []
         reduced = any(f.reduced for f in found.values())
@@ -183,9 +169,11 @@ class FigureMaker:
             connected.append((name, x, y, texts, list(self.paper.methods).index(sweep["algo"])))
         reduced = any(f.reduced for f in found.values())
         heading = self._heading(figure)
-        files = plots.front(self._base(figure), heading, points, connected, axis(one), axis(two), reduced=reduced)
+        files = plots.front(
+            self._base(figure), heading, points, connected, measure(one).axis, measure(two).axis, reduced=reduced
+        )
         panels = [
-            Panel(self.paper.setups[setup].title, series, "round", axis(field))
+            Panel(self.paper.setups[setup].title, series, "round", measure(field).axis)
             for setup in figure.setups
             for field in (one, two)
             if (series := self._series(figure, {i: found[i] for i in swept}, setup, field))
@@ -235,18 +223,6 @@ class FigureMaker:
         series = [Series(name, t.astype(float), y[None], i) for i, (name, y) in enumerate(kinds.items())]
         panel = Panel(f"z = {figure.spec['beta']} to the power of the round", series, "round", "denominator")
         return plots.curves(self._base(figure), self._heading(figure), [panel])
-
-
-def axis(field: str) -> str:
-    """Return the label of an axis."""
-    return _AXES.get(field, field.replace("_", " "))
-
-
-def scale(field: str) -> float:
-    """Return the factor from a run's unit to the drawn one."""
-    if field == "accuracy_variance":
-        return 1e4
-    return 100.0 if field.startswith("accuracy") or field == "improved_clients" else 1.0
 
 
 def last_clients(clients: pd.DataFrame) -> pd.DataFrame:

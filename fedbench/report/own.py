@@ -1,4 +1,4 @@
-"""Figures of a user's own runs: a picture of the curves and one of the clients per experiment or data set."""
+"""Figures of runs of no paper: a picture of the curves and one of the clients per experiment or data set."""
 
 from __future__ import annotations
 
@@ -8,56 +8,72 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Found, reductions
+from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.settings import settings_text
+from fedbench.analysis.tables import Line, TableData
 from fedbench.report import plots
-from fedbench.report.figures import axis, last_clients, scale
+from fedbench.report.figures import last_clients
 from fedbench.report.plots import Panel, Series
-from fedbench.report.tables import settings_of
 from fedbench.report.views import FigureView
-from fedbench.runs.store import Run
 
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 
 
-def own_figures(name: str, runs: Sequence[Run], folder: Path) -> list[FigureView]:
-    """Draw the runs of an experiment or data set, and return the pictures.
+def own_figures(table: TableData, folder: Path) -> list[FigureView]:
+    """Draw the runs of a table and return the pictures; settings of different numbers of rounds in different panels.
 
     Args:
-        name: of the experiment or data set.
-        runs: those that are not done are left out.
-        folder: where pictures go.
+        table: Of an experiment or data set.
+        folder: Where pictures go.
     """
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if run.done and run.meta["status"] == "done":
-            groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
-    if not groups:
+    lines = table.lines
+    if not lines:
         return []
-    found = {key: Found({r.meta["seed"]: r for r in members}) for key, members in sorted(groups.items())}
-    labels = {key: f"{key[0]} {settings_of(groups, key)}".rstrip() for key in found}
-    base = folder / name.replace("/", "_")
-    panels = []
-    for field in _FIELDS:
-        series = [_series(labels[key], f, field, i) for i, (key, f) in enumerate(found.items())]
-        if known := [s for s in series if s is not None]:
-            panels.append(Panel("", known, "round", axis(field)))
-    cuts = {key: reductions(runs[0].meta["departures"], runs[0].meta["model"]) for key, runs in sorted(groups.items())}
-    reduced = tuple(f"{labels[key]}: {', '.join(words)}" for key, words in cuts.items() if words)
+    base, name = folder / table.name.replace("/", "_"), table.name
+    reduced = tuple(f"{_label(x)}: {', '.join(in_words(x.found.reduced))}" for x in lines if x.found.reduced)
+    lengths = sorted({_length(line) for line in lines})
+    panels = [p for field in _FIELDS for n in lengths if (p := _panel(lines, field, n, len(lengths) > 1)) is not None]
     files = plots.curves(base.with_name(f"{base.name}_curves"), name, panels, reduced=bool(reduced)) if panels else []
-    clients = [(labels[key], _accuracies(f), i) for i, (key, f) in enumerate(found.items())]
-    if shown := [c for c in clients if len(c[1])]:
-        panel = ("clients of all seeds", shown)
-        files += plots.distribution(base.with_name(f"{base.name}_clients"), name, [panel], reduced=bool(reduced))
+    clients = []
+    for n in lengths:
+        shown = [(_label(x), values, i) for i, x in _of_length(lines, n) if len(values := _accuracies(x.found))]
+        if shown:
+            clients.append(("clients of all seeds" + (f", {n} rounds" if len(lengths) > 1 else ""), shown))
+    if clients:
+        files += plots.distribution(base.with_name(f"{base.name}_clients"), name, clients, reduced=bool(reduced))
     svgs = [f for f in files if f.suffix == ".svg"]
     return [FigureView(f.stem, name, "", f.read_text(encoding="utf-8"), reduced, "") for f in svgs]
 
 
-def _series(label: str, found: Found, field: str, index: int) -> Series | None:
-    curves = found.curve(field)
+def _label(line: Line) -> str:
+    return f"{line.label} {settings_text(line.settings)}".rstrip()
+
+
+def _length(line: Line) -> int:
+    """Return the number of rounds of a setting, that of its configuration; seeds of one setting have the same."""
+    return max(int(run.config["rounds"]) for run in line.found.runs.values())
+
+
+def _of_length(lines: Sequence[Line], rounds: int) -> list[tuple[int, Line]]:
+    return [(i, line) for i, line in enumerate(lines) if _length(line) == rounds]
+
+
+def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Panel | None:
+    series = [_series(line, field, i) for i, line in _of_length(lines, rounds)]
+    known = [s for s in series if s is not None]
+    return Panel(f"{rounds} rounds" if several else "", known, "round", measure(field).axis) if known else None
+
+
+def _series(line: Line, field: str, index: int) -> Series | None:
+    """Return the curves of a setting; the label says where a seed ends, if they do not all end in the same round."""
+    curves = line.found.curve(field)
     if not curves:
         return None
-    table = pd.DataFrame(curves)
-    return Series(label, table.index.to_numpy(float), table.to_numpy().T * scale(field), index)
+    ends = sorted({int(curve.index[-1]) for curve in curves.values()})
+    label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
+    joined = pd.DataFrame(curves)
+    return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * measure(field).factor, index)
 
 
 def _accuracies(found: Found) -> np.ndarray:

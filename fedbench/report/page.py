@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.report.views import ClaimView, FigureView, Line, PageView, PaperView, TableView
+from fedbench.report.views import ClaimView, FigureView, LineView, PageView, PaperView, TableView
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -78,7 +78,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Column:
+class PageColumn:
     """A column of a table: whether numbers of a paper stand beside it, and where it starts."""
 
     label: str
@@ -87,25 +87,25 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table with what its layout needs."""
 
     id: str
     view: TableView
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     settings: bool
     width: int
     tally: Tally
 
 
 @dataclass(frozen=True)
-class Paper:
+class PageChapter:
     """A paper with the ids of its parts."""
 
     id: str
     view: PaperView
     claims: tuple[tuple[str, ClaimView], ...]
-    tables: tuple[Table, ...]
+    tables: tuple[PageTable, ...]
     figures: tuple[tuple[str, FigureView], ...]
     tally: Tally
 
@@ -150,7 +150,7 @@ def page(view: PageView) -> str:
     )  # fmt: skip
 
 
-def _paper(view: PaperView, ids: _Anchors) -> Paper:
+def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
         mark("basis", claim.basis)
@@ -161,23 +161,23 @@ def _paper(view: PaperView, ids: _Anchors) -> Paper:
     inside = _sum([t.tally for t in tables])
     verdicts = Counter(c.verdict for c in view.claims)
     tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
-    return Paper(own, view, claims, tables, figures, tally)
+    return PageChapter(own, view, claims, tables, figures, tally)
 
 
-def _table(view: TableView, ids: _Anchors) -> Table:
+def _table(view: TableView, ids: _Anchors) -> PageTable:
     lines = [line for block in view.blocks for line in block.lines]
     if any(len(line.cells) != len(view.columns) for line in lines):
         raise ValueError(f"{view.name}: a row has not one cell for each of the {len(view.columns)} columns")
     settings = any(line.settings for line in lines)
-    columns: list[Column] = []
+    columns: list[PageColumn] = []
     width = 3 if settings else 2
     for i, label in enumerate(view.columns):
         beside = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append(Column(label, beside, width))
+        columns.append(PageColumn(label, beside, width))
         width += 3 if beside else 1
     cells = Counter(cell.verdict for line in lines for cell in line.cells)
     tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
-    return Table(ids("table", view.name), view, tuple(columns), settings, width, tally)
+    return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally)
 
 
 def _sum(tallies: Sequence[Tally]) -> Tally:
@@ -190,22 +190,22 @@ def _sum(tallies: Sequence[Tally]) -> Tally:
     )
 
 
-def is_reduced(line: Line) -> bool:
+def is_reduced(line: LineView) -> bool:
     """Whether a row has to be marked as reduced."""
     return line.status == "reduced" or bool(line.reduced)
 
 
-def differs(line: Line) -> bool:
+def differs(line: LineView) -> bool:
     """Whether a number of the row is not what the paper prints."""
     return any(cell.verdict in ("outside", "impossible") for cell in line.cells)
 
 
-def has_notes(line: Line) -> bool:
+def has_notes(line: LineView) -> bool:
     """Whether there is more to say of a number that was measured."""
     return any(cell.note and cell.own for cell in line.cells)
 
 
-def reasons(columns: Sequence[Column], line: Line) -> list[tuple[str, str]]:
+def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, str]]:
     """Return why numbers of a row are impossible, with their columns; once for all where the notes end alike.
 
     Where that is all of the row, its columns are not named.

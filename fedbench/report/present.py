@@ -1,137 +1,192 @@
-"""Tables as text and files. Nothing here depends on when or where it runs: the same runs give the same bytes."""
+"""Tables of values as tables of text, which Markdown, LaTeX and the page lay out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedbench.report.render import csv_text, href, latex, markdown
-from fedbench.report.tables import COLUMNS, Cell, Line, Table, tabulate
-from fedbench.report.views import Block, TableView
-from fedbench.report.views import Cell as ViewedCell
-from fedbench.report.views import Line as ViewedLine
-from fedbench.runs.store import Fields, Run
+from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.settings import settings_text
+from fedbench.analysis.stats import interval
+from fedbench.analysis.tables import Cell, Column, Line, TableData, agreement, closing_tables
+from fedbench.config.keys import WATCHING
+from fedbench.core.trees import config_value, leaves
+from fedbench.papers.registry import Reported, Setup
+from fedbench.report.export import table_markdown
+from fedbench.report.render import href
+from fedbench.report.views import BlockView, CellView, LineView, TableView
+from fedbench.runs.store import Run
 
-_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
-Part = tuple[list[str], list[list[str]]]  # headings, rows
-
-
-def _blocks(table: Table) -> list[Part]:
-    """Return what a paper reports beside its numbers first, then everything else; one block if no paper is known."""
-    metrics = [metric for metric, _, _ in COLUMNS]
-    if table.known is None:
-        return [_block(table, metrics)]
-    reported = [m for m in metrics if m in table.known.metrics]
-    return [_block(table, reported), _block(table, [m for m in metrics if m not in reported])]
-
-
-def _block(table: Table, metrics: Sequence[str]) -> Part:
-    labels = {metric: label for metric, label, _ in COLUMNS}
-    settings = any(line.settings for line in table.lines)
-    status = table.known is not None or any(line.reduced for line in table.lines)
-    heads = ["method", *(["settings"] if settings else []), "seeds"]
-    for m in metrics:
-        heads += [labels[m], *(["paper", "diff."] if table.known and m in table.known.metrics else [])]
-    rows = []
-    for line in table.lines:
-        row = [line.algo, *([line.settings] if settings else []), str(len(line.seeds))]
-        for m in metrics:
-            row += _texts(line, m, beside=table.known is not None and m in table.known.metrics)
-        rows.append(row + ([line.status] if status else []))
-    return heads + (["status"] if status else []), rows
-
-
-def _texts(line: Line, metric: str, beside: bool) -> list[str]:
-    cell = line.cells[metric]
-    own = _with_spread(cell.mean, cell.std, digits=4 if metric == "kl_uniform" else 2)
-    if not beside:
-        return [own]
-    return [own, *_paper(cell)]
-
-
-def _paper(cell: Cell) -> list[str]:
-    if cell.paper is None:
-        return ["–", "–"]
-    return [_with_spread(cell.paper.mean, cell.paper.std), _number(cell.difference, sign="+")]
-
-
-def _number(value: float | None, digits: int = 2, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.{digits}f}"
-
-
-def _with_spread(value: float | None, spread: float | None, digits: int = 2) -> str:
-    return _number(value, digits) + ("" if spread is None else f" ± {_number(spread, digits)}")
-
-
-def _notes(table: Table) -> list[str]:
-    reasons: dict[tuple[str, ...], list[str]] = {}
-    for line in table.lines:
-        if line.reduced:
-            reasons.setdefault(line.reduced, []).append(f"{line.algo} {line.settings}".rstrip())
-    return [
-        "reduced" + ("" if len(names) == len(table.lines) else f" ({', '.join(names)})") + ": " + ", ".join(why)
-        for why, names in reasons.items()
-    ] + table.notes
-
-
-def to_markdown(table: Table) -> str:
-    """Return the table as Markdown that also reads as plain text."""
-    title = table.name + (f" ({table.known.title}, {table.known.table})" if table.known else "")
-    notes = "".join(f"- {n}\n" for n in _notes(table))
-    return "\n".join([f"{title}: {_LEGEND}\n", *(markdown(*b) for b in _blocks(table)), *([notes] if notes else [])])
-
-
-def to_latex(table: Table) -> str:
-    """Return the table as LaTeX (booktabs), the notes as comments."""
-    notes = [f"% {n}\n" for n in [_LEGEND, *_notes(table)]]
-    return "".join(notes) + "\n".join(latex(*b) for b in _blocks(table))
-
-
-def to_csv(table: Table) -> str:
-    """Return the table as CSV with full numbers: per metric mean, sample STD, the paper's two and the difference."""
-    rows: list[Fields] = []
-    for line in table.lines:
-        row: Fields = {"method": line.algo, "settings": line.settings, "seeds": len(line.seeds)}
-        for metric, cell in line.cells.items():
-            row |= {metric: cell.mean, f"{metric}_seed_std": cell.std}
-            if cell.paper:
-                row |= {f"{metric}_paper": cell.paper.mean, f"{metric}_paper_std": cell.paper.std}
-                row[f"{metric}_difference"] = cell.difference
-        rows.append(row | {"reduced": "; ".join(line.reduced)})
-    return csv_text(rows)
+OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Return the tables of the runs as Markdown text."""
-    return "\n".join(to_markdown(t) for t in tabulate(runs)).rstrip()
+    """Return the tables that runs have come to as Markdown text."""
+    return "\n".join(table_markdown(view(table)) for table in closing_tables(runs)).rstrip()
 
 
-def own_view(table: Table, page: Path | None) -> TableView:
-    """Return a table of runs that belong to no paper as a page shows it.
+def view(table: TableData, page: Path | None = None) -> TableView:
+    """Return a table as text.
 
     Args:
-        table: of the runs.
-        page: its directory, from which links to runs lead; None: it is to stand without its runs.
+        table: The numbers.
+        page: Directory of the page, from which links to runs lead; None for a page without links.
     """
-    settings = tuple(label for _, label, _ in COLUMNS)
-    lines = tuple(
-        ViewedLine(
-            label=line.algo,
-            settings=line.settings,
-            seeds=len(line.seeds),
-            status="reduced" if line.reduced else "full",
-            reduced=line.reduced,
-            cells=tuple(_own_cell(line, metric) for metric, _, _ in COLUMNS),
-            runs=() if page is None else tuple(href(path, page) for path in line.paths),
-            command="",
-            note="",
+    columns = [c for c in table.columns if c.printed] or list(table.columns)
+    further = [c for c in table.columns if c not in columns]
+    blocks = tuple(
+        BlockView(
+            b.setup.title if b.setup else "",
+            tuple(_line(line, b.setup, table.columns, len(columns), page) for line in b.lines),
         )
-        for line in table.lines
+        for b in table.blocks
     )
-    return TableView(table.name, table.name, _LEGEND, settings, (Block("", lines),), tuple(table.notes))
+    return TableView(
+        name=table.name,
+        title=_title(table),
+        caption=_caption(table),
+        columns=tuple(c.metric.label for c in columns),
+        blocks=blocks,
+        notes=tuple(_notes(table, columns)),
+        further=tuple(c.metric.label for c in further),
+        beside=table.table is not None,
+    )
 
 
-def _own_cell(line: Line, metric: str) -> ViewedCell:
-    cell = line.cells[metric]
-    text = "" if cell.mean is None else _with_spread(cell.mean, cell.std, digits=4 if metric == "kl_uniform" else 2)
-    return ViewedCell(text, "", "", "none" if text else "missing", cell.mean, f"n = {len(cell.values)}")
+def _title(table: TableData) -> str:
+    if table.paper is None or table.table is None:
+        return table.name
+    return f"{table.paper.name}, Table {table.table.id.removeprefix('table').replace('_', '').upper()}"
+
+
+def _caption(table: TableData) -> str:
+    return OWN_LEGEND if table.table is None else table.table.caption
+
+
+def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
+    notes = [f"{c.metric.label}: {c.metric.definition}" for c in columns if c.metric.definition]
+    open_here = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
+    if open_here:
+        notes.append(f"what the paper leaves open here: {', '.join(open_here)}, listed with the paper")
+    if table.table is not None and table.table.round == "best":
+        notes.append("best round of each run, as the paper is read; that of the last round is in rounds.jsonl")
+    if table.paper is not None and table.table is None:
+        notes.append(f"settings of an experiment of {table.paper.name} that stand for no row of its tables")
+    notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
+    return notes + list(table.unofficial)
+
+
+def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int, page: Path | None) -> LineView:
+    """Return a row as text; ``first`` is the number of its main columns."""
+    seeds = setup.seeds if setup else 0
+    texts = [_cell(cell, column, seeds) for cell, column in zip(line.cells, columns, strict=True)]
+    typed = command(setup.experiment, line.algo, line.wanted, line.found, seeds) if setup and line.row else ""
+    runs = line.found.runs.values()
+    return LineView(
+        label=line.label,
+        settings=settings_text(line.settings),
+        seeds=len(line.found.runs),
+        status=line.status,
+        reduced=in_words(line.found.reduced),
+        cells=tuple(texts[:first]),
+        runs=() if page is None else tuple(href(run.path, page) for run in runs),
+        command=typed,
+        note=note_of(line),
+        further=tuple(text.own for text in texts[first:]),
+    )
+
+
+def note_of(line: Line) -> str:
+    """Return what else a reader of a row has to know, in words."""
+    impossible = []
+    if line.impossible:
+        text = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+        impossible.append(text)
+    return "; ".join([*impossible, *(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors])
+
+
+def _cell(cell: Cell, column: Column, runs: int) -> CellView:
+    digits = _digits(column, cell.printed)
+    paper = "" if cell.printed is None else _with_spread(cell.printed.mean, cell.printed.std, digits)
+    if cell.mean is None:
+        why = cell.agreement == "impossible"
+        note = f"no accuracies of unweighted clients have these numbers: {cell.impossible}" if why else ""
+        return CellView("", paper, "", cell.agreement, None, note)
+    own = _with_spread(cell.mean, cell.std, digits)
+    if cell.printed is None:
+        return CellView(own, "", "", "none", cell.mean, f"n = {cell.n}")
+    note = compare_with_print(cell.values, cell.printed, digits)[1]
+    if runs == 1 and cell.printed.std is None and cell.n > 1:
+        note += one_more(cell.values, digits)
+    if cell.impossible:
+        note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
+    return CellView(own, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
+
+
+def _digits(column: Column, printed: Reported | None) -> int:
+    behind_the_point = 0 if printed is None else len(repr(printed.mean).partition(".")[2])
+    return max(column.digits, behind_the_point)
+
+
+def compare_with_print(values: Sequence[float], printed: Reported, digits: int = 2) -> tuple[str, str]:
+    """Say whether a printed number agrees with what was measured.
+
+    Args:
+        values: One per seed.
+        printed: The paper's number.
+        digits: Digits of the numbers in the text.
+
+    Returns:
+        inside, outside or single, as ``fedbench.analysis.tables.agreement``, and a sentence.
+    """
+    found, bounds, wide = agreement(values, printed), interval(values), printed.std or 0.0
+    if bounds is None:
+        return found, "one seed gives no interval"
+    by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
+    text = (
+        f"n = {len(values)}, 95 % interval of the mean {bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}{by}: "
+        f"{printed.mean:.{digits}f} lies {found}"
+    )
+    return found, text
+
+
+def one_more(values: Sequence[float], digits: int = 2) -> str:
+    """Return a sentence on where one more run would lie, which is the fair range for a number from a single run.
+
+    Args:
+        values: Two or more, one per seed.
+        digits: Digits of the numbers.
+    """
+    bounds = interval(values)
+    assert bounds is not None
+    centre, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2 * math.sqrt(len(values) + 1)
+    return (
+        f". The paper names one run; one more of these would lie within {centre - half:.{digits}f} to "
+        f"{centre + half:.{digits}f} (95 % prediction interval)"
+    )
+
+
+def _with_spread(value: float, spread: float | None, digits: int) -> str:
+    return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Found, seeds: int) -> str:
+    """Return the command that gives the runs of a row; of a row that was not run, at the paper's setting."""
+    parts = {**wanted}
+    numbers = list(range(seeds))
+    if found.runs:
+        run = next(iter(found.runs.values()))
+        numbers = list(found.runs)
+        keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
+        if "model._target_" in keys:  # of another model only what was typed is not by default
+            parts["model"] = run.meta["model"]
+            keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
+        keys |= (typed & WATCHING) | (wanted.keys() & {"rounds"})
+        flat = leaves(run.config)
+        parts |= {k: flat[k] for k in sorted(keys) if k in flat}
+    words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
+    words.append("seed=" + ",".join(map(str, numbers)))
+    return "fedbench -m " + " ".join(shlex.quote(w) for w in words)

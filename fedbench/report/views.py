@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A number of a table beside the paper's.
+class CellView:
+    """A number of a table next to the paper's.
 
     Attributes:
-        own: what was measured here, as it is printed; '' if it was not.
-        paper: what the paper prints; '' if it prints nothing.
-        difference: own minus paper, with its sign; '' if one of them is not there.
+        own: What was measured, as it is printed; empty if it was not.
+        paper: What the paper prints; empty if it prints nothing.
+        difference: Own minus paper, with its sign; empty if one of them is missing.
         verdict: inside, outside, single, impossible, none or missing.
-        number: what ``own`` is sorted by.
-        note: how the verdict was made, or why the number is impossible.
+        number: What ``own`` is sorted by.
+        note: How the verdict was made, or why the number is impossible.
     """
 
     own: str
@@ -30,19 +30,20 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineView:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        label: the method as the paper calls it.
-        settings: what tells it from other rows of the same method.
-        seeds: how many are done.
+        label: The method as the paper calls it.
+        settings: What tells it from other rows.
+        seeds: Number of seeds that count.
         status: full, reduced, not run, failed or no data.
-        reduced: what is not as in the paper.
-        cells: one for each column of the table.
-        runs: the folders of the runs, as hrefs relative to the page.
-        command: the exact shell command that reproduces the row.
-        note: anything else a reader has to know.
+        reduced: What is not as in the paper.
+        cells: One for each column of the table.
+        runs: Folders of the runs, as hrefs relative to the page.
+        command: The shell command that reproduces the row.
+        note: Anything else that a reader has to know.
+        further: Texts of the table's further columns.
     """
 
     label: str
@@ -50,30 +51,44 @@ class Line:
     seeds: int
     status: str
     reduced: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[CellView, ...]
     runs: tuple[str, ...]
     command: str
     note: str
+    further: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockView:
     """A setup of a table: rows that are compared with one another."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[LineView, ...]
 
 
 @dataclass(frozen=True)
 class TableView:
-    """A table, of a paper or of the user's own runs; its name is that of the experiment (``adafedadam/table5``)."""
+    """A table, of a paper or of any runs.
+
+    Attributes:
+        name: ``<paper>/<table>``, or the experiment or data set.
+        title: Its heading.
+        caption: A line below the heading.
+        columns: Headings.
+        blocks: The rows.
+        notes: Lines below the table.
+        further: Headings of numbers that the paper does not print.
+        beside: Whether the columns have numbers of a paper next to them.
+    """
 
     name: str
     title: str
     caption: str
     columns: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[BlockView, ...]
     notes: tuple[str, ...]
+    further: tuple[str, ...] = ()
+    beside: bool = True
 
 
 @dataclass(frozen=True)

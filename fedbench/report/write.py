@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from fedbench.analysis.checks import refuse_bad_checks
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.run_rows import run_rows
+from fedbench.analysis.tables import TableData, home_of, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.papers.ledger import Ledger, read_ledger
-from fedbench.papers.registry import Paper, papers
+from fedbench.papers.registry import papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
 from fedbench.report.own import own_figures
 from fedbench.report.page import page
 from fedbench.report.paper_view import PaperReport
-from fedbench.report.present import own_view, summary, to_csv, to_latex, to_markdown
-from fedbench.report.tables import marks, tabulate
+from fedbench.report.present import summary, view
 from fedbench.report.views import FigureView, PageView, PaperView, TableView
-from fedbench.runs.store import Fields, ResultStore, Run, replace_file
-
-_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
+from fedbench.runs.store import ResultStore, Run, replace_file
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
     """Write the report of the runs below a directory, and return what is in its tables and where it is.
 
     Args:
-        folder: of the runs.
-        into: where the report goes, without links to its runs, so that it can be moved; None: ``folder/report``.
-        only: the id of one paper, whose runs alone are reported.
+        folder: Directory with runs below it.
+        into: Where the report goes, without links to its runs, so that it can be moved; None: ``folder/report``.
+        only: The id of one paper, whose runs alone are reported.
 
     Raises:
         RequestError: if there is no run below the folder and no plan in it, or the report cannot be written.
@@ -44,78 +43,59 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
     target = into or folder / "report"
     try:
-        shown = _papers(runs, ledger if only is None else Ledger(), folder, target, links=into is None)
-        own = _write_own(runs, target / "tables", target if into is None else None)
-        figures = _own_figures(runs, target / "figures")
-        _write_papers(shown, target)
-        view = PageView(
-            "fedbench report", tuple(shown), tuple(own), tuple(figures), _environment(runs), tuple(store.damaged)
-        )
-        replace_file(target / "index.html", page(view))
+        shown = _write(runs, ledger if only is None else Ledger(), folder, target, into is None, store.damaged)
         part = target / "runs.parquet.part"
-        pd.DataFrame([_flat(r, folder) for r in runs]).to_parquet(part, index=False)
+        pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
         part.replace(target / "runs.parquet")
     except OSError as error:
         raise RequestError(f"{target} cannot be written: {error}") from error
-    text = summary([r for r in runs if not _of_a_paper(r)])
+    text = summary([r for r in runs if home_of(r.meta["experiment"]) is None])
     return "\n".join(t for t in (text, *(_in_short(v) for v in shown), left_out, f"written: {target}") if t)
 
 
-def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, links: bool) -> list[PaperView]:
-    evidence, shown = Evidence(runs), []
-    planned = {e.experiment.split("/")[0] for e in ledger.entries}
-    begun = planned | {str(r.meta["experiment"]).split("/")[0] for r in runs}
+def _write(
+    runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, links: bool, damaged: Sequence[str]
+) -> list[PaperView]:
+    """Write tables, figures, claims and the page, and return what is shown of the papers."""
+    place = target if links else None
+    shown, printed = [], []
+    for report, figures in _papers(runs, ledger, folder, target):
+        said = report.view(figures, place)
+        _write_tables(report.tables, said.tables, target / "tables")
+        replace_file(target / "tables" / f"{said.id}_claims.md", claims_markdown(said.claims, said.title))
+        replace_file(target / "tables" / f"{said.id}_claims.csv", claims_csv(said.claims))
+        shown.append(said)
+        printed += report.tables
+    own = run_tables(runs, printed)
+    views = [view(table, place) for table in own]
+    _write_tables(own, views, target / "tables")
+    figures = [f for table in own if table.paper is None for f in own_figures(table, target / "figures")]
+    whole = PageView("fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged))
+    replace_file(target / "index.html", page(whole))
+    return shown
+
+
+def _papers(
+    runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path
+) -> Iterator[tuple[PaperReport, list[FigureView]]]:
+    """Give the papers of which there are runs or plans, with their figures."""
+    evidence = Evidence(runs)
+    begun = {e.experiment.split("/")[0] for e in ledger.entries}
+    begun |= {str(r.meta["experiment"]).split("/")[0] for r in runs}
     for paper in papers().values():
         if paper.id in begun:
             refuse_bad_checks(paper)
             figures = FigureMaker(paper, evidence, folder, target / "figures").all()
-            page = target if links else None
-            shown.append(PaperReport(paper, evidence, ledger, folder, page).view(figures))
-    return shown
+            yield PaperReport(paper, evidence, ledger), figures
 
 
-def _of_a_paper(run: Run) -> bool:
-    return str(run.meta["experiment"]) in _experiments(tuple(papers().values()))
-
-
-def _experiments(known: tuple[Paper, ...]) -> set[str]:
-    return {s.experiment for p in known for s in p.setups.values()}
-
-
-def _write_own(runs: Sequence[Run], folder: Path, page: Path | None) -> list[TableView]:
-    """Write a table per experiment or data set, and return those that belong to no paper for the page."""
+def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    views = []
-    for table in tabulate(runs):
-        name = table.name.replace("/", "_")
-        for ending, content in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-            replace_file(folder / f"{name}.{ending}", content)
-        if table.name not in _experiments(tuple(papers().values())):
-            views.append(own_view(table, page))
-    return views
-
-
-def _own_figures(runs: Sequence[Run], folder: Path) -> list[FigureView]:
-    named: dict[str, list[Run]] = {}
-    for run in runs:
-        if not _of_a_paper(run):
-            named.setdefault(run.meta["experiment"] or run.meta["data"], []).append(run)
-    return [view for name, members in sorted(named.items()) for view in own_figures(name, members, folder)]
-
-
-def _write_papers(shown: Sequence[PaperView], target: Path) -> None:
-    folder = target / "tables"
-    for paper in shown:
-        for table in paper.tables:
-            base = folder / table.name.replace("/", "_")
-            for ending, content in (
-                ("md", table_markdown(table)),
-                ("csv", table_csv(table)),
-                ("tex", table_latex(table)),
-            ):
-                replace_file(base.with_suffix(f".{ending}"), content)
-        replace_file(folder / f"{paper.id}_claims.md", claims_markdown(paper.claims, paper.title))
-        replace_file(folder / f"{paper.id}_claims.csv", claims_csv(paper.claims))
+    for table, shown in zip(tables, views, strict=True):
+        base = folder / table.name.replace("/", "_")
+        replace_file(base.with_name(f"{base.name}.md"), table_markdown(shown))
+        replace_file(base.with_name(f"{base.name}.csv"), table_csv(table, shown))
+        replace_file(base.with_name(f"{base.name}.tex"), table_latex(shown))
 
 
 def _in_short(view: PaperView) -> str:
@@ -145,10 +125,3 @@ def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
         (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in sorted(counts.items())))
         for key, counts in facts.items()
     )
-
-
-def _flat(run: Run, folder: Path) -> Fields:
-    facts = {k: run.meta.get(k) for k in _IDENTITY}
-    facts["reduced"] = "; ".join(marks(run))
-    measured = run.last_round() if run.done else {}
-    return {"path": str(run.path.relative_to(folder)), **facts, **measured}

@@ -218,7 +218,24 @@ class Run:
     @property
     def counts(self) -> bool:
         """Whether the run is complete and did not diverge, so that its numbers enter means."""
-        return self.done and self.meta["status"] == "done"
+        return self.outcome == "done"
+
+    @property
+    def outcome(self) -> str:
+        """What became of the run: done, diverged, failed or not finished."""
+        status = str(self.meta["status"])
+        return "not finished" if status == "running" or (status == "done" and not self.done) else status
+
+    @property
+    def unofficial(self) -> tuple[str, ...]:
+        """Sentences on data that were read from other files than the publisher's.
+
+        In runs made before meta.json had the key ``unofficial``, the only trace is a phrase in ``sources``; it is
+        searched for here and nowhere else.
+        """
+        if "unofficial" in self.meta:
+            return tuple(self.meta["unofficial"])
+        return tuple(s for s in self.meta.get("sources", ()) if "not the official" in s)
 
     def rounds(self) -> pd.DataFrame:
         """Return one row per evaluated round.
@@ -293,6 +310,15 @@ class ResultStore:
                 yield run
 
 
+def _check_names(meta: Fields) -> None:
+    """Refuse facts that do not say which run they are of: another program's, or of a name that is null."""
+    for key in ("algo", "hash", "status", "data", "model"):
+        if not isinstance(value := meta.get(key, "" if key in ("data", "model") else None), str):
+            raise ValueError(f"meta.json: {key} must be text, got {value!r}")
+    if not isinstance(meta.get("seed"), int):
+        raise ValueError(f"meta.json: seed must be an integer, got {meta.get('seed')!r}")
+
+
 def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
@@ -304,6 +330,7 @@ def read_run(path: Path) -> Run:
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
         if not isinstance(config, dict) or not isinstance(meta, dict):
             raise ValueError("config.yaml or meta.json is empty")
+        _check_names(meta)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
     if "departures" in meta:

@@ -9,6 +9,7 @@ import yaml
 
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
+from fedbench.report.compared import compared_text
 from fedbench.runs.store import ResultStore
 
 STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
@@ -46,7 +47,7 @@ def write_runs(root, algo, values, settings=None, metric="accuracy_mean", **name
 
 
 def report(root, key="algo", metric="accuracy_mean", **options):
-    return compare(list(ResultStore(root)), key, metric, **options)
+    return compared_text(compare(list(ResultStore(root)), key, metric, **options))
 
 
 def tables(text):
@@ -92,7 +93,7 @@ def test_six_seeds_by_hand(tmp_path):
             "verdict": "better",
         }
     ]
-    assert "toy: accuracy_mean at the last round, percent; higher is better" in text
+    assert "toy: accuracy_mean at the last round, %; higher is better" in text
     assert "undecided" not in text
 
 
@@ -119,7 +120,7 @@ def test_exchanging_baseline_and_method_turns_everything_round(tmp_path):
         ("kl_uniform", "worse", "+0.0200"),
         ("seconds_train", "worse", "+0.02"),
         ("bytes_up", "worse", "+0"),
-        ("improved_clients", "better", "+0.0200"),
+        ("improved_clients", "better", "+2.00"),
     ],
 )
 def test_direction_and_unit_are_those_of_the_metric(tmp_path, metric, verdict, difference):
@@ -200,7 +201,7 @@ def test_what_is_not_done_is_counted_and_left_out(tmp_path):
     write_run(tmp_path, "c", 0, {"accuracy_mean": 0.9}, status="failed")
     text = report(tmp_path)
     assert [(r["method"], r["seeds"]) for r in tables(text)[0]] == [("a", "2"), ("b", "2")]
-    assert "- left out: 1 a running, 1 c failed" in text
+    assert "- left out: 1 a not finished, 1 c failed" in text
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("accuracy_mean", 1), ("test_loss", -1)])
@@ -234,7 +235,7 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     text = report(tmp_path)
     assert [(r["method"], r["accuracy_mean"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
     assert "left out: 1 a of a seed that is there already" in text
-    assert text == compare(list(ResultStore(tmp_path))[::-1], "algo", "accuracy_mean")
+    assert text == compared_text(compare(list(ResultStore(tmp_path))[::-1], "algo", "accuracy_mean"))
 
 
 # ---- what a block is
@@ -422,7 +423,7 @@ def test_ranks_take_three_methods_and_two_full_blocks(tmp_path):
     grid(tmp_path, {1: VALUES[1], 3: VALUES[3]})
     assert "no average ranks, which take 2 blocks with all methods: there are 1" in report(tmp_path)
     two = [r for r in ResultStore(tmp_path) if r.meta["algo"] != "c"]
-    text = compare(two, "algo", "accuracy_mean")
+    text = compared_text(compare(two, "algo", "accuracy_mean"))
     assert "average rank" not in text
     assert [list(r.values()) for r in tables(text)[-1]] == [["a", "–", "1/0/1"], ["b", "1/0/1", "–"]]
 
@@ -524,4 +525,5 @@ def test_a_metric_that_is_null_somewhere_is_refused(tmp_path):
 def test_the_order_of_the_runs_changes_nothing(tmp_path):
     grid(tmp_path, VALUES)
     runs = list(ResultStore(tmp_path))
-    assert compare(runs[::-1], "algo", "accuracy_mean") == compare(runs, "algo", "accuracy_mean")
+    turned, straight = (compared_text(compare(r, "algo", "accuracy_mean")) for r in (runs[::-1], runs))
+    assert turned == straight

@@ -567,8 +567,8 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
     assert len(runs) == 4
     table = [line for line in out if line.startswith("|")]
     first = [row for row in table if "88.34 ± 0.55" in row or "90.04 ± 0.66" in row]
-    assert [row.split("|")[1].strip() for row in first] == ["fedavg", "qfedavg"]
-    assert all(row.rstrip(" |").endswith("reduced") for row in table if "fedavg" in row)
+    assert [row.split("|")[1].strip() for row in first] == ["FedAvg", "q-FedAvg"]
+    assert all(row.rstrip(" |").endswith("reduced") for row in table if "FedAvg" in row)
     assert any(
         line == "- reduced: data.clients 8 (paper 100), rounds 4 (paper 1000), seeds 2 (paper 3)" for line in out
     )

@@ -12,11 +12,10 @@ import pytest
 import yaml
 from tools import ALGORITHMS, ROOT, make
 
-from fedbench.analysis.matching import _DERIVED
+from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.known import find_known
 from fedbench.papers.registry import Reduction, Reported, papers
 from fedbench.runs.execute import execute
 
@@ -250,7 +249,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_metrics_and_fields_are_measured(paper, run):
-    p, measured = ours(paper), set(run.last_round()) | set(_DERIVED)
+    p, measured = ours(paper), set(run.last_round()) | {m.name for m in CATALOGUE.values() if m.needs}
     clients = set(run.clients())
     assert {"accuracy", "train_loss", "client", "round"} <= clients
     for m in p.metrics.values():
@@ -348,30 +347,6 @@ def _figure_check(p, check):
             here = [r for r in figure.rows if r.setup == setup and r.algo == wanted["algo"]]
             hyper = {k: v for k, v in wanted.items() if k != "algo"}
             assert any(hyper.items() <= r.hyperparameters.items() for r in here), (setup, spec)
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_what_is_known_of_an_experiment_is_what_its_tables_print(paper):
-    """The numbers beside which a table of runs is shown; a method with several rows in a setup has no one number."""
-    p = ours(paper)
-    for name, table in p.tables.items():
-        for setup in table.setups:
-            rows = [r for r in table.rows if r.setup == setup and r.values]
-            known = find_known(f"{p.id}/{name}_{setup}")
-            if table.round == "best":  # beside a table of last rounds they would mislead
-                assert known is None
-                continue
-            once = [r for r in rows if sum(o.algo == r.algo for o in rows) == 1 and not p.methods[r.algo].set]
-            cells = {(p.methods[r.algo].algo, p.metrics[k].field): v for r in once for k, v in r.values.items()}
-            assert (known.cells if known else {}) == cells
-            assert known is None or (known.seeds, known.departs) == (p.setups[setup].seeds, p.setups[setup].departs)
-    printed = {r.setup for t in p.tables.values() for r in t.rows if r.values and t.round == "last"}
-    assert all(find_known(p.setups[s].experiment) for s in printed)
-
-
-def test_an_experiment_that_no_paper_has_is_not_known():
-    assert find_known("adafedadam/table9_nothing") is None
-    assert find_known(None) is None
 
 
 def test_no_two_papers_share_an_experiment():

@@ -2,16 +2,21 @@
 
 import csv
 import io
+import math
 import re
+from dataclasses import replace
 
 import pytest
 
-from fedbench.analysis.matching import Evidence
+from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.tables import Block, Cell, Column, TableData
+from fedbench.analysis.tables import Line as TableLine
 from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
-from fedbench.papers.registry import papers
+from fedbench.papers.registry import Metric, Reported, Setup, papers
+from fedbench.report import present
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.paper_view import PaperReport
-from fedbench.report.views import Block, Cell, ClaimView, Line, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 
 # ---- readers
 
@@ -72,22 +77,22 @@ def latex_tables(text):
 
 
 def cell(own="", paper="", difference="", verdict="none", note=""):
-    return Cell(own, paper, difference, verdict, None, note)
+    return CellView(own, paper, difference, verdict, None, note)
 
 
 def line(label, *cells, settings="", status="full", reduced=(), seeds=3, note=""):
-    return Line(label, settings, seeds, status, reduced, cells, (), f"fedbench -m algo={label} seed=0,1", note)
+    return LineView(label, settings, seeds, status, reduced, cells, (), f"fedbench -m algo={label} seed=0,1", note)
 
 
 VIEW = TableView(
     "p/table1", "Paper, Table 1", "Two methods", ("avg %", "STD"),
     (
-        Block("One", (
+        BlockView("One", (
             line("A_1", cell("1.00 ± 0.10", "2.00 ± 0.20", "-1.00", "outside"), cell("3.00")),
             line("B", cell("4.00", "5.00", "-1.00", "single"), cell(), seeds=1, status="reduced", settings="q=1",
                  reduced=("rounds 2 (paper 9)", "seeds 1 (paper 3)")),
         )),
-        Block("Two", (
+        BlockView("Two", (
             line("A_1", cell(verdict="missing", paper="7.00"), cell("8.00", "9.00", "-1.00", "impossible",
                  "n = 3: outside. No accuracies have them: at least 4.5"), note="seed 0 failed; OSError: full"),
         )),
@@ -138,22 +143,58 @@ def test_latex_by_hand():
 def test_signs_that_latex_reserves():
     """As themselves in the picture, and read back as they were."""
     label = r"1 + z^2 & {x}_1 ~ 5 % of #1 $"
-    view = TableView("n", "t", "c", ("STD ± Σ",), (Block("One", (line(label, cell("1.00")),)),), ())
+    view = TableView("n", "t", "c", ("STD ± Σ",), (BlockView("One", (line(label, cell("1.00")),)),), ())
     ((_, (heads, row)),) = latex_tables(table_latex(view))
     assert (row[0], heads[2]) == (label, "STD ± Σ")
     assert r"1 + z\^{}2 \& \{x\}\_1 \~{} 5 \% of \#1 \$ & 3 & 1.00" in table_latex(view)
 
 
+def test_numbers_that_the_paper_does_not_print_come_below_them():
+    """In the same order of rows, without a column for the paper; where no row has any, nothing is shown."""
+    with_more = replace(line("A", cell("1.00", "2.00", "-1.00", "outside")), further=("5.00", "0.1000"))
+    block, empty = BlockView("One", (with_more,)), BlockView("Two", (replace(with_more, further=("", "")),))
+    view = TableView("n", "t", "c", ("avg",), (block, empty), (), ("STD", "KL"))
+    for tables in (markdown_tables(table_markdown(view)), latex_tables(table_latex(view))):
+        main, further, other = (rows for _, rows in tables)
+        assert main[1] == other[1] == ["A", "3", "1.00", "2.00", "-1.00", "OUT", "full"]
+        assert further == [["method", "seeds", "STD", "KL", "status"], ["A", "3", "5.00", "0.1000", "full"]]
+
+
+def test_a_table_of_runs_of_no_paper():
+    own = TableView("n", "synthetic", "percent", ("mean",), (BlockView("", (line("a", cell("1.00")),)),), (), (), False)
+    text = table_markdown(own)
+    assert text.startswith("synthetic: percent\n\n| method")
+    assert markdown_tables(text)[0][1] == [["method", "seeds", "mean"], ["a", "3", "1.00"]]
+
+
 def test_csv_by_hand():
-    first, second, third = read_csv(table_csv(VIEW))
-    assert first == {
-        "setup": "One", "method": "A_1", "settings": "", "seeds": "3", "avg %": "1.00 ± 0.10",
-        "avg % paper": "2.00 ± 0.20", "avg % difference": "-1.00", "avg % verdict": "outside", "STD": "3.00",
-        "STD paper": "", "STD difference": "", "STD verdict": "none", "status": "full", "reduced": "", "note": "",
-        "command": "fedbench -m algo=A_1 seed=0,1",
-    }  # fmt: skip
-    assert (second["status"], second["reduced"]) == ("reduced", "rounds 2 (paper 9); seeds 1 (paper 3)")
-    assert (third["setup"], third["avg % verdict"], third["STD verdict"]) == ("Two", "missing", "impossible")
+    """Three seeds at 1, 2 and 6: mean 3, STD √7, half width t(0.975, 2) √7 / √3; the paper prints 4 ± 0.5."""
+    metric = Metric("avg", "average %", "higher", "accuracy_mean")
+    columns = (Column(metric, printed=True), Column(Metric("kl", "KL", "lower", "kl_uniform", 1.0)))
+    found = Found({})
+    lines = (
+        TableLine("a", "A", {"q": 0.5}, found, (Cell((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Cell((0.25,))), "full"),
+        TableLine("b", "B", {}, found, (Cell((), Reported(7.0, None)), Cell()), "not run"),
+    )
+    setup = Setup("s", "One", "p/one", 3, 3, 5, 1.0)
+    paper = papers()["fedfa"]
+    table = TableData("p/t", columns, (Block(setup, lines),), paper, next(iter(paper.tables.values())))
+    first, second = read_csv(table_csv(table, present.view(table)))
+    half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * math.sqrt(7 / 3)
+    numbers = {"mean": 3, "std": math.sqrt(7), "n": 3, "lower": 3 - half, "upper": 3 + half}
+    numbers |= {"paper": 4, "paper_std": 0.5, "difference": -1}
+    assert {k: float(first[f"accuracy_mean_{k}"]) for k in numbers} == pytest.approx(numbers, rel=1e-12)
+    assert (first["setup"], first["method"], first["settings"]) == ("One", "A", "q=0.5")
+    assert (first["accuracy_mean_agreement"], first["kl_uniform_mean"], first["kl_uniform_std"]) == (
+        "inside",
+        "0.25",
+        "",
+    )
+    assert "kl_uniform_paper" not in first
+    missing = {k: second[f"accuracy_mean_{k}"] for k in ("mean", "std", "lower", "upper", "paper_std", "difference")}
+    assert set(missing.values()) == {""}
+    assert (second["accuracy_mean_n"], second["accuracy_mean_paper"]) == ("0", "7.0")
+    assert (second["accuracy_mean_agreement"], second["status"]) == ("missing", "not run")
 
 
 def test_claims_by_hand():
@@ -179,12 +220,13 @@ def test_claims_by_hand():
 
 
 @pytest.mark.parametrize("paper", list(papers()))
-def test_everything_on_record_can_be_read_back(paper, tmp_path):
+def test_everything_on_record_can_be_read_back(paper):
     """Without a run: what is printed stands where it belongs in all three files."""
     p = papers()[paper]
-    view = PaperReport(p, Evidence([]), Ledger(), tmp_path, tmp_path).view(())
-    for shown, table in zip(view.tables, p.tables.values(), strict=True):
-        rows = read_csv(table_csv(shown))
+    report = PaperReport(p, Evidence([]), Ledger())
+    view = report.view((), None)
+    for shown, data, table in zip(view.tables, report.tables, p.tables.values(), strict=True):
+        rows = read_csv(table_csv(data, shown))
         ordered = [r for s in table.setups for r in table.rows if r.setup == s]
         assert [(r["setup"], r["method"]) for r in rows] == [
             (p.setups[r.setup].title, p.methods[r.algo].label) for r in ordered
@@ -192,9 +234,10 @@ def test_everything_on_record_can_be_read_back(paper, tmp_path):
         for mine, row in zip(rows, ordered, strict=True):
             assert (mine["status"], mine["seeds"], mine["reduced"]) == ("not run", "0", "")
             for column in table.columns:
-                label, printed = p.metrics[column].label, row.values.get(column)
-                assert mine[label] == ""
-                numbers = [float(x) for x in mine[f"{label} paper"].split(" ± ") if x]
+                printed = row.values.get(column)
+                name = ("best_" if table.round == "best" else "") + p.metrics[column].field
+                assert mine[f"{name}_mean"] == ""
+                numbers = [float(x) for x in (mine[f"{name}_paper"], mine[f"{name}_paper_std"]) if x]
                 assert numbers == ([] if printed is None else [x for x in (printed.mean, printed.std) if x is not None])
         for found in (markdown_tables(table_markdown(shown)), latex_tables(table_latex(shown))):
             assert [len(t) - 1 for _, t in found] == [sum(r.setup == s for r in table.rows) for s in table.setups]

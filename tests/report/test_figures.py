@@ -9,9 +9,11 @@ import pytest
 from test_write import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.metrics_catalogue import is_field, measure
+from fedbench.analysis.tables import run_tables
 from fedbench.papers.registry import papers
 from fedbench.report import plots
-from fedbench.report.figures import FigureMaker, axis, scale
+from fedbench.report.figures import FigureMaker
 from fedbench.report.own import own_figures
 from fedbench.runs.store import ResultStore
 
@@ -174,7 +176,7 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     )
     fields = ["accuracy_mean_weighted", "accuracy_worst30_weighted"]
     assert [(x.title, x.y_label) for x in panels] == [
-        (p.setups[s].title, axis(f)) for s in p.figures["figure2"].setups for f in fields
+        (p.setups[s].title, measure(f).axis) for s in p.figures["figure2"].setups for f in fields
     ]
     synthetic = panels[-1]
     assert [s.label for s in synthetic.series] == ["FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam"]
@@ -207,7 +209,7 @@ def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
         fake_row(tmp_path, p, row, seeds=(0,) if i == 3 else (0, 2))
     drawn(tmp_path, "fedfa", "figure7")
     ((_, (_, panels), _),) = caught["sweep"]
-    assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance (percent squared)"]
+    assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance of the accuracy (%²)"]
     values = [r.hyperparameters["alpha"] for r in figure.rows]
     (series,) = panels[1].series
     assert series.x.tolist() == values
@@ -305,17 +307,10 @@ def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, t
                 assert m._index(figure, r) == order.index(r.algo)
 
 
-def test_units():
-    assert [scale(f) for f in ("accuracy_mean", "accuracy_variance", "improved_clients", "train_loss")] == [
-        100,
-        1e4,
-        100,
-        1,
-    ]
-    assert axis("train_loss") == "training loss"
-    assert axis("some_thing") == "some thing"
+def test_the_catalogue_has_every_field_that_a_figure_draws():
     fields = {f for p in papers().values() for g in p.figures.values() for f in g.spec.get("fields", ())}
-    assert all(axis(f) != f.replace("_", " ") or "_" not in f for f in fields)
+    assert all(is_field(f) for f in fields)
+    assert all("_" not in measure(f).axis for f in fields)
 
 
 # ---- one's own
@@ -327,13 +322,42 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
         fake(tmp_path, None, "qfedavg", {"algo.q": q}, seeds=(0,))
     fake(tmp_path, None, "fedprox", status="diverged")
     runs = list(ResultStore(tmp_path))
-    views = own_figures("synthetic_leaf", runs, tmp_path / "pictures")
+    (table,) = run_tables(runs)
+    views = own_figures(table, tmp_path / "pictures")
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
     ((_, (_, panels), _),) = caught["curves"]
     labels = [s.label for s in panels[0].series]
     assert labels[0] == "fedavg"
-    assert sorted(labels[1:]) == ["qfedavg algo.q=0.1", "qfedavg algo.q=1"]
+    assert labels[1:] == ["qfedavg algo.q=0.1", "qfedavg algo.q=1"]
     assert panels[1].series[0].y[2].tolist() == [
         100 * measured(None, "fedavg", {}, 2, "accuracy_mean", t) for t in ROUNDS
     ]
-    assert own_figures("nothing", [r for r in runs if r.meta["status"] != "done"], tmp_path / "pictures") == []
+    (nothing,) = run_tables([r for r in runs if r.meta["status"] != "done"])
+    assert own_figures(nothing, tmp_path / "pictures") == []
+
+
+def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
+    """A panel per number of rounds; settings keep their looks."""
+    for rounds in (20, 5):
+        fake(tmp_path, None, "fedavg", {"rounds": rounds}, seeds=(0,))
+    fake(tmp_path, None, "qfedavg", {"rounds": 5}, seeds=(0,))
+    (table,) = run_tables(ResultStore(tmp_path))
+    own_figures(table, tmp_path / "pictures")
+    ((_, (_, panels), _),) = caught["curves"]
+    assert [x.title for x in panels] == ["5 rounds", "20 rounds"] * 3
+    assert [[s.label for s in x.series] for x in panels[:2]] == [
+        ["fedavg rounds=5", "qfedavg rounds=5"],
+        ["fedavg rounds=20"],
+    ]
+    ((_, (_, panels), _),) = caught["distribution"]
+    assert [title for title, _ in panels] == ["clients of all seeds, 5 rounds", "clients of all seeds, 20 rounds"]
+
+
+def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
+    paths = fake(tmp_path, None, "fedavg", seeds=(0, 1))
+    lines = (paths[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (paths[0] / "rounds.jsonl").write_text("".join(lines[:2]))
+    (table,) = run_tables(ResultStore(tmp_path))
+    own_figures(table, tmp_path / "pictures")
+    ((_, (_, panels), _),) = caught["curves"]
+    assert panels[0].series[0].label == "fedavg (seeds end at rounds 5, 10)"

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from fedbench.report.page import CLAIMS, PRINTED, href, page, ruled, run_name
-from fedbench.report.views import Block, Cell, ClaimView, FigureView, Line, PageView, PaperView, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 _WORDS = ("verdict", "status", "printed", "basis")  # not texts, but one of a few words
@@ -31,32 +31,32 @@ SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 300" width="56
 """
 
 
-def example_cell(row: int, column: int, measured: bool, beside: bool = True) -> Cell:
+def example_cell(row: int, column: int, measured: bool, beside: bool = True) -> CellView:
     number = round(94.65 - 1.37 * row + 0.83 * column * (-1) ** row, 2) if measured else None
     own = f"{number:.2f} ± {0.2 + 0.11 * ((row + column) % 7):.2f}" if measured else ""
     if not beside:
-        return Cell(own, "", "", "none", number, "n = 3, 95 % interval 93.1 to 95.9" if measured else "")
+        return CellView(own, "", "", "none", number, "n = 3, 95 % interval 93.1 to 95.9" if measured else "")
     printed = 94.18 - 1.2 * row + 0.8 * column * (-1) ** row
     paper = f"{printed:.2f} ± 0.45"
     if not measured:
-        return Cell("", paper, "", "missing", None, "")
+        return CellView("", paper, "", "missing", None, "")
     verdict = ("inside", "inside", "outside", "single", "inside", "outside", "inside")[(2 * row + column) % 7]
     verdict = "impossible" if row == 3 else verdict  # a row as a whole
     if (row + 3 * column) % 11 == 10:
-        return Cell(own, "", "", "none", number, "")
+        return CellView(own, "", "", "none", number, "")
     note = f"n = 10, 95 % interval 94.20 to 95.10, widened by the paper's 0.45: {printed:.2f} lies inside"
     difference = f"{number - printed:+.2f}".replace("-", MINUS)
-    return Cell(own, paper, difference, verdict, number, f"{note}. {REASON}" if verdict == "impossible" else note)
+    return CellView(own, paper, difference, verdict, number, f"{note}. {REASON}" if verdict == "impossible" else note)
 
 
-def example_line(row: int, columns: int, name: str, beside: bool = True, long: bool = False) -> Line:
+def example_line(row: int, columns: int, name: str, beside: bool = True, long: bool = False) -> LineView:
     status = ("full", "reduced", "reduced", "full", "not run", "reduced", "failed")[row % 7]
     measured = status in ("full", "reduced")
     algo = METHODS[row % len(METHODS)].split()[0].lower().replace("-", "")
     reduced = ("rounds 100 (paper 1000)", "seeds 3 (paper 10)", "clients 20 (paper 100)")[: 1 + row % 3]
     seeds = (10 if status == "full" else 3) if measured else 0
     notes = {5: "seed 2 diverged in round 17", 6: "exit 1: data are not there"}
-    return Line(
+    return LineView(
         label=METHODS[row % len(METHODS)],
         settings=f"algo.q={0.1 * row:g} algo.server_lr=0.01" + (" optim.weight_decay=0.0001 batch=10" if long else ""),
         seeds=seeds,
@@ -74,7 +74,7 @@ def example_table(paper: str, number: int, columns: int, beside: bool = True) ->
     name = f"{paper}/table{number}"
     setups = ("Synthetic, 100 clients", "Femnist, 3500 clients", "Sent140")[: 1 + number % 3]
     blocks = tuple(
-        Block(title, tuple(example_line(r + b, columns, name, beside, long=number % 4 == 0) for r in range(5 + b)))
+        BlockView(title, tuple(example_line(r + b, columns, name, beside, long=number % 4 == 0) for r in range(5 + b)))
         for b, title in enumerate(setups if len(setups) > 1 else ("",))
     )
     caption = "Test accuracy (%) at the last round, mean ± sample STD over seeds; (w): weighted by test examples."
@@ -186,7 +186,7 @@ class Reader(HTMLParser):
         return [attrs[name] or "" for _, attrs in self.tags if name in attrs]
 
 
-def lines(view: PageView) -> list[Line]:
+def lines(view: PageView) -> list[LineView]:
     tables = [*(t for p in view.papers for t in p.tables), *view.tables]
     return [line for table in tables for block in table.blocks for line in block.lines]
 
@@ -271,19 +271,23 @@ def test_a_reduced_number_is_marked_and_what_is_reduced_stands_below_it():
 
 def test_a_row_that_is_called_full_but_lists_reductions_is_marked():
     line = replace(example_line(0, 1, "x"), reduced=("rounds 1 (paper 2)",))
-    seen = Reader(page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (line,)),), ()),)))).text
+    seen = Reader(
+        page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (BlockView("", (line,)),), ()),)))
+    ).text
     assert f"{line.label} reduced" in seen
     assert "reduced: rounds 1 (paper 2)" in seen
 
 
 def test_a_row_that_failed_and_is_reduced_says_both():
     line = replace(example_line(6, 1, "x"), reduced=("rounds 1 (paper 2)",))
-    seen = Reader(page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (line,)),), ()),)))).text
+    seen = Reader(
+        page(replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (BlockView("", (line,)),), ()),)))
+    ).text
     assert f"{line.label} failed reduced" in seen
 
 
-def odd_line(*notes: str) -> Line:
-    fine = Cell("1.00", "1.00", "0.00", "inside", 1.0, "")
+def odd_line(*notes: str) -> LineView:
+    fine = CellView("1.00", "1.00", "0.00", "inside", 1.0, "")
     cells = (*(replace(fine, verdict="impossible", note=note) for note in notes), fine, fine)[:3]
     return replace(example_line(0, 0, "x"), cells=cells, status="full", reduced=())
 
@@ -292,7 +296,7 @@ def test_an_impossible_number_carries_its_reason_where_it_is_seen_and_once():
     heads = METRICS[:3]
 
     def seen(*notes):
-        block = Block("", (odd_line(*notes),))
+        block = BlockView("", (odd_line(*notes),))
         table = TableView("x", "X", "", heads, (block,), ())
         read = Reader(page(replace(EMPTY, tables=(table,))))
         return read.text.split("runs 0")[0], read.values("title")
@@ -397,8 +401,10 @@ def put(value, trail, text):
 
 
 def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
-    line = Line("a", "b", 1, "reduced", ("c",), (Cell("d", "e", "f", "impossible", 1.0, "g"),), ("h",), "i", "j")
-    table = TableView("k", "l", "m", ("n",), (Block("o", (line,)),), ("p",))
+    line = LineView(
+        "a", "b", 1, "reduced", ("c",), (CellView("d", "e", "f", "impossible", 1.0, "g"),), ("h",), "i", "j"
+    )
+    table = TableView("k", "l", "m", ("n",), (BlockView("o", (line,)),), ("p",))
     figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u")
     claim = ClaimView("v", "w", "x", "fails", "y", True, "contradicts")
     paper = PaperView("z", "A", "B", (table,), (figure,), (claim,), (("C", "D", "E", "F"),), (("G", "H"),))
@@ -458,7 +464,7 @@ def test_what_the_views_do_not_name_is_refused():
     cell = replace(line.cells[0], verdict="perhaps")
 
     def of(one):
-        return replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (Block("", (one,)),), ()),))
+        return replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (BlockView("", (one,)),), ()),))
 
     for view in (of(replace(line, status="perhaps")), of(replace(line, cells=(cell,)))):
         with pytest.raises(ValueError, match="'perhaps' is no (row|cell) verdict or status; there are: "):
@@ -489,3 +495,12 @@ def test_the_colours_of_both_themes_can_be_read():
     for theme, (front, back) in product((0, 1), wanted):
         light, dark = sorted((luminance(colours[front][theme]), luminance(colours[back][theme])), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back, theme)
+
+
+def test_further_numbers_of_a_row_are_in_its_fold():
+    line = replace(example_line(0, 1, "x"), further=("5.00 ± 0.10", ""))
+    table = TableView("x", "X", "", ("mean",), (BlockView("", (line,)),), (), ("further STD", "further KL"))
+    seen = Reader(page(replace(EMPTY, tables=(table,)))).text
+    assert "other metrics" in seen
+    assert "further STD" in seen
+    assert "further KL" not in seen

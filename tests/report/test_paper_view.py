@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -15,7 +15,8 @@ from fedbench.analysis.matching import Evidence, Found
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
-from fedbench.report.paper_view import PaperReport, command, compare_with_print, one_more
+from fedbench.report.paper_view import PaperReport
+from fedbench.report.present import command, compare_with_print, one_more, view
 from fedbench.runs.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
@@ -92,16 +93,19 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     return request
 
 
-def report(root, paper, entries=(), page=None):
-    page = root / "report" if page is None else page
-    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)), root, page)
+def report(root, paper, entries=()):
+    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)))
+
+
+def shown_table(root, paper, table, entries=()):
+    (found,) = [t for t in report(root, paper, entries).tables if t.name == f"{paper}/{table}"]
+    return view(found, root / "report")
 
 
 def line(root, paper, table, setup, row=0, entries=()):
     """A line of a setup's block, by its place."""
     p = papers()[paper]
-    view = report(root, paper, entries).table(p.tables[table])
-    (block,) = [b for b in view.blocks if b.title == p.setups[setup].title]
+    (block,) = [b for b in shown_table(root, paper, table, entries).blocks if b.title == p.setups[setup].title]
     return block.lines[row]
 
 
@@ -148,8 +152,8 @@ def test_the_best_round_where_the_paper_prints_it(tmp_path):
     """FedCAda, Table 1; one of its numbers has three decimals, 66.508."""
     curve = [{"round": 0, "accuracy_mean": 0.7}, {"round": 9, "accuracy_mean": 0.6}]
     leave_runs(tmp_path, "fedcada/table1_device_cifar10_iid", "fedcada", seeds=[0], rounds=curve)
-    view = report(tmp_path, "fedcada").table(papers()["fedcada"].tables["table1"])
-    assert any(note.startswith("best round of each run") for note in view.notes)
+    notes = shown_table(tmp_path, "fedcada", "table1").notes
+    assert any(note.startswith("best round of each run") for note in notes)
     cell = line(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
     assert (cell.own, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
     # FedCAda's other reading of Adam has no printed number
@@ -246,7 +250,7 @@ def test_the_command_of_a_row_that_was_not_run():
     assert command("a/b", "fedavg", {}, Found({}), 3) == "fedbench -m experiment=a/b algo=fedavg seed=0,1,2"
     wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
     assert command("a/b", "adafed", wanted, Found({}), 1) == (
-        "fedbench -m experiment=a/b algo=adafed algo.gamma=5.0 local.batch_size=full 'local.epochs=[1,5]' "
+        "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
         "algo.clip=null algo.on=true seed=0"
     )
 
@@ -292,7 +296,7 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
 
 def test_the_view_has_everything_in_the_papers_order(tmp_path):
     p = papers()["adafedadam"]
-    view = report(tmp_path, "adafedadam").view(())
+    view = report(tmp_path, "adafedadam").view((), None)
     assert (view.id, view.title) == ("adafedadam", "AdaFedAdam")
     assert [t.name for t in view.tables] == [f"adafedadam/{t}" for t in p.tables]
     assert view.tables[0].title == "AdaFedAdam, Table 2"
@@ -310,7 +314,7 @@ def test_the_view_has_everything_in_the_papers_order(tmp_path):
     for table, shown in zip(p.tables.values(), view.tables, strict=True):
         assert sum(len(b.lines) for b in shown.blocks) == len(table.rows)
         assert all(len(row.cells) == len(shown.columns) for b in shown.blocks for row in b.lines)
-    supplement = report(tmp_path, "fafed").table(papers()["fafed"].tables["table_s1"])
+    supplement = shown_table(tmp_path, "fafed", "table_s1")
     assert supplement.title == "FAFED, Table S1"
 
 
@@ -329,11 +333,11 @@ def test_claims_carry_their_verdicts(tmp_path):
 
 def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg")
-    alone = PaperReport(papers()["fedfa"], Evidence(ResultStore(tmp_path)), Ledger(), tmp_path, None)
-    lines = [row for b in alone.table(papers()["fedfa"].tables["table2"]).blocks for row in b.lines]
+    alone = report(tmp_path, "fedfa").view((), None)
+    lines = [row for table in alone.tables for b in table.blocks for row in b.lines]
     assert sum(row.seeds for row in lines) == 3
     assert all(row.runs == () for row in lines)
-    assert replace(alone.view(()), tables=()).figures == ()
+    assert alone.figures == ()
 
 
 def test_where_one_more_run_would_lie():

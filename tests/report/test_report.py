@@ -1,4 +1,4 @@
-"""Tables from runs on disk, made here by hand."""
+"""Tables from runs on disk, made here by hand: the closing tables of a sweep, and rows of any runs."""
 
 import json
 
@@ -6,12 +6,12 @@ import pytest
 import yaml
 from tools import composed
 
+from fedbench.analysis.tables import Cell, closing_tables, run_tables, table_of
 from fedbench.config.schema import options
-from fedbench.papers.known import find_known
 from fedbench.papers.registry import Reported, papers
-from fedbench.report.present import summary, to_csv, to_latex, to_markdown
+from fedbench.report.export import table_csv, table_latex, table_markdown
+from fedbench.report.present import summary, view
 from fedbench.report.render import csv_text, latex, markdown
-from fedbench.report.tables import Cell, tabulate
 from fedbench.runs.store import ResultStore
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -22,10 +22,11 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
     path.mkdir(parents=True)
     meta = {
         "status": status, "seed": seed, "hash": digest, "algo": algo, "data": "synthetic_leaf", "model": "linear",
-        "experiment": experiment, "departures": departures or {}, "sources": [],
+        "experiment": experiment, "departures": departures or {}, "sources": [], "overrides": [],
+        "started": "2024-01-01",
     }  # fmt: skip
     (path / "meta.json").write_text(json.dumps(meta))
-    (path / "config.yaml").write_text(yaml.safe_dump({"algo": {}, "seed": seed, **(config or {})}))
+    (path / "config.yaml").write_text(yaml.safe_dump({"algo": {}, "seed": seed, "rounds": 1000, **(config or {})}))
     metrics = ["mean", "std", "worst30", "mean_weighted", "std_weighted", "worst30_weighted"]
     row = {"round": 9, **{f"accuracy_{m}": mean for m in metrics}, "angle_degrees": 7.0, "kl_uniform": 0.01}
     (path / "rounds.jsonl").write_text(json.dumps({"round": 0}) + "\n" + json.dumps(row) + "\n")
@@ -33,59 +34,81 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
         (path / "DONE").touch()
 
 
+def closing(root):
+    (table,) = closing_tables(list(ResultStore(root)))
+    return table
+
+
+def own(root):
+    (table,) = run_tables(ResultStore(root))
+    return table
+
+
+def texts(table):
+    shown = view(table)
+    return table_markdown(shown), table_latex(shown), table_csv(table, shown)
+
+
+def cell(table, line, name):
+    return line.cells[[c.name for c in table.columns].index(name)]
+
+
+def settings(table):
+    return [line.settings for line in view(table).blocks[0].lines]
+
+
+# ---- a setup of a paper
+
+
 def test_mean_and_sample_std_over_seeds(tmp_path):
     for seed, value in enumerate((0.90, 0.92, 0.97)):
         write_run(tmp_path, "fedavg", seed, value)
-    (table,) = tabulate(ResultStore(tmp_path))
-    cell = table.lines[0].cells["accuracy_mean_weighted"]
-    assert cell.mean == pytest.approx(93.0)
-    assert cell.std == pytest.approx(3.605551275)  # √((9 + 1 + 16) / 2)
-    assert cell.paper.mean == 88.34
-    assert cell.difference == pytest.approx(4.66)
-    assert table.lines[0].reduced == ()
-    text = to_markdown(table)
-    assert "93.00 ± 3.61" in text
-    assert "88.34 ± 0.55" in text
-    assert "+4.66" in text
-    rows = [line for line in text.splitlines() if line.startswith("| fedavg")]
-    assert len(rows) == 2  # what the paper reports, then everything else
+    table = closing(tmp_path)
+    (line,) = table.lines
+    found = cell(table, line, "accuracy_mean_weighted")
+    assert found.mean == pytest.approx(93.0)
+    assert found.std == pytest.approx(3.605551275)  # √((9 + 1 + 16) / 2)
+    assert found.printed.mean == 88.34
+    assert found.difference == pytest.approx(4.66)
+    assert line.found.reduced == ()
+    text = texts(table)[0]
+    assert text.startswith("## AdaFedAdam, Table 5\n")
+    for part in ("93.00 ± 3.61", "88.34 ± 0.55", "+4.66", "average %", "worst 30% "):
+        assert part in text
+    rows = [row for row in text.splitlines() if row.startswith("| FedAvg")]
+    assert len(rows) == 2  # what the paper prints, then everything else
     assert all(row.rstrip(" |").endswith("full") for row in rows)
+
+
+def test_a_sweep_closes_with_the_table_of_the_report(tmp_path):
+    """Its title, columns and labels are those of the paper's table, and it has the rows that were run alone."""
+    for algo in ("adafedadam", "fedavg"):
+        write_run(tmp_path, algo, 0, 0.9)
+    table = closing(tmp_path)
+    assert (table.name, len(table.blocks), table.blocks[0].setup.id) == ("adafedadam/table5", 1, "synthetic")
+    assert [line.label for line in table.lines] == ["FedAvg", "AdaFedAdam"]
+    assert [c.metric.id for c in table.columns if c.printed] == list(papers()["adafedadam"].tables["table5"].columns)
+    fields = {c.metric.field for c in table.columns}
+    assert {"accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "angle_degrees", "kl_uniform"} <= fields
 
 
 def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1000, 100]})
-    (table,) = tabulate(ResultStore(tmp_path))
-    assert table.lines[0].cells["accuracy_mean"].std is None
-    assert table.lines[0].reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
-    for text in (to_markdown(table), to_latex(table), to_csv(table)):
+    table = closing(tmp_path)
+    assert cell(table, table.lines[0], "accuracy_mean").std is None
+    assert view(table).blocks[0].lines[0].reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
+    for text in texts(table):
         assert "rounds 100 (paper 1000)" in text
-        rows = [line for line in text.splitlines() if "fedavg" in line]
-        assert rows
-        assert all("reduced" in row or "rounds 100" in row for row in rows)  # wherever a number is shown
-
-
-def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
-    """An experiment behind a figure alone; a row at its full setting is not marked."""
-    for digest, departures in (("abc", {}), ("xyz", {"rounds": [1000, 9]})):
-        rounds = 9 if departures else 1000
-        write_run(tmp_path, "fedavg", 0, 0.9, "fafed/figure2_mnist_low", "done", departures, {"rounds": rounds}, digest)
-    (table,) = tabulate(ResultStore(tmp_path))
-    assert table.known is None
-    for text, sign in ((to_markdown(table), "|"), (to_latex(table), "&")):
-        full, reduced = (next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9))
-        assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == ["full", "reduced"]
-        assert text.count("rounds 9 (paper 1000)") == 1
-    write_run(tmp_path / "own", "fedavg", 0, 0.9, None)
-    (table,) = tabulate(ResultStore(tmp_path / "own"))
-    assert "status" not in to_markdown(table)
+        rows = [line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")]
+        assert all("reduced" in row for row in rows)  # wherever a number is shown
 
 
 def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     for algo in ("adafedadam", "fedprox", "fedavg", "qfedavg"):
         write_run(tmp_path, algo, 0, 0.9)
-    (table,) = tabulate(ResultStore(tmp_path))
+    table = closing(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam", "fedprox"]
-    assert table.lines[3].cells["accuracy_mean_weighted"].paper is None
+    assert cell(table, table.lines[3], "accuracy_mean_weighted").printed is None
 
 
 def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
@@ -93,61 +116,130 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedavg", 1, 0.1, status="diverged")
     write_run(tmp_path, "fedavg", 2, 0.1, status="failed")
     write_run(tmp_path, "fedprox", 0, 0.1, status="running")
-    (table,) = tabulate(ResultStore(tmp_path))
+    table = closing(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg"]
-    assert table.lines[0].seeds == (0,)
-    text = to_markdown(table)
-    for note in ("fedavg seed 1: diverged", "fedavg seed 2: failed", "fedprox seed 0: running"):
-        assert f"- {note}" in text
+    assert list(table.lines[0].found.runs) == [0]
+    text = texts(table)[0]
+    (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
+    assert note.endswith("; seed 1 diverged; seed 2 failed")
+    assert "- fedprox seed 0: not finished" in text
+
+
+def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
+    """Figure 3 sweeps alpha: its runs are as the paper has them, but not those of Table 5, which has alpha 1."""
+    for alpha in (4.0, 1.0, 0.3, 2):
+        departs = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
+        write_run(
+            tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
+        )
+    table = closing(tmp_path)
+    shown = view(table).blocks[0].lines
+    found = [
+        (line.settings, cell(table, row, "accuracy_mean_weighted").printed, line.reduced)
+        for row, line in zip(table.lines, shown, strict=True)
+    ]
+    few = "seeds 1 (paper 3)"
+    assert found == [  # in the order of alpha
+        ("algo.alpha=0.3", None, ("algo.alpha 0.3 (paper 1)", few)),
+        ("algo.alpha=1", Reported(94.18, 0.45), (few,)),
+        ("algo.alpha=2", None, (few,)),
+        ("algo.alpha=4", None, (few,)),
+    ]
+
+
+def test_data_that_are_not_official_are_named(tmp_path):
+    """By the field of meta.json; in runs that lack it, by the phrase in their sources."""
+    write_run(tmp_path, "fedavg", 0, 0.9)
+    (meta,) = tmp_path.rglob("meta.json")
+    facts = json.loads(meta.read_text())
+    for known in ({"sources": ["X: not the official files (md5 differs)"]}, {"unofficial": ["X: a lossy copy"]}):
+        (sentence,) = next(iter(known.values()))
+        meta.write_text(json.dumps(facts | known))
+        assert f", data: {sentence}" in summary(list(ResultStore(tmp_path)))
+        meta.write_text(json.dumps(facts | known | {"experiment": None}))
+        assert f"\n- {sentence}" in summary(list(ResultStore(tmp_path)))
+    meta.write_text(json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
+    assert "official" not in summary(list(ResultStore(tmp_path)))
+
+
+# ---- runs of no row
+
+
+def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
+    """An experiment behind a figure alone; a row at its full setting is not marked."""
+    for digest, departures in (("abc", {}), ("xyz", {"rounds": [1000, 9]})):
+        rounds = 9 if departures else 1000
+        write_run(tmp_path, "fedavg", 0, 0.9, "fafed/figure2_mnist_low", "done", departures, {"rounds": rounds}, digest)
+    table = closing(tmp_path)
+    assert table.table is None
+    for text, sign in zip(texts(table)[:2], "|&", strict=True):
+        full, reduced = (next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9))
+        assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == ["full", "reduced"]
+        assert [x for x in text.splitlines() if "rounds 9 (paper 1000)" in x and x.startswith(("- ", "% "))]
+    write_run(tmp_path / "own", "fedavg", 0, 0.9, None)
+    assert "status" not in texts(own(tmp_path / "own"))[0]
 
 
 def test_settings_of_one_method_are_told_apart(tmp_path):
-    for digest, q in (("aaa", 0.1), ("bbb", 1)):
+    for digest, q in (("aaa", 1), ("bbb", 0.1)):
         write_run(tmp_path, "qfedavg", 0, 0.9, None, config={"algo": {"q": q, "L": None}}, digest=digest)
     write_run(tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"server_lr": 1}})
-    (table,) = tabulate(ResultStore(tmp_path))
-    assert [line.settings for line in table.lines] == ["", "algo.q=0.1", "algo.q=1"]
-    assert "paper" not in to_markdown(table)
+    table = own(tmp_path)
+    assert settings(table) == ["", "algo.q=0.1", "algo.q=1"]
+    assert "paper" not in texts(table)[0]
+
+
+def test_rows_are_in_the_order_of_the_varied_key(tmp_path):
+    """By size, whatever their hashes are: 0, 1, 2, 3, 10."""
+    for digest, alpha in zip("eadbc", (3, 0, 10.0, 2, 1), strict=True):
+        write_run(tmp_path, "fedavg", 0, 0.9, None, config={"algo": {"alpha": alpha}}, digest=digest)
+    assert settings(own(tmp_path)) == [f"algo.alpha={a}" for a in (0, 1, 2, 3, 10)]
+
+
+def test_a_method_with_one_setting_says_what_it_differs_in_from_others(tmp_path):
+    """Shared keys are compared between all methods; what the source repeats of the data, and places, say nothing."""
+
+    def config(lr, clients, place):
+        data = {"clients": clients, "source": {"clients": clients}}
+        return {"local": {"lr": lr, "momentum": 0}, "data": data, "results_dir": place, "engine": {"mode": place}}
+
+    write_run(tmp_path, "fedavg", 0, 0.9, None, config=config(0.1, 5, "a"))
+    write_run(tmp_path, "fedprox", 0, 0.9, None, config=config(0.01, 5, "b"))
+    assert settings(own(tmp_path)) == ["local.lr=0.1", "local.lr=0.01"]
+    write_run(tmp_path, "fedprox", 0, 0.9, None, config=config(0.01, 7, "b"), digest="other")
+    assert settings(own(tmp_path)) == [
+        "data.clients=5 local.lr=0.1", "data.clients=5 local.lr=0.01", "data.clients=7 local.lr=0.01",
+    ]  # fmt: skip
+
+
+def test_settings_that_differ_in_the_content_of_a_file_have_their_hash(tmp_path):
+    for digest in ("aaa", "bbb"):
+        write_run(tmp_path, "fedavg", 0, 0.9, None, digest=digest)
+    assert settings(own(tmp_path)) == ["hash=aaa", "hash=bbb"]
 
 
 def test_notes_say_which_rows_are_reduced(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, 0.9, config={"rounds": 1000})
         write_run(tmp_path, "fedavg", seed, 0.8, config={"rounds": 9}, digest="xyz", departures={"rounds": [1000, 9]})
-    (table,) = tabulate(ResultStore(tmp_path))
-    assert "- reduced (fedavg rounds=9): rounds 9 (paper 1000)\n" in to_markdown(table)
+    assert "- reduced (FedAvg rounds=9): rounds 9 (paper 1000)\n" in texts(closing(tmp_path))[0]
 
 
-def test_a_metric_that_was_not_measured_is_a_dash():
-    assert Cell(()).mean is None
-    assert Cell((), None).difference is None
+def test_a_metric_that_was_not_measured_is_nothing():
+    assert (Cell().mean, Cell().std, Cell().bounds, Cell().difference, Cell().agreement) == (*[None] * 4, "missing")
+    assert Cell((1.0,)).difference is None
 
 
-def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
-    """Figure 3 sweeps alpha: its runs are as the paper has them, but not those of Table 5, which has alpha 1."""
-    for alpha in (1.0, 4.0, 0.3):
-        departs = {} if alpha == 1.0 else {"algo.alpha": [1.0, alpha]}
-        write_run(
-            tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
-        )
-    (table,) = tabulate(ResultStore(tmp_path))
-    found = {line.settings: (line.cells["accuracy_mean_weighted"].paper, line.reduced) for line in table.lines}
-    few = "seeds 1 (paper 3)"
-    assert found == {
-        "algo.alpha=1": (Reported(94.18, 0.45), (few,)),
-        "algo.alpha=4": (None, (few,)),
-        "algo.alpha=0.3": (Reported(94.18, 0.45), ("algo.alpha 0.3 (paper 1)", few)),
-    }
-
-
-def test_lossy_data_are_named(tmp_path):
+def test_a_run_without_a_name_is_listed_and_left_out(tmp_path):
+    """As a defect of an earlier version left them: method and model are null."""
     write_run(tmp_path, "fedavg", 0, 0.9)
-    (meta,) = tmp_path.rglob("meta.json")
-    facts = json.loads(meta.read_text())
-    meta.write_text(json.dumps(facts | {"sources": ["CIFAR-10: not the official files (md5 differs)"]}))
-    assert ", data: CIFAR-10: not the official files (md5 differs)" in summary(list(ResultStore(tmp_path)))
-    meta.write_text(json.dumps(facts | {"sources": ["mine: not the official files"], "experiment": None}))
-    assert "\n- mine: not the official files" in summary(list(ResultStore(tmp_path)))
+    write_run(tmp_path, "broken", 0, 0.9)
+    (meta,) = tmp_path.rglob("broken/*/seed_0/meta.json")
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"algo": None, "model": None}))
+    store = ResultStore(tmp_path)
+    assert [run.meta["algo"] for run in store] == ["fedavg"]
+    (fault,) = store.damaged
+    assert "meta.json: algo must be text, got None" in fault
 
 
 def test_renderers():
@@ -172,14 +264,17 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
 
 def test_presets_and_rows_name_the_same_methods():
     tree, _ = composed(f"experiment={EXPERIMENT}")
-    assert list(tree["presets"]) == find_known(EXPERIMENT).algorithms
+    paper, table, setup = table_of(EXPERIMENT)
+    assert list(tree["presets"]) == [paper.methods[r.algo].algo for r in table.rows if r.setup == setup.id]
 
 
 def test_numbers_are_those_of_the_paper():
     """Spot checks against the printed Tables 5 and 7; the vanilla block of Table 7 repeats Table 5."""
-    five, seven = find_known(EXPERIMENT), find_known("adafedadam/table7_synthetic")
-    assert five.cells == seven.cells
-    assert five.seeds == 3
-    cell = find_known("adafedadam/table7_synthetic_momentum").cells["adafedadam", "accuracy_mean_weighted"]
-    assert (cell.mean, cell.std) == (97.19, 0.11)
-    assert find_known("adafedadam/table9_nothing") is None
+    paper, five, setup = table_of(EXPERIMENT)
+    assert (five.id, setup.id) == ("table5", "synthetic")
+    in_table7 = [r.values for r in paper.tables["table7"].rows if r.setup == "synthetic"]
+    assert [r.values for r in five.rows if r.setup == "synthetic"] == in_table7
+    momentum = table_of("adafedadam/table7_synthetic_momentum")
+    (row,) = [r for r in momentum[1].rows if r.setup == momentum[2].id and r.algo == "adafedadam"]
+    assert row.values["avg"] == Reported(97.19, 0.11)
+    assert table_of("adafedadam/table9_nothing") is None

@@ -1,0 +1,85 @@
+"""A row per run: what it is, its whole configuration, and what it has measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbench.analysis.matching import best_round, in_words
+from fedbench.analysis.tables import departures
+from fedbench.core.trees import config_value, leaves
+from fedbench.papers.registry import Metric, papers
+from fedbench.runs.store import Fields, Run
+
+_IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
+
+
+def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
+    """Return a row per run.
+
+    ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``: lists are JSON
+    text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
+    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds have ``best_<metric>`` and
+    ``best_round`` too.
+
+    Args:
+        runs: The runs.
+        folder: Directory below which they are.
+    """
+    columns = _typed([leaves(run.config) for run in runs])
+    return [
+        {
+            "path": str(run.path.relative_to(folder)),
+            **{k: run.meta.get(k) for k in _IDENTITY},
+            "reduced": "; ".join(in_words(departures([run]))),
+            **{f"config.{k}": v for k, v in config.items()},
+            **(run.last_round() if run.done else {}),
+            **(_best(run) if run.done else {}),
+        }
+        for run, config in zip(runs, columns, strict=True)
+    ]
+
+
+def _typed(configs: Sequence[Fields]) -> list[Fields]:
+    """Return configurations in which every key has values of one type, and all have every key."""
+    keys = dict.fromkeys(k for config in configs for k in config)
+    mixed = {k for k in keys if len({_kind(c[k]) for c in configs if c.get(k) is not None}) > 1}
+    return [{k: _value(config.get(k), k in mixed) for k in keys} for config in configs]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) else "text"
+
+
+def _value(value: Any, as_text: bool) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value)
+    if as_text:
+        return config_value(value)
+    return float(value) if isinstance(value, float) or (isinstance(value, int) and abs(value) >= 2**63) else value
+
+
+def _best(run: Run) -> Fields:
+    found: Fields = {}
+    for metric in _of_best_rounds(run.meta["experiment"]):
+        if (best := best_round(run, metric)) is not None:
+            found.setdefault("best_round", best[0])
+            found[f"best_{metric.field}"] = best[1]
+    return found
+
+
+def _of_best_rounds(experiment: str | None) -> Iterable[Metric]:
+    """Return the metrics of which a table of the experiment prints the best round."""
+    return dict.fromkeys(
+        paper.metrics[column]
+        for paper in papers().values()
+        for table in paper.tables.values()
+        if table.round == "best" and any(paper.setups[s].experiment == experiment for s in table.setups)
+        for column in table.columns
+    )

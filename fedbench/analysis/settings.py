@@ -1,0 +1,82 @@
+"""What tells settings of runs apart, and in which order they are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fedbench.config.keys import setting
+from fedbench.core.trees import Tree, config_value
+from fedbench.runs.store import Run
+
+Key: TypeAlias = tuple[str, str]  # method, hash of the setting
+_NAMED = ("algo", "data", "model")  # sections whose keys mean something only next to the name of the choice
+
+
+def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
+    """Return runs by method and setting, each with its seeds in order."""
+    groups: dict[Key, list[Run]] = {}
+    for run in sorted(runs, key=lambda r: (r.meta["seed"], str(r.path))):
+        groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
+    return groups
+
+
+def told_apart(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
+    """Return for each setting the keys in which it differs from another one, with its values.
+
+    Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of that group, all
+    others between all settings. A key of ``data.source`` that repeats one of ``data`` is left out. Settings of a
+    method that differ in nothing but the content of files are told apart by their hash.
+    """
+    first = {key: members[0] for key, members in groups.items()}
+    flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
+    several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
+    told: dict[Key, Tree] = {}
+    for key, run in first.items():
+        told[key] = {g: run.meta[g] for g in several}
+        for name, value in flat[key].items():
+            section = name.split(".")[0]
+            peers = [
+                flat[k] for k, r in first.items() if section not in _NAMED or r.meta.get(section) == run.meta[section]
+            ]
+            if any(not _same(peer.get(name, _ABSENT), value) for peer in peers):
+                told[key][name] = value
+    texts = [(key[0], settings_text(s)) for key, s in told.items()]
+    for key, text in zip(told, list(texts), strict=True):
+        if texts.count(text) > 1:
+            told[key]["hash"] = key[1]
+    return told
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Return settings as they are typed on the command line."""
+    return " ".join(f"{k}={config_value(v)}" for k, v in settings.items())
+
+
+def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return a sort key for each of several settings: by the values of their keys, numbers by size."""
+    names = dict.fromkeys(name for s in settings for name in s)
+    return [tuple(_rank(s.get(name, _ABSENT)) for name in names) for s in settings]
+
+
+_ABSENT = object()
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is not _ABSENT and config_value(a) == config_value(b)
+
+
+def _without_repeats(flat: Tree) -> Tree:
+    def repeats(key: str, value: Any) -> bool:
+        return key.startswith("data.source.") and _same(flat.get(key.replace("source.", "", 1), _ABSENT), value)
+
+    return {k: v for k, v in flat.items() if not repeats(k, v)}
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    if value is _ABSENT or value is None:
+        return (0 if value is _ABSENT else 1), 0.0, ""
+    if isinstance(value, bool | int | float):
+        return 2, float(value), ""
+    numbers = [float(v) for v in value if isinstance(v, int | float)] if isinstance(value, list) else []
+    return 3, max(numbers, default=0.0), config_value(value)

@@ -1,0 +1,460 @@
+"""From runs to tables, as values: the rows of a paper's table, and the rows of any runs. Nothing here is formatted.
+
+A row of a paper is found among the runs by what it asks for (``fedbench.analysis.matching``). Runs that stand for no
+row of a paper are rows of their own, one per setting. Both have the same columns, cells and statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from statistics import mean, stdev
+from typing import Any
+
+from fedbench.analysis.matching import Departure, Evidence, Found, of_data, of_seeds, reductions
+from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.settings import Key, by_setting, in_order, told_apart
+from fedbench.analysis.stats import interval
+from fedbench.core.trees import Tree, leaves
+from fedbench.papers.consistency import why_impossible
+from fedbench.papers.ledger import Entry, Ledger
+from fedbench.papers.registry import Metric, Paper, Reported, Row, Setup, Table, papers
+from fedbench.runs.store import Run
+
+# what every table has, whether or not a paper prints it
+SHOWN = (
+    "accuracy_mean_weighted",
+    "accuracy_std_weighted",
+    "accuracy_worst30_weighted",
+    "accuracy_mean",
+    "accuracy_std",
+    "accuracy_worst30",
+    "angle_degrees",
+    "kl_uniform",
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        metric: Its metric, of the paper or from the catalogue.
+        printed: Whether it is a column of the paper's table.
+        round: ``last`` or ``best``: the round of a run whose number counts.
+    """
+
+    metric: Metric
+    printed: bool = False
+    round: str = "last"
+
+    @property
+    def name(self) -> str:
+        """Name for files: the key of ``rounds.jsonl``, with ``best_`` before it where the best round counts."""
+        return ("best_" if self.round == "best" else "") + self.metric.field
+
+    @property
+    def digits(self) -> int:
+        """Digits behind the decimal point of what is shown."""
+        return measure(self.metric.field).digits
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measured number next to the paper's, in the unit of its column.
+
+    Attributes:
+        values: One per seed.
+        printed: What the paper prints, or None.
+        impossible: Why the printed numbers of the row cannot be statistics of unweighted clients, or None.
+    """
+
+    values: tuple[float, ...] = ()
+    printed: Reported | None = None
+    impossible: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of seeds."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds; None without any."""
+        return mean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over seeds; None for fewer than two."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean; None for fewer than two seeds."""
+        return interval(self.values)
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus printed; None if one of them is missing."""
+        return None if self.printed is None or self.mean is None else self.mean - self.printed.mean
+
+    @property
+    def agreement(self) -> str:
+        """How the two compare.
+
+        ``inside`` or ``outside``: whether the printed number lies in the interval of the mean, widened by the paper's
+        ±; ``single``: one seed has no interval; ``impossible``: see there; ``missing``: not measured; ``none``: the
+        paper prints nothing.
+        """
+        if not self.values:
+            return "impossible" if self.impossible and self.printed else "missing"
+        if self.printed is None:
+            return "none"
+        return "impossible" if self.impossible else agreement(self.values, self.printed)
+
+
+def agreement(values: Sequence[float], printed: Reported) -> str:
+    """Return inside, outside or single: whether a printed number lies in the interval of the mean, widened by its ±."""
+    bounds = interval(values)
+    if bounds is None:
+        return "single"
+    wide = printed.std or 0.0
+    return "inside" if bounds[0] - wide <= printed.mean <= bounds[1] + wide else "outside"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: a method with its settings, over seeds.
+
+    Attributes:
+        algo: The config group's choice.
+        label: The method as the paper calls it.
+        settings: What tells it from other rows: hyperparameters as the paper names them, or dotted keys.
+        found: The runs, and what is not as in the paper.
+        cells: One per column of the table.
+        status: full, reduced, not run, failed or no data.
+        row: The row of the paper; None for runs that stand for none.
+        wanted: Keys of the configuration that the row sets.
+        errors: Why planned runs failed.
+        impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
+    """
+
+    algo: str
+    label: str
+    settings: Tree
+    found: Found
+    cells: tuple[Cell, ...]
+    status: str
+    row: Row | None = None
+    wanted: Tree = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    impossible: str | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are compared with one another; ``setup`` is that of the paper, or None."""
+
+    setup: Setup | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table.
+
+    Attributes:
+        name: ``<paper>/<table>``, or the experiment or data set of the runs.
+        columns: Those of the paper first.
+        blocks: One per setup of the paper, else a single one.
+        paper: The paper whose experiment it is, or None.
+        table: The paper's table; None for rows of runs that belong to no table.
+        unfinished: Runs that do not count in rows of runs: (method, seed, what became of it).
+        unofficial: For runs of no paper, sentences on data that were not read from their publisher's files.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    paper: Paper | None = None
+    table: Table | None = None
+    unfinished: tuple[tuple[str, int, str], ...] = ()
+    unofficial: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[Line]:
+        """The rows of all blocks."""
+        return [line for block in self.blocks for line in block.lines]
+
+
+# ---- a paper's table
+
+
+def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
+    """Return a table of a paper: every row that it prints, in its order.
+
+    Args:
+        paper: The paper.
+        table: One of its tables.
+        evidence: The runs.
+        ledger: What was planned, and what became of it.
+    """
+    columns = columns_of(paper, table)
+    blocks = []
+    for s in table.setups:
+        rows = [r for r in table.rows if r.setup == s]
+        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger) for r in rows)))
+    return TableData(f"{paper.id}/{table.id}", columns, tuple(blocks), paper, table)
+
+
+def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
+    """Return the columns of a paper's table, then those that every table has and this one does not print."""
+    printed = [Column(paper.metrics[c], True, table.round) for c in table.columns]
+    names = {c.name for c in printed}
+    return (*printed, *(c for c in _OWN if c.name not in names))
+
+
+def _own_column(name: str) -> Column:
+    m = measure(name)
+    return Column(Metric(m.name, m.heading, m.direction, m.name, m.factor))
+
+
+_OWN = tuple(_own_column(name) for name in SHOWN)
+
+
+def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
+    setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
+    found = evidence.find(paper, row)
+    cut = {k: v for k, v in wanted.items() if k != "rounds"}  # what a profile leaves of them
+    planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
+    why = why_impossible(paper, row)
+    weighted = any(c.printed and _weighted(c) for c in columns)
+    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
+    return Line(
+        algo=method.algo,
+        label=method.label,
+        settings={k: v for k, v in row.hyperparameters.items() if v is not None},
+        found=found if found.runs else Found({}, found.others, setting=found.setting),
+        cells=tuple(_cell(c, found, row, why) for c in columns),
+        status=_status(found, planned),
+        row=row,
+        wanted=wanted,
+        errors=tuple(map(str, errors)),
+        impossible=why if weighted else None,
+    )
+
+
+def _cell(column: Column, found: Found, row: Row | None = None, why: str | None = None) -> Cell:
+    values = tuple(found.values(column.metric, column.round).values())
+    if row is None or not column.printed:
+        return Cell(values)
+    # what cannot be said of unweighted clients says nothing of weighted statistics
+    return Cell(values, row.values.get(column.metric.id), None if _weighted(column) else why)
+
+
+def _weighted(column: Column) -> bool:
+    return column.metric.field.endswith("_weighted")
+
+
+def _status(found: Found, planned: Sequence[Entry]) -> str:
+    if found.runs:
+        return "reduced" if found.reduced else "full"
+    if any(e.status == "refused" for e in planned):
+        return "no data"
+    if any(e.status in ("failed", "diverged") for e in planned) or any(w != "not finished" for _, w in found.others):
+        return "failed"
+    return "not run"
+
+
+# ---- rows of any runs
+
+
+def departures(runs: Sequence[Run], but: str = "") -> list[Departure]:
+    """Return what of runs of one setting is not as a paper, or the publisher of the data, has it; seeds aside.
+
+    What a row of the paper sets, and the runs have just so, is no departure.
+
+    Args:
+        runs: At least one.
+        but: A key of the configuration that does not count.
+    """
+    meta = runs[0].meta
+    named = {*_as_printed(runs[0]), but}
+    changed = {k: v for k, v in meta["departures"].items() if k not in named}
+    home = home_of(meta["experiment"])
+    return [
+        *reductions(changed, meta["model"]),
+        *(Departure("setup", text) for text in (home[1].departs if home else ())),
+        *of_data(runs),
+    ]
+
+
+def home_of(experiment: str | None) -> tuple[Paper, Setup] | None:
+    """Return the paper and the setup that an experiment carries out, or None."""
+    found = ((p, s) for p in papers().values() for s in p.setups.values() if s.experiment == experiment)
+    return next(found, None)
+
+
+def _as_printed(run: Run) -> Tree:
+    config = leaves(run.config)
+    rows = _printed_settings(run.meta["experiment"], run.meta["algo"])
+    return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
+
+
+@cache
+def _printed_settings(experiment: str | None, algo: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the keys that the rows of a paper's tables and figures set for a method of an experiment."""
+    return tuple(
+        paper.overrides(row)
+        for paper in papers().values()
+        for part in (*paper.tables, *paper.figures)
+        for row in paper.rows(part)
+        if (paper.setups[row.setup].experiment, paper.methods[row.algo].algo) == (experiment, algo)
+    )
+
+
+def run_tables(runs: Iterable[Run], but: Iterable[TableData] = ()) -> list[TableData]:
+    """Return tables with a row per setting of any runs, one table per experiment or data set, by name.
+
+    Args:
+        runs: The runs.
+        but: Tables that show some of them already. A method of which these show all settings has no rows; one of
+            which they show some has all its rows, so that a swept key has all its values in one place.
+    """
+    shown = {place for table in but for block in table.blocks for place in _places(block)}
+    by_name: dict[str, list[Run]] = {}
+    for run in runs:
+        by_name.setdefault(_name(run), []).append(run)
+    found = []
+    for name, members in sorted(by_name.items()):
+        rest = {run.meta["algo"] for run in members if _place(run) not in shown}
+        if kept := [run for run in members if run.meta["algo"] in rest]:
+            found.append(_of_runs(name, kept))
+    return found
+
+
+def _name(run: Run) -> str:
+    return str(run.meta["experiment"] or run.meta["data"])
+
+
+def _place(run: Run) -> tuple[str, str, str]:
+    return _name(run), run.meta["algo"], run.meta["hash"]
+
+
+def _places(block: Block) -> set[tuple[str, str, str]]:
+    experiment = block.setup.experiment if block.setup else ""
+    return {(experiment, line.algo, line.found.setting) for line in block.lines if line.found.setting}
+
+
+def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
+    home = home_of(runs[0].meta["experiment"])
+    lines = _lines(runs, _OWN, home)
+    return TableData(
+        name,
+        _OWN,
+        (Block(None, tuple(lines)),),
+        paper=home[0] if home else None,
+        unfinished=_unfinished(runs),
+        unofficial=() if home else tuple(d.here for d in of_data(runs)),
+    )
+
+
+def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
+    return tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts))
+
+
+def _lines(runs: Sequence[Run], columns: Sequence[Column], home: tuple[Paper, Setup] | None) -> list[Line]:
+    """Return a line per setting that has a run that counts, methods by the paper's order, else by name."""
+    groups = {k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)}
+    told = told_apart(groups)
+    lines = [_line_of_runs(key, groups[key], told[key], columns, home) for key in groups]
+    return _sorted(lines, [m.algo for m in home[0].methods.values()] if home else [])
+
+
+def _sorted(lines: Sequence[Line], methods: Sequence[str]) -> list[Line]:
+    def method(line: Line) -> tuple[int, str]:
+        return (methods.index(line.algo) if line.algo in methods else len(methods)), line.algo
+
+    ranks = in_order([line.settings for line in lines])
+    ordered = sorted(zip(lines, ranks, strict=True), key=lambda entry: (method(entry[0]), entry[1]))
+    return [line for line, _ in ordered]
+
+
+def _line_of_runs(
+    key: Key, members: Sequence[Run], settings: Tree, columns: Sequence[Column], home: tuple[Paper, Setup] | None
+) -> Line:
+    done = {r.meta["seed"]: r for r in reversed(members) if r.counts}
+    done = dict(sorted(done.items()))
+    others = tuple((r.meta["seed"], r.outcome) for r in members if not r.counts)
+    reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
+    if home:
+        reduced += of_seeds(done, others, home[1].seeds)
+    found = Found(done, others, tuple(reduced), setting=key[1])
+    labels = [m.label for m in home[0].methods.values() if m.algo == key[0] and not m.set] if home else []
+    return Line(
+        algo=key[0],
+        label=labels[0] if labels else key[0],
+        settings=settings,
+        found=found,
+        cells=tuple(_cell(c, found) for c in columns),
+        status="reduced" if reduced else "full",
+    )
+
+
+# ---- after a sweep
+
+
+def closing_tables(runs: Sequence[Run]) -> list[TableData]:
+    """Return the tables that runs have come to: of a paper's setup its block of the table, else a row per setting.
+
+    A block has the rows that were run, and settings of the same experiment that stand for none of them.
+    """
+    by_name: dict[str, list[Run]] = {}
+    for run in runs:
+        by_name.setdefault(_name(run), []).append(run)
+    return [_closing(name, members) for name, members in sorted(by_name.items())]
+
+
+def _closing(name: str, runs: Sequence[Run]) -> TableData:
+    home = table_of(name)
+    if home is None:
+        return _of_runs(name, runs)
+    paper, table, setup = home
+    columns = columns_of(paper, table)
+    rows = [r for r in table.rows if r.setup == setup.id]
+    evidence = Evidence(runs)
+    lines = [line for r in rows if (line := _line(paper, columns, r, evidence, Ledger())).found.setting]
+    shown = _places(Block(setup, tuple(lines)))
+    rest = [run for run in runs if _place(run) not in shown]
+    if any(run.counts for run in rest):
+        lines = _merged(lines, _lines(rest, columns, (paper, setup)), runs)
+    return TableData(f"{paper.id}/{table.id}", columns, (Block(setup, tuple(lines)),), paper, table, _unfinished(rest))
+
+
+def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
+    """Return rows of a paper and other settings of the same experiment in one order, all with what differs."""
+    told = told_apart({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
+    lines = []
+    for line in (*printed, *others):
+        run = next(iter(line.found.runs.values()), None)
+        differing = {} if run is None else told[run.meta["algo"], run.meta["hash"]]
+        fresh = {k: v for k, v in differing.items() if k not in line.wanted}
+        lines.append(replace(line, settings={**(line.settings if line.row else {}), **fresh}))
+    return _sorted(lines, list(dict.fromkeys(line.algo for line in printed)))
+
+
+def table_of(experiment: str) -> tuple[Paper, Table, Setup] | None:
+    """Return the table of a paper that an experiment belongs to, and the setup; None if there is none.
+
+    A setup may be in several tables; the experiment is named after the first one that it is in.
+    """
+    found = [
+        (p, t, p.setups[s])
+        for p in papers().values()
+        for t in p.tables.values()
+        for s in t.setups
+        if p.setups[s].experiment == experiment
+    ]
+    named = [x for x in found if experiment.startswith(f"{x[0].id}/{x[1].id}_")]
+    return next(iter([*named, *found]), None)

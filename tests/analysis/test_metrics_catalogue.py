@@ -1,0 +1,56 @@
+"""The catalogue of metrics: complete, and with one direction and one unit for each."""
+
+import numpy as np
+import pytest
+
+from fedbench.analysis.metrics_catalogue import CATALOGUE, is_field, lower_is_better, measure
+from fedbench.simulation.metrics import accuracy_metrics
+
+
+@pytest.mark.parametrize(
+    ("direction", "fields"),
+    [
+        (
+            "lower",
+            "error_mean error_rsd error_rsd_weighted train_loss train_perplexity test_loss accuracy_std "
+            "accuracy_std_weighted accuracy_variance angle_degrees kl_uniform seconds_train bytes_up bytes_down",
+        ),
+        (
+            "higher",
+            "accuracy_mean accuracy_mean_weighted accuracy_worst30_weighted accuracy_best5 accuracy_min "
+            "improved_clients client:3",
+        ),
+        (None, "update_norm clients one_of_my_own"),
+    ],
+)
+def test_the_better_direction_of_a_field(direction, fields):
+    for field in fields.split():
+        assert measure(field).direction == direction
+        assert lower_is_better(field) == (direction == "lower")
+
+
+def test_every_accuracy_column_of_a_round_is_in_the_catalogue():
+    measured = accuracy_metrics(np.array([0.5, 0.7]), np.array([1, 2]))
+    assert measured.keys() <= CATALOGUE.keys()
+    fractions = [k for k in measured if k.startswith("accuracy")]
+    assert {measure(k).factor for k in fractions if k != "accuracy_variance"} == {100.0}
+    assert (measure("accuracy_variance").factor, measure("kl_uniform").factor) == (1e4, 1.0)
+
+
+def test_names_that_a_run_has_and_others():
+    for name in ("train_loss", "update_norm", "client:12", "error_rsd_weighted", "train_perplexity"):
+        assert is_field(name)
+    for name in ("accuracy", "client:", "client:x", "round", "", None, 3):
+        assert not is_field(name)
+
+
+def test_what_an_axis_says():
+    assert measure("accuracy_mean").axis == "mean accuracy (%)"
+    assert measure("train_loss").axis == "training loss"
+    assert measure("one_of_my_own").axis == "one of my own"
+
+
+def test_values_as_text():
+    assert measure("accuracy_mean").text(51.256) == "51.26"
+    assert measure("kl_uniform").text(0.01234, "+") == "+0.0123"
+    assert measure("bytes_up").text(None) == "–"
