@@ -14,7 +14,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
 from fedbench.data.label_noise import LabelNoise, with_label_noise
-from fedbench.data.partitions.whole import Partition
+from fedbench.data.partitions.basic import Partition
 
 
 def federated(config: RunConfig) -> FederatedDataset:
