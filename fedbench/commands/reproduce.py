@@ -1,4 +1,4 @@
-"""The word ``fedbench reproduce``: its arguments, the plan that it shows, and what it does."""
+"""``fedbench reproduce``: its arguments, the plan that it shows, and the runs that it starts."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.down
 def _parser() -> Parser:
     p = Parser(
         prog="fedbench reproduce",
-        description="Run what the chosen tables and figures need and is not done yet, then write the report.",
+        description="Run what the chosen tables and figures need and what is not done yet, then write the report.",
     )
-    p.add_argument("names", nargs="*", metavar="NAME", help="paper, paper/table or paper/figure; none: everything")
+    p.add_argument("names", nargs="*", metavar="NAME", help="paper, paper/table or paper/figure; default: everything")
     p.add_argument(
         "--profile", choices=PROFILES, default="cpu", help="full: the papers' settings; cpu (default), smoke: reduced"
     )
-    p.add_argument("--plan", action="store_true", help="show the plan and do nothing")
-    p.add_argument("--seeds", type=int, help="so many in place of the profile's")
-    p.add_argument("--jobs", type=int, default=1, help="runs side by side, in processes (extra: parallel)")
-    p.add_argument("--launcher", help="a launcher of Hydra's, such as submitit_slurm, in place of --jobs")
+    p.add_argument("--plan", action="store_true", help="show the plan and exit")
+    p.add_argument("--seeds", type=int, help="number of seeds, instead of the profile's")
+    p.add_argument("--jobs", type=int, default=1, help="number of runs at a time, in processes (extra: parallel)")
+    p.add_argument("--launcher", help="a launcher plugin of Hydra, such as submitit_slurm, instead of --jobs")
     return p
 
 
 def reproduce(args: Sequence[str]) -> int:
-    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run is not done although it has data.
+    """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run with data is not done.
 
     Args:
-        args: names, options, and overrides that hold for all runs: of places, device, engine and tracker.
+        args: Names, options, and overrides for all runs: of directories, device, engine and tracker.
 
     Raises:
         RequestError: If the request is wrong; nothing is changed on disk.

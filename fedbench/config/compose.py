@@ -97,7 +97,7 @@ class Composer:
         finally:
             GlobalHydra.instance().hydra = outer
             VersionBase.instance().version_base = base
-            JobRuntime.instance().set("name", job)
+            JobRuntime.instance().conf["name"] = job
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""

@@ -333,7 +333,7 @@ BAD = [
     (["--seeds", "two"], "invalid int value: 'two'"),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; hydra/launcher is one of basic, joblib; did you mean"),
-    (["adafedadam/table4", "device=tpu"], "device=tpu cannot be used here"),
+    (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:<i>, got tpu"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
     (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
     (["adafedadam/table4", "engine.mod=loop"], "did you mean engine.mode?"),
@@ -410,7 +410,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypat
         patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
         stopping(patch, 6, KeyboardInterrupt())
         status, _, err = call(*SMOKE)
-    assert (status, err) == (130, "fedbench: interrupted; the same command goes on where it stopped\n")
+    assert (status, err) == (130, "fedbench: interrupted; run the same command again to resume\n")
     results = tmp_path / "results"
     assert [e[3] for e in entries(results)] == ["done", "planned", "planned"]
     assert not (results / "sweeps").exists()
@@ -452,7 +452,7 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
             "experiment": job.experiment, "algo": job.algo, "hash": request.digest, "seed": 0, "model": "m",
             "departures": departures, "status": "running", "started": "", "sources": [],
         }  # fmt: skip
-        run = SimpleNamespace(meta=meta, config=request.config, done=False)
+        run = SimpleNamespace(meta=meta, config=request.tree, done=False)
         (found,) = Evidence([run]).choices(job.paper, job.row)
         assert found.others == ((0, "not finished"),), job.setting
 

@@ -534,11 +534,11 @@ def test_a_comparison_is_printed_and_writes_nothing(small):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere"], "nowhere is not a directory; give one with runs below it"),
+        (["nowhere"], "nowhere is not a directory; give a directory with runs below it"),
         (["empty"], "empty holds no runs; give a directory that `fedbench` wrote results to"),
         (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
-        (["small", "--compare", "algo", "--into", "x"], "are for the whole report; a comparison is printed"),
+        (["small", "--compare", "algo", "--into", "x"], "go with the whole report; a comparison is printed"),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
         (["small", "--foo"], "unrecognized arguments: --foo; see fedbench report --help"),
         (["small", "--alpha", "much"], "invalid float value: 'much'"),
