@@ -29,7 +29,7 @@ class Lab(Protocol):
     """Access for methods to training examples between rounds: one model on the examples of some clients."""
 
     def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
-        """Return the outputs of the model w [P] on all training examples of the clients ``ids``; y [T] are the labels."""
+        """Return the outputs of the model w [P] on all training examples of the clients ``ids``; y [T]: labels."""
         ...
 
 
