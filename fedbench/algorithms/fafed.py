@@ -98,5 +98,5 @@ def fafed(
         setup=first_exchange(solver, begin),
         weights="uniform",
         exposes={"moments": lambda uploads, clients: uploads["m"]},
-        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless starts anew in every round",
+        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless keeps nothing between rounds",
     )

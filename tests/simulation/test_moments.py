@@ -194,8 +194,15 @@ def test_no_moments_where_there_are_none(fed, tmp_path):
         assert read_run(path).moments() is None
 
 
-@pytest.mark.parametrize("algo", ["local_adam", "fedcada"])
-@pytest.mark.parametrize("at", [3, 5], ids=["on the way", "in the last round"])
+@pytest.mark.parametrize(
+    ("algo", "at"),
+    [
+        ("local_adam", 3),
+        ("fedcada", 5),  # the last round
+        pytest.param("local_adam", 5, marks=pytest.mark.slow),
+        pytest.param("fedcada", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_moments_and_norms_survive_an_interruption(fed, tmp_path, monkeypatch, algo, at):
     """The last round is in no checkpoint of such a method: it is done again, and gives the moments again."""
     args = [*FAST, f"algo={algo}", "participation=5"]
