@@ -101,7 +101,7 @@ def test_fmnist(tmp_path, packed):
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert e.y.tolist() == [*train_y, *test_y]
     assert e.held_out.tolist() == [False] * 10 + [True] * 4
-    assert e.sources == ("Fashion-MNIST: not the official files (md5 differs)",)
+    assert e.sources == e.unofficial == ("Fashion-MNIST: not the official files (md5 differs)",)
 
 
 def test_fmnist_three_classes_by_pixel(tmp_path):

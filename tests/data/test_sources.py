@@ -137,6 +137,7 @@ def test_mnist_reads_idx_files(tmp_path):
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, 0, pool=True).held_out is None
     assert "not the official files" in e.sources[0]
+    assert e.unofficial == e.sources
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
