@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
 
+import pandas as pd
 import pytest
 import torch
 from tools import ROOT
@@ -72,3 +73,23 @@ def test_the_yardstick_is_fedavg(monkeypatch):
     theirs = torch.cat([kept[10, 60].flatten(), kept[10,].flatten()])
     last = snapshots(bench.fedavg(), data, task=task_for(data), rounds=1, work=w.work, w=start)[-1]
     assert torch.allclose(last.server["w"], theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_compare_reports_reads_both_forms_and_notices_a_changed_number(tmp_path, capsys):
+    """An older report has "mean ± STD" under the headings of the paper; numbers agree to the digits that they have."""
+    compare = script("compare_reports.py")
+    old, new = tmp_path / "old", tmp_path / "new"
+    heads = "setup,method,settings,seeds,average %,average % paper,average % difference,average % verdict,command"
+    older = f"{heads}\nOne,FedAvg,lr=1.0,3,51.24 ± 1.00,50.00,+1.24,inside,x\n"
+    names = [f"accuracy_mean_{end}" for end in ("mean", "std", "paper", "difference")]
+    newer = f"setup,method,algo,settings,seeds,{','.join(names)}\nOne,FedAvg,fedavg,lr=1,3,51.2371,1.0012,50.0,1.2371\n"
+    for folder, text in ((old, older), (new, newer)):
+        (folder / "tables").mkdir(parents=True)
+        (folder / "tables" / "fedfa_table2.csv").write_text(text)
+        pd.DataFrame([{"path": "a/seed_0", "accuracy_mean": 0.5, "reduced": ""}]).to_parquet(folder / "runs.parquet")
+    assert compare.main([str(old), str(new)]) == 0
+    assert "5 numbers of tables compared, 0 differ" in capsys.readouterr().out
+    (new / "tables" / "fedfa_table2.csv").write_text(newer.replace("51.2371", "51.2571"))
+    assert compare.main([str(old), str(new)]) == 1
+    out = capsys.readouterr().out
+    assert "fedfa_table2 One FedAvg lr=1: accuracy_mean_mean 51.24 is 51.2571" in out

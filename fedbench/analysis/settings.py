@@ -1,4 +1,4 @@
-"""What tells settings of runs apart, and in which order they are listed."""
+"""What distinguishes settings of runs, and the order in which they are listed."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return groups
 
 
-def told_apart(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
+def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     """Return for each setting the keys in which it differs from another one, with its values.
 
     Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of that group, all
     others between all settings. A key of ``data.source`` that repeats one of ``data`` is left out. Settings of a
-    method that differ in nothing but the content of files are told apart by their hash.
+    method that differ in nothing but the content of files also have their hash.
     """
     first = {key: members[0] for key, members in groups.items()}
     flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
     several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
-    told: dict[Key, Tree] = {}
+    found: dict[Key, Tree] = {}
     for key, run in first.items():
-        told[key] = {g: run.meta[g] for g in several}
+        found[key] = {g: run.meta[g] for g in several}
         for name, value in flat[key].items():
             section = name.split(".")[0]
             peers = [
                 flat[k] for k, r in first.items() if section not in _NAMED or r.meta.get(section) == run.meta[section]
             ]
             if any(not _same(peer.get(name, _ABSENT), value) for peer in peers):
-                told[key][name] = value
-    texts = [(key[0], settings_text(s)) for key, s in told.items()]
-    for key, text in zip(told, list(texts), strict=True):
+                found[key][name] = value
+    texts = [(key[0], settings_text(s)) for key, s in found.items()]
+    for key, text in zip(found, list(texts), strict=True):
         if texts.count(text) > 1:
-            told[key]["hash"] = key[1]
-    return told
+            found[key]["hash"] = key[1]
+    return found
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:

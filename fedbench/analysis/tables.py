@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbench.analysis.matching import Departure, Evidence, Found, of_data, of_seeds, reductions
 from fedbench.analysis.metrics_catalogue import measure
-from fedbench.analysis.settings import Key, by_setting, in_order, told_apart
+from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
 from fedbench.core.trees import Tree, leaves
 from fedbench.papers.consistency import why_impossible
@@ -367,8 +367,8 @@ def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
 def _lines(runs: Sequence[Run], columns: Sequence[Column], home: tuple[Paper, Setup] | None) -> list[Line]:
     """Return a line per setting that has a run that counts, methods by the paper's order, else by name."""
     groups = {k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)}
-    told = told_apart(groups)
-    lines = [_line_of_runs(key, groups[key], told[key], columns, home) for key in groups]
+    differing_in = distinguishing(groups)
+    lines = [_line_of_runs(key, groups[key], differing_in[key], columns, home) for key in groups]
     return _sorted(lines, [m.algo for m in home[0].methods.values()] if home else [])
 
 
@@ -434,11 +434,11 @@ def _closing(name: str, runs: Sequence[Run]) -> TableData:
 
 def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
     """Return rows of a paper and other settings of the same experiment in one order, all with what differs."""
-    told = told_apart({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
+    differing_in = distinguishing({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
     lines = []
     for line in (*printed, *others):
         run = next(iter(line.found.runs.values()), None)
-        differing = {} if run is None else told[run.meta["algo"], run.meta["hash"]]
+        differing = {} if run is None else differing_in[run.meta["algo"], run.meta["hash"]]
         fresh = {k: v for k, v in differing.items() if k not in line.wanted}
         lines.append(replace(line, settings={**(line.settings if line.row else {}), **fresh}))
     return _sorted(lines, list(dict.fromkeys(line.algo for line in printed)))

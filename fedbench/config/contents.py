@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,10 +94,10 @@ def _read_cache() -> dict[str, list[str]]:
 
 
 def _remember(key: str, entry: list[str]) -> None:
-    """Add an entry; of two processes that write at once one entry may be lost, and is computed again."""
+    """Add an entry; of two processes or threads that write at once one entry may be lost, and is computed again."""
     cache = cache_file()
     entries = {k: v for k, v in _read_cache().items() if k != key} | {key: entry}
-    part = cache.with_name(f"{cache.name}.{os.getpid()}.part")
+    part = cache.with_name(f"{cache.name}.{os.getpid()}.{threading.get_ident()}.part")
     with contextlib.suppress(OSError):  # without a writable cache directory digests cost time, and stay right
         cache.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(dict(list(entries.items())[-_KEPT:])), encoding="utf-8")

@@ -72,7 +72,7 @@ def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
     if open_here:
         notes.append(f"what the paper leaves open here: {', '.join(open_here)}, listed with the paper")
     if table.table is not None and table.table.round == "best":
-        notes.append("best round of each run, as the paper is read; that of the last round is in rounds.jsonl")
+        notes.append("best round of each run, as the paper is read; what the paper does not print is of the last round")
     if table.paper is not None and table.table is None:
         notes.append(f"settings of an experiment of {table.paper.name} that stand for no row of its tables")
     notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]

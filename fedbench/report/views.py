@@ -1,6 +1,6 @@
-"""What the report page shows, as plain values: texts are ready to print and verdicts are words.
+"""What a report shows, as plain values: texts are ready to print and verdicts are words.
 
-Who makes them decides what is compared and how; the page only lays it out.
+What is compared, and how, is decided where they are made; Markdown, LaTeX and the page only lay them out.
 """
 
 from __future__ import annotations
@@ -158,12 +158,12 @@ class PageView:
     """The whole page.
 
     Attributes:
-        title: of the page.
-        papers: those with runs, or known at all.
-        tables: of the user's own runs, beside no paper.
-        figures: of the user's own runs.
-        environment: names and values.
-        notes: on the page as a whole.
+        title: Title of the page.
+        papers: Papers that have runs or a plan.
+        tables: Tables of runs that stand for no row of a paper.
+        figures: Figures of runs of no paper.
+        environment: Names and values.
+        notes: Notes on the page as a whole.
     """
 
     title: str

@@ -132,6 +132,18 @@ def test_direction_and_unit_are_those_of_the_metric(tmp_path, metric, verdict, d
     assert f"{'higher' if verdict == 'better' else 'lower'} is better" in text
 
 
+def test_a_metric_without_a_better_direction_has_higher_and_lower_values(tmp_path):
+    """And a run that diverged is neither: its pair is left out."""
+    write_runs(tmp_path, "base", [0.5] * 7, metric="update_norm")
+    write_runs(tmp_path, "new", [0.5 + s for s in STEPS], metric="update_norm")
+    write_run(tmp_path, "new", 6, {"update_norm": 9.0}, status="diverged")
+    text = report(tmp_path, metric="update_norm", baseline="base")
+    (row,) = tables(text)[1]
+    assert (row["seeds"], row["difference"], row["verdict"]) == ("6", "+0.0200", "higher")
+    assert "update_norm at the last round; neither direction is better" in text
+    assert "diverged, so in no mean: new with seed 6" in text
+
+
 def test_runs_are_paired_by_seed(tmp_path):
     """Seeds 1, 2 and 3 are common, and what they do to both methods drops out: 5 points, without any width."""
     for seed, effect in ((0, 0.9), (1, 0.1), (2, 0.5), (3, 0.3)):
