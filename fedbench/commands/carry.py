@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedbench.config.compose import Job as Carrier
-from fedbench.config.compose import compose_request, compose_tree
+from fedbench.config.compose import compose_tree
 from fedbench.config.overrides import quoted
-from fedbench.config.schema import Request, config_dir
+from fedbench.config.schema import config_dir
 from fedbench.core.errors import RequestError
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.plan import PlannedRun, chosen
@@ -24,28 +24,6 @@ from fedbench.report.figures import LABELS
 from fedbench.runs import sweep_notes as sweep
 from fedbench.runs.build_data import federated, read_examples
 from fedbench.runs.store import DamagedRun, read_run, replace_file
-
-
-def locate(jobs: Sequence[PlannedRun], common: Sequence[str]) -> list[PlannedRun]:
-    """Find out where each run belongs, and return each once: settings typed in two ways may be the same run.
-
-    Args:
-        jobs: the plan; their paths and configurations are set.
-        common: overrides for all of them, such as results_dir.
-    """
-    found: dict[tuple[str, ...], Request] = {}
-    for job in jobs:
-        if job.setting not in found:
-            found[job.setting] = compose_request([*job.setting, *common])
-        request = found[job.setting]
-        job.path, job.config = request.path.parent / f"seed_{job.seed}", request.config
-    once: dict[Path | None, PlannedRun] = {}
-    for job in jobs:
-        first = once.setdefault(job.path, job)
-        first.parts += [p for p in job.parts if p not in first.parts]
-        if job.wanted not in (first.wanted, *first.also):
-            first.also.append(job.wanted)
-    return list(once.values())
 
 
 def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:

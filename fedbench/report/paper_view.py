@@ -13,6 +13,7 @@ from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence, Found
 from fedbench.analysis.stats import interval
 from fedbench.core.trees import config_value, leaves
+from fedbench.papers.claims import functions
 from fedbench.papers.consistency import why_impossible
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Metric, Paper, Reported, Row, Table
@@ -56,7 +57,7 @@ class PaperReport:
         """Return the claims with their verdicts."""
         out = []
         for claim in self.paper.claims:
-            v = judge(self.paper, claim, self.evidence)
+            v = judge(self.paper, claim, self.evidence, functions(self.paper.id))
             out.append(
                 ClaimView(
                     claim.id, claim.text, claim.reference, v.verdict, v.evidence, v.reduced, claim.printed, v.basis

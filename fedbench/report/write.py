@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedbench.analysis.checks import refuse_bad_checks
+from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
+from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.registry import Paper, papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
@@ -67,7 +68,7 @@ def _papers(runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, lin
     begun = planned | {str(r.meta["experiment"]).split("/")[0] for r in runs}
     for paper in papers().values():
         if paper.id in begun:
-            refuse_bad_checks(paper)
+            refuse_bad_checks(paper, functions(paper.id))
             figures = FigureMaker(paper, evidence, folder, target / "figures").all()
             page = target if links else None
             shown.append(PaperReport(paper, evidence, ledger, folder, page).view(figures))
