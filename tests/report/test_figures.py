@@ -314,7 +314,7 @@ def test_units():
     ]
     assert axis("train_loss") == "training loss"
     assert axis("some_thing") == "some thing"
-    fields = {f for p in papers().values() for g in p.figures.values() for f in g.spec.get("fields", ())}
+    fields = {f for p in papers().values() for g in p.figures.values() for f in getattr(g.spec, "fields", ())}
     assert all(axis(f) != f.replace("_", " ") or "_" not in f for f in fields)
 
 
