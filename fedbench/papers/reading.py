@@ -189,7 +189,7 @@ def fill(kind: Any, value: Any, where: str, known: Known, skip: Collection[str] 
             raise RequestError(f"{where} lacks {key}; it needs {', '.join(needed)}{optional}")
     given = {k: v for k, v in value.items() if k not in skip}
     for key in given:
-        one_of(f"{where}: key", key, [*needed, *allowed])
+        one_of(f"{where}: key", key, [*skip, *needed, *allowed])
     types_of = _types(kind)
     made = kind(**{k: read(types_of[k], v, f"{where}: {k}", known) for k, v in given.items()})
     if hasattr(made, "validate"):

@@ -150,7 +150,7 @@ class Row:
     setup: str
     algo: Annotated[str, Ref("methods")]
     hyperparameters: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Reported] = field(default_factory=dict)
+    values: Annotated[dict[str, Reported], Called("column")] = field(default_factory=dict)
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse hyperparameters that set no config key."""

@@ -31,9 +31,10 @@ def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 
 def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test, of the clients with the highest and the lowest loss at first, that the high loss falls by more than the low
-    one and that the gap between them at the end is below half of the first.
-    """  # noqa: D205
+    """Test that the client with the highest loss at first gains on the one with the lowest.
+
+    Its loss falls by more, and the gap between the two at the end is below half of the first.
+    """
     shown, out = Shown(paper, "figure3", evidence), []
     for setup in shown.figure.setups:
         found = shown.found(shown.row(setup, "adafed"))

@@ -22,9 +22,10 @@ def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 
 def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that exchanging alpha and beta = 1 - alpha changes the final accuracy by less than one point (two one-sided
-    tests per pair).
-    """  # noqa: D205
+    """Test that exchanging alpha and beta = 1 - alpha changes the final accuracy by less than one point.
+
+    Two one-sided tests per pair of values.
+    """
     shown, margin, out = Shown(paper, "figure7", evidence), 0.01, []
     for a, b in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6)):
         i, j = (shown.row("synthetic_1_1", "fedfa", alpha=v) for v in (a, b))
