@@ -120,7 +120,7 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None) -> list[P
 
 def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
     setup = paper.setups[row.setup]
-    cut = setup.profiles.get(profile, Reduction())
+    cut = next((c for name, c in setup.profiles.items() if name == profile), Reduction())
     wanted = paper.overrides(row)
     # a row's own settings stay, but a method of several stages has rounds of its own, which are cut as well
     keys = {k: v for k, v in cut.set.items() if k not in wanted or k == "rounds"}

@@ -12,7 +12,15 @@ import pandas as pd
 
 from fedbench.analysis.matching import Evidence, Found
 from fedbench.analysis.measures import low_and_high, moments
-from fedbench.papers.registry import Figure, Paper, Row
+from fedbench.papers.registry import (
+    Adjustments,
+    CurvesPerSetup,
+    Figure,
+    FrontPerSetup,
+    Paper,
+    Row,
+    SweepPerSetup,
+)
 from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
@@ -107,6 +115,7 @@ class FigureMaker:
         return order.index(row.algo) if len(same) == 1 else same.index(self._label(row))
 
     def _curves(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, CurvesPerSetup)
         panels = []
         for setup in figure.setups:
             for field in figure.spec.fields:
@@ -151,6 +160,7 @@ class FigureMaker:
         return plots.distribution(self._base(figure, part), self._heading(figure), panels, reduced=reduced)
 
     def _sweep(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, SweepPerSetup)
         parameter, panels = figure.spec.parameter, []
         for setup in figure.setups:
             here = [i for i in found if figure.rows[i].setup == setup]
@@ -166,6 +176,7 @@ class FigureMaker:
         return plots.sweep(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
     def _front(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, FrontPerSetup)
         if not found:
             return []
         sweep, (one, two) = figure.spec.sweep, figure.spec.fields
@@ -229,11 +240,12 @@ class FigureMaker:
         return plots.matrix(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
     def _functions(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, Adjustments)
         t = np.arange(1, figure.spec.rounds + 1)
         z = figure.spec.beta**t
         kinds = {"1 + z": 1 + z, "1 + z²": 1 + z**2, "1 + sin z": 1 + np.sin(z), "1 + √z": 1 + np.sqrt(z)}
         series = [Series(name, t.astype(float), y[None], i) for i, (name, y) in enumerate(kinds.items())]
-        panel = Panel(f"z = {figure.spec['beta']} to the power of the round", series, "round", "denominator")
+        panel = Panel(f"z = {figure.spec.beta} to the power of the round", series, "round", "denominator")
         return plots.curves(self._base(figure), self._heading(figure), [panel])
 
 
