@@ -303,7 +303,7 @@ Check = (
     | PropertyTest
     | Function
 )
-CHECKS: tuple[type[Check], ...] = Check.__args__  # type: ignore[attr-defined]
+CHECKS: tuple[type[Check], ...] = Check.__args__
 
 
 def read_check(value: Any, where: str, known: Known) -> Check:

@@ -33,9 +33,9 @@ class Reported:
     @classmethod
     def read(cls, value: Any, where: str, known: Known) -> Reported:
         """Return ``number`` or ``[number, ±]``."""
-        both = value if isinstance(value, list) and len(value) == 2 else [value, None]
+        pair = value if isinstance(value, list) and len(value) == 2 else [value, None]
         try:
-            return cls(*(None if x is None and i else read(float, x, where, known) for i, x in enumerate(both)))
+            return cls(read(float, pair[0], where, known), read(float | None, pair[1], where, known))
         except RequestError as error:
             raise RequestError(f"{where} must be a number or [number, ±]; got {value!r}") from error
 
