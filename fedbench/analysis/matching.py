@@ -221,8 +221,8 @@ def _reducible(key: str, there: Any, here: Any, config: Mapping[str, Any], setup
 def _epochs_in_steps(config: Mapping[str, Any], setup: Setup) -> float:
     """Return the local steps that the epochs of a run's configuration mean for a client of the setup's mean size."""
     batch = config["local.batch_size"]
-    size = setup.samples if batch == "full" else int(batch)
-    return _most(config["local.epochs"]) * max(1, math.ceil(setup.samples / size))
+    size = setup.examples_per_client if batch == "full" else int(batch)
+    return _most(config["local.epochs"]) * max(1, math.ceil(setup.examples_per_client / size))
 
 
 def _share(value: Any, clients: float) -> float:

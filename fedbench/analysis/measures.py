@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise, product
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, Found, lower_is_better
-from fedbench.core.trees import listed
-from fedbench.papers.registry import Figure, Paper, Row
+from fedbench.core.errors import RequestError
+from fedbench.papers.checks import Curves, Limit, Selection
+from fedbench.papers.registry import Paper
 
 PerSeed = dict[int, float]
 
@@ -60,34 +61,39 @@ _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
 }
 
 
-MEASURES = {
-    "curves": (*_OF_CURVE, "rounds", "below", "cka"),
-    "curve_steps": tuple(_OF_CURVE),
-    "limit": ("tail", "decline", "seconds_over"),
-}
+class Shown:
+    """The runs that a figure shows.
 
+    Args:
+        paper: The paper.
+        figure: Id of the figure.
+        evidence: The runs.
+    """
 
-class _Shown:
-    """The runs that a figure shows."""
-
-    def __init__(self, paper: Paper, figure: Figure, evidence: Evidence) -> None:
-        self.paper, self.figure = paper, figure
+    def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
+        self.paper, self.figure = paper, paper.figures[figure]
         self._found: dict[int, Found] = {}
-        for setup in dict.fromkeys(r.setup for r in figure.rows):
-            here = [i for i, r in enumerate(figure.rows) if r.setup == setup]
-            found = evidence.alike(paper, [figure.rows[i] for i in here])
+        for setup in dict.fromkeys(r.setup for r in self.figure.rows):
+            here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
+            found = evidence.alike(paper, [self.figure.rows[i] for i in here])
             self._found |= dict(zip(here, found, strict=True))
 
-    def rows(self, setup: str, spec: Any, but: Sequence[int] = ()) -> list[int]:
-        """Return the indices of the rows of a setup that a specification names: an algorithm, a row, or others."""
+    def rows(self, setup: str, selections: Sequence[Selection], but: Sequence[int] = ()) -> list[int]:
+        """Return the indices of the rows of a setup that selections name, without those in ``but``."""
         here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in but]
-        if spec in ("others", "all"):
-            return here
-        if isinstance(spec, list | tuple):
-            return [i for part in spec for i in self.rows(setup, part)]
-        wanted = {"algo": spec} if isinstance(spec, str) else dict(spec)
-        algo = wanted.pop("algo")
-        return [i for i in here if self.figure.rows[i].algo == algo and _has(self.figure.rows[i], wanted)]
+        return list(dict.fromkeys(i for s in selections for i in here if s.fits(self.figure.rows[i])))
+
+    def row(self, setup: str, algo: str, **hyper: Any) -> int:
+        """Return the index of the first row of a method with the given hyperparameters.
+
+        Raises:
+            RequestError: If there is none.
+        """
+        found = self.rows(setup, [Selection(algo, hyper)])
+        if not found:
+            given = "".join(f" with {k} {v}" for k, v in hyper.items())
+            raise RequestError(f"{self.figure.id} has no run of {algo}{given} on {setup}")
+        return found[0]
 
     def found(self, i: int) -> Found:
         """Return the runs of a row."""
@@ -104,20 +110,15 @@ class _Shown:
         return f"{self.paper.methods[row.algo].label} {hyper}".rstrip()
 
 
-def _has(row: Row, wanted: Mapping[str, Any]) -> bool:
-    return all(row.hyperparameters.get(k) == v for k, v in wanted.items())
-
-
-def curve_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons that some methods of a figure are ahead of others in a measure of their curves."""
-    figure = paper.figures[check["figure"]]
-    shown = _Shown(paper, figure, evidence)
+def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
+    """Return the comparisons that some runs of a figure are ahead of others in a measure of their curves."""
+    shown = Shown(paper, check.figure, evidence)
     out = []
-    for setup in check.get("setups", figure.setups):
-        better = shown.rows(setup, check["better"])
-        worse = shown.rows(setup, check["worse"], but=better)
-        for measure, field in product(listed(check["measure"]), check["fields"]):
-            numbers, lower = _measured(shown, [*better, *worse], {**check, "measure": measure}, field)
+    for setup in check.setups or shown.figure.setups:
+        better = shown.rows(setup, check.better)
+        worse = shown.rows(setup, check.worse, but=better)
+        for measure, field in product(check.measure, check.fields):
+            numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
             out += [
                 contest(
                     f"{_words(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
@@ -144,10 +145,12 @@ def _words(measure: str) -> str:
     }.get(measure, measure)
 
 
-def _measured(shown: _Shown, rows: list[int], check: Mapping[str, Any], field: str) -> tuple[dict[int, PerSeed], bool]:
-    measure = check["measure"]
+def _measured(
+    shown: Shown, rows: Sequence[int], measure: str, field: str, threshold: float | None
+) -> tuple[dict[int, PerSeed], bool]:
     if measure == "below":
-        return {i: _below(shown.found(i), check["threshold"]) for i in rows}, True
+        assert threshold is not None
+        return {i: _below(shown.found(i), threshold) for i in rows}, True
     if measure == "cka":
         return {i: _alike(shown.found(i)) for i in rows}, False
     curves = {i: shown.found(i).curve(field) for i in rows}
@@ -200,119 +203,33 @@ def _alike(found: Found) -> PerSeed:
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def special_comparisons(paper: Paper, check: Mapping[str, Any], evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons of the kinds that only one or two claims need."""
-    shown = _Shown(paper, paper.figures[check["figure"]], evidence)
-    return _SPECIAL[check["kind"]](shown, check)
-
-
-def _runs(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """Final values of runs with other hyperparameters."""
-    out = [_steeper(shown, check["setup"], s) for s in check.get("steeper", ())]
-    for pair in check["pairs"]:
-        low, high = (shown.rows(check["setup"], pair[k])[0] for k in ("lower", "higher"))
-        label = f"{pair['field']} of {shown.name(high)} above that of {shown.name(low)}"
-        a, b = (_final(shown.found(i), pair["field"]) for i in (high, low))
-        out.append(compared(label, a, b, 1.0, shown.both(low, high)))
-    return out
-
-
-def _steeper(shown: _Shown, setup: str, spec: Mapping[str, Any]) -> Comparison:
-    """A field falls more from the first to the second value of a parameter than from the second to the third."""
-    rows = [shown.rows(setup, {"algo": spec["algo"], spec["parameter"]: v})[0] for v in spec["values"]]
-    a, b, c = (_final(shown.found(i), spec["field"]) for i in rows)
-    first, second = ({s: x[s] - y[s] for s in x.keys() & y.keys()} for x, y in ((a, b), (b, c)))
-    one, two, three = (f"{v:g}" for v in spec["values"])
-    label = f"fall of {spec['field']} from {spec['parameter']} {one} to {two} beyond that from {two} to {three}"
-    return compared(label, first, second, 1.0, shown.both(*rows))
-
-
-def _final(found: Found, field: str) -> PerSeed:
+def final(found: Found, field: str) -> PerSeed:
+    """Return the last value of a field, per seed."""
     return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
 
 
-def _dominance(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """Each method is worse in both fields than some point of the front."""
-    front, out = shown.rows(check["setup"], check["front"]), []
-    for algo in check["dominated"]:
-        i = shown.rows(check["setup"], algo)[0]
-        points = []
-        for f in front:
-            parts = [
-                contest(field, _final(shown.found(f), field), _final(shown.found(i), field), -1.0, *shown.both(f, i))
-                for field in check["fields"]
-            ]
-            points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {' and '.join(check['fields'])}", parts))
-        out.append(best_of(f"some point of the front below {shown.name(i)}", points))
-    return out
-
-
-def _symmetric(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """Values at mirrored parameters differ by less than a margin (two one-sided tests)."""
-    out = []
-    for a, b in check["pairs"]:
-        i, j = (shown.rows(check["setup"], {"algo": check["algo"], check["parameter"]: v})[0] for v in (a, b))
-        one, two = (_final(shown.found(k), check["field"]) for k in (i, j))
-        label = f"{check['field']} at {check['parameter']} {a:g} and {b:g} within {check['margin']:g}"
-        seeds = one.keys() & two.keys()
-        room = [{s: check["margin"] - sign * (one[s] - two[s]) for s in seeds} for sign in (1, -1)]
-        out.append(worst_of(label, [above(label, r, shown.both(i, j)) for r in room]))
-    return out
-
-
-def _limit(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """A measure of a method's curve stays on one side of a bound."""
-    bound = check.get("at_least", check.get("at_most"))
-    sign, word = (1.0, "at least") if "at_least" in check else (-1.0, "at most")
+def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
+    """Return the comparisons that a measure of each of some runs stays on one side of a bound."""
+    shown = Shown(paper, check.figure, evidence)
+    sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
+    assert bound is not None
     out = []
     for setup in shown.figure.setups:
-        for i in shown.rows(setup, check["methods"]):
-            j = shown.rows(setup, check["reference"])[0] if "reference" in check else i
-            numbers = _limited(shown.both(i, j), check["measure"], check["field"])
-            title = shown.paper.setups[setup].title
-            label = f"{check['field']} ({check['measure']}) of {shown.name(i)} {word} {bound:g} on {title}"
+        for i in shown.rows(setup, check.methods):
+            j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
+            numbers = _limited(shown.both(i, j), check.measure, check.field)
+            title = paper.setups[setup].title
+            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
             out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.both(i, j)))
     return out
 
 
 def _limited(found: Sequence[Found], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
-        mine, other = (_final(f, field) for f in found)
+        mine, other = (final(f, field) for f in found)
         return {s: mine[s] / other[s] for s in mine.keys() & other.keys()}
     of = {"tail": tail, "decline": decline}[measure]
     return {s: of(c) for s, c in found[0].curve(field).items()}
-
-
-def _rounds_to_target(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """The method reaches a target within so many rounds, the others need so many at least."""
-    out = []
-    for i in shown.rows(check["setup"], "all"):
-        mine = shown.figure.rows[i].algo == check["algo"]
-        needed = {s: rounds_to(c, check["target"], False) for s, c in shown.found(i).curve(check["field"]).items()}
-        last = {s: float(c.index[-1]) for s, c in shown.found(i).curve(check["field"]).items()}
-        sign, word, bound = (-1.0, "at most", check["rounds"]) if mine else (1.0, "at least", check["others_rounds"])
-        bound -= sign * 0.1 * bound  # the paper reads its numbers off a picture
-        if any(np.isinf(v) and last[s] <= bound for s, v in needed.items()):
-            needed = {}  # stopped before the bound: nothing can be said
-        capped = {s: min(v, last[s]) for s, v in needed.items()}
-        label = f"rounds of {shown.name(i)} to {100 * check['target']:g} % {word} {bound:g}"
-        out.append(above(label, {s: sign * (v - bound) for s, v in capped.items()}, [shown.found(i)]))
-    return out
-
-
-def _two_clients(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """The client with the highest loss at first gains more, and ends near the one with the lowest."""
-    out = []
-    for setup in shown.figure.setups:
-        found = shown.found(shown.rows(setup, check["algo"])[0])
-        every = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
-        pairs = {s: pair for s, pair in every.items() if len(pair[0]) > 1}  # the last round alone shows no course
-        title = shown.paper.setups[setup].title
-        drop = {s: (h.iloc[0] - h.iloc[-1]) - (low.iloc[0] - low.iloc[-1]) for s, (low, h) in pairs.items()}
-        close = {s: (h.iloc[0] - low.iloc[0]) / 2 - abs(h.iloc[-1] - low.iloc[-1]) for s, (low, h) in pairs.items()}
-        out.append(above(f"the drop of the high loss beyond that of the low one on {title}", drop, [found]))
-        out.append(above(f"the final gap below half of the first on {title}", close, [found]))
-    return out
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -320,28 +237,3 @@ def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     table = clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
     first = table.iloc[0]
     return table[first.idxmin()], table[first.idxmax()]
-
-
-def _curve_steps(shown: _Shown, check: Mapping[str, Any]) -> list[Comparison]:
-    """A measure of one method's curves rises, or falls, from setup to setup."""
-    of, _ = _OF_CURVE[check["measure"]]
-    rows = [shown.rows(setup, check["algo"])[0] for setup in check["order"]]
-    out = []
-    for i, j in pairwise(rows):
-        a, b = ({s: of(c) for s, c in shown.found(k).curve(check["field"]).items()} for k in (i, j))
-        names = [shown.paper.setups[shown.figure.rows[k].setup].title for k in (i, j)]
-        rising = check["trend"] == "increasing"
-        label = f"{check['measure']} on {names[1]} {'above' if rising else 'below'} that on {names[0]}"
-        out.append(compared(label, b, a, 1.0 if rising else -1.0, shown.both(i, j)))
-    return out
-
-
-_SPECIAL: dict[str, Callable[[_Shown, Mapping[str, Any]], list[Comparison]]] = {
-    "runs": _runs,
-    "dominance": _dominance,
-    "symmetric": _symmetric,
-    "limit": _limit,
-    "rounds_to_target": _rounds_to_target,
-    "two_clients": _two_clients,
-    "curve_steps": _curve_steps,
-}

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedbench.commands.launch import launch_batch
 from fedbench.config.compose import compose_run
-from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.plan import PlannedRun, chosen
@@ -22,28 +21,6 @@ from fedbench.report.figures import LABELS
 from fedbench.runs.build_data import federated, read_examples
 from fedbench.runs.store import DamagedRun, read_run, replace_file
 from fedbench.runs.sweep_notes import Note, forget, notes
-
-
-def locate(jobs: Sequence[PlannedRun], common: Sequence[str]) -> list[PlannedRun]:
-    """Find the directory of each run, and return each run once: settings typed in two ways may be the same run.
-
-    Args:
-        jobs: The plan; paths and configurations are set.
-        common: Overrides for all runs, such as results_dir.
-    """
-    found: dict[tuple[str, ...], RunConfig] = {}
-    for job in jobs:
-        if job.setting not in found:
-            found[job.setting] = compose_run([*job.setting, *common])
-        job.run_config = found[job.setting]
-        job.path, job.config = job.run_config.path.parent / f"seed_{job.seed}", job.run_config.tree
-    once: dict[Path | None, PlannedRun] = {}
-    for job in jobs:
-        first = once.setdefault(job.path, job)
-        first.parts += [p for p in job.parts if p not in first.parts]
-        if job.wanted not in (first.wanted, *first.also):
-            first.also.append(job.wanted)
-    return list(once.values())
 
 
 def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
@@ -60,12 +37,12 @@ def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
     for job in jobs:
         if job.experiment in faults:
             continue
-        assert job.run_config is not None
-        data = job.run_config.data
+        assert job.config is not None
+        data = job.config.data
         source = json.dumps([data.source.section, data.clients], sort_keys=True)
         if source not in seen:
             try:
-                read_examples(job.run_config)
+                read_examples(job.config)
                 seen[source] = None
             except (RequestError, OSError) as error:
                 seen[source] = str(error)

@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.analysis.checks import refuse_bad_checks
-from fedbench.commands.planned_runs import carry_out, locate, missing_data, write_labels
+from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import Parser, RequestError, install_hint
 from fedbench.core.trees import config_value
-from fedbench.papers.estimate import Estimator, calibrate, on_cpu
+from fedbench.papers.claims import functions
+from fedbench.papers.durations import Durations
 from fedbench.papers.ledger import Ledger, read_ledger
-from fedbench.papers.plan import PROFILES, PlannedRun, chosen, plan
-from fedbench.report.write import write_report
+from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, plan
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
@@ -65,16 +64,26 @@ def reproduce(args: Sequence[str]) -> int:
             raise RequestError(f"{name} must be an integer >= 1, got {value}")
     launcher = _launcher(asked, common)
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
-        refuse_bad_checks(paper)
-    jobs = locate(plan(asked.names, asked.profile, asked.seeds), common)
+        refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
+    runs = locate(plan(asked.names, asked.profile, asked.seeds), common, only_existing=asked.plan)
     side_by_side = asked.jobs if asked.launcher is None else 1
-    print(_shown(asked.names, jobs, asked.profile, results, common, side_by_side), flush=True)
+    print(_shown(asked.names, runs, asked.profile, results, side_by_side), flush=True)
     if asked.plan:
         return 0
-    faults = missing_data([j for j in jobs if not j.done])
-    write_labels(asked.names, results, common)
-    entries = carry_out(jobs, faults, common, results, launcher)
+    return _carry_out(asked.names, runs, results, common, launcher)
+
+
+def _carry_out(
+    names: Sequence[str], runs: list[PlannedRun], results: Path, common: list[str], launcher: list[str]
+) -> int:
+    """Train what is not done, write the report and return the exit status."""
+    from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
+    from fedbench.report.write import write_report
+
+    faults = missing_data([r for r in runs if not r.done])
+    write_labels(names, results, common)
+    entries = carry_out(runs, faults, common, results, launcher)
     print(write_report(results))
     wrong = [e for e in entries if e.status != "done"]
     if wrong:
@@ -95,71 +104,51 @@ def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={asked.jobs}"]
 
 
-def _shown(
-    names: Sequence[str],
-    jobs: Sequence[PlannedRun],
-    profile: str,
-    results: Path,
-    common: Sequence[str],
-    side_by_side: int,
-) -> str:
+def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, results: Path, side_by_side: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
-    device = compose_run(common).device
-    cores = max(1, (os.cpu_count() or 1) // side_by_side) if on_cpu(device) else 1
-    estimator = Estimator(lambda: calibrate(device), cores)
-    done = [j for j in jobs if j.done]
-    seconds = {id(j): 0.0 if j.done else estimator.seconds(j, done) for j in jobs}
+    durations, ledger = Durations(results), read_ledger(results)
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
-        mine = [j for j in jobs if name in j.parts]
-        notes = [
-            *_unfinished(mine, read_ledger(results)),
-            *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(mine)) else []),
-        ]
+        mine = [r for r in runs if name in r.parts]
+        notes = [*_unfinished(mine, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(mine)) else [])]
         if not mine:
             notes = ["no runs: drawn from the data alone"]
-        note = "".join(f"  {n}" for n in notes)
-        left = sum(seconds[id(j)] for j in mine)
+        time = durations.of(mine).text()
         lines.append(
-            f"{name:<28}{len(mine):>6}{sum(j.done for j in mine):>6}{_duration(left) if left else '–':>14}{note}"
+            f"{name:<28}{len(mine):>6}{sum(r.done for r in mine):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
         )
-    total = sum(seconds.values()) / side_by_side
-    lines.append(f"{'in all, runs shared':<28}{len(jobs):>6}{len(done):>6}{_duration(total) if total else '–':>14}")
-    if side_by_side == 1 and total > 600 and (os.cpu_count() or 1) > 1:
+    total = durations.of(runs)
+    done = sum(r.done for r in runs)
+    lines.append(f"{'in all, runs shared':<28}{len(runs):>6}{done:>6}{total.text(side_by_side):>14}")
+    if total.rough or total.unknown:
+        lines.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
+    if side_by_side == 1 and total.seconds > 600 and (os.cpu_count() or 1) > 1:
         lines.append("small models run faster side by side: --jobs 2 or more (extra: parallel)")
     return "\n".join(lines)
 
 
-def _cuts(jobs: Sequence[PlannedRun]) -> list[str]:
+def _cuts(runs: Sequence[PlannedRun]) -> list[str]:
     """Return what the runs of a table have less of than the paper: keys with their values, and seeds."""
     values: dict[str, dict[str, None]] = {}
-    for job in jobs:
-        for k, v in job.cut.items():
+    for run in runs:
+        for k, v in run.cut.items():
             values.setdefault(k, {})[config_value(v)] = None
     cuts = [f"{k}={' or '.join(v)}" for k, v in sorted(values.items())]
     seeds: dict[tuple[str, ...], set[int]] = {}
-    for job in jobs:
-        seeds.setdefault(job.setting, set()).add(job.seed)
+    for run in runs:
+        seeds.setdefault(run.setting, set()).add(run.seed)
     fewer = {
-        (len(seeds[j.setting]), n) for j in jobs if len(seeds[j.setting]) < (n := j.paper.setups[j.row.setup].seeds)
+        (len(seeds[r.setting]), n) for r in runs if len(seeds[r.setting]) < (n := r.paper.setups[r.row.setup].seeds)
     }
     return cuts + [f"seeds {have} of {wanted}" for have, wanted in sorted(fewer)]
 
 
-def _unfinished(jobs: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
+def _unfinished(runs: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
     """Return how many runs earlier attempts could not finish, by what became of them."""
     counts: Counter[str] = Counter()
-    for job in jobs:
-        for e in ledger.of(job.experiment, job.algo, job.wanted):
-            if e.seed == job.seed and e.status not in ("planned", "done") and (e.status == "diverged" or not job.done):
+    for run in runs:
+        for e in ledger.of(run.experiment, run.algo, run.wanted):
+            if e.seed == run.seed and e.status not in ("planned", "done") and (e.status == "diverged" or not run.done):
                 counts["no data" if e.status == "refused" else e.status] += 1
     return [f"{word}: {n}" for word, n in sorted(counts.items())]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

@@ -114,12 +114,20 @@ class Composer:
 
         return compose("config", [*texts, *self.search_path()], return_hydra_config=True)
 
-    def _merged(self, overrides: Sequence[Override], resolve: bool = True) -> tuple[Tree, Choices]:
+    def with_presets(self, texts: Sequence[str], resolve: bool = True) -> tuple[Tree, Choices]:
+        """Return the configuration with the section ``presets`` as it is written, and the choices of the groups.
+
+        Args:
+            texts: Overrides that Hydra accepts as they are.
+            resolve: Whether interpolations are replaced by their values.
+        """
         with self.hydra():
-            cfg = self._composed([o.text for o in overrides])
+            cfg = self._composed(list(texts))
             chosen = cfg.hydra.runtime.choices
-            names = Choices(chosen.algo, chosen.data, chosen.model, chosen.get("experiment"))
-            tree = _plain(cfg, resolve)
+            return _plain(cfg, resolve), Choices(chosen.algo, chosen.data, chosen.model, chosen.get("experiment"))
+
+    def _merged(self, overrides: Sequence[Override], resolve: bool = True) -> tuple[Tree, Choices]:
+        tree, names = self.with_presets([o.text for o in overrides], resolve)
         _refuse_new_data_keys(overrides)
         return merge_presets(tree, names.algo, {k for o in overrides for k in o.keys}), names
 

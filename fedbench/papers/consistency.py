@@ -1,12 +1,15 @@
 """Whether printed statistics can belong to any set of accuracies at all.
 
-The least deviation, given the average of N clients and those of their tails, puts every tail and everybody else at one
-point each. For the largest, let r be the average outside the tails, and the worst tail of n clients average r - a. Its
-values are at most r, so that its squared distances from r add up to at most (n a)², all of it at one client, and to at
-most r n a, which is n a times the largest distance. The best tail, at r + d, is bounded the same way with 100 - r, and
-the N - 2n others, which lie within the range of the tails' averages, by (N - 2n) a d (Bhatia & Davis, 2000). The root
-of each of the three is concave in the averages and the least deviation is convex in them, so that both bounds hold for
-numbers averaged over seeds as well.
+Papers say how large a tail is as a share of the clients, not how they round it. Statistics are called impossible only
+if they are so with the number of clients in a tail rounded down and with it rounded up.
+
+The least deviation, given the average of N clients and those of their tails, puts each tail and all other clients at
+one point each. For the largest, let r be the average outside the tails, and the worst tail of n clients average r -
+a. Its values are at most r, so that its squared distances from r add up to at most (n a)², all of it at one client,
+and to at most r n a, which is n a times the largest distance. The best tail, at r + d, is bounded the same way with
+100 - r, and the N - 2n others, which lie within the range of the tails' averages, by (N - 2n) a d (Bhatia & Davis,
+2000). The root of each of the three is concave in the averages and the least deviation is convex in them, so that
+both bounds hold for numbers averaged over seeds as well.
 """
 
 from __future__ import annotations
@@ -16,22 +19,32 @@ import math
 from fedbench.papers.registry import Metric, Paper, Row
 
 _ROUNDING = 0.05  # of printed percentages
+_EXACT = 1e-9  # a share that is an integer but for rounding, such as 0.3 * 100, has one size
 
 
 def impossible(
     clients: int, fraction: float, average: float, deviation: float, worst: float, best: float | None
 ) -> str | None:
-    """Say why no accuracies of ``clients`` unweighted clients have these statistics; None if some do.
+    """Return why no accuracies of ``clients`` unweighted clients have these statistics, or None if some do.
 
     Args:
-        clients: how many.
-        fraction: of the clients in a tail.
-        average: over all clients, percent, as the others.
-        deviation: population deviation.
-        worst: mean of the worst tail.
-        best: mean of the best tail, or None if none is printed.
+        clients: Number of clients.
+        fraction: Share of the clients in a tail.
+        average: Mean over all clients in percent, like the numbers below.
+        deviation: Population standard deviation.
+        worst: Mean of the worst tail.
+        best: Mean of the best tail, or None if none is printed.
     """
-    size = max(1, round(fraction * clients))
+    exact = fraction * clients
+    sizes = sorted({max(1, math.floor(exact + _EXACT)), max(1, math.ceil(exact - _EXACT))})
+    reasons = [_impossible(clients, size, average, deviation, worst, best) for size in sizes]
+    return None if None in reasons else reasons[0]
+
+
+def _impossible(
+    clients: int, size: int, average: float, deviation: float, worst: float, best: float | None
+) -> str | None:
+    """Return why tails of ``size`` clients rule the statistics out, or None if they do not."""
     tails = [worst] if best is None else [worst, best]
     others = clients - size * len(tails)
     if others <= 0:
@@ -61,7 +74,7 @@ def _tail(n: int, distance: float, room: float) -> float:
 
 
 def why_impossible(paper: Paper, row: Row) -> str | None:
-    """Say why the printed numbers of a row cannot be statistics of its setup's unweighted clients; None if they can."""
+    """Return why a row's numbers cannot be statistics of its setup's unweighted clients, or None if they can."""
     clients = paper.setups[row.setup].clients
     average, deviation, variance, worst, best = (
         _printed(paper, row, f"accuracy_{kind}") for kind in ("mean", "std", "variance", "worst", "best")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import Tree, config_value
+from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Reduction, Row, papers
 
 PROFILES = ("full", "cpu", "smoke")
@@ -20,16 +22,15 @@ class PlannedRun:
     """One run.
 
     Attributes:
-        paper: it is for.
-        row: of the table or figure that asked first.
-        seed: of the run.
-        wanted: config keys that the row sets.
-        cut: config keys that the profile sets, in place of the row's where both do.
-        parts: the tables and figures that need it.
-        also: other ways in which rows ask for the same run.
-        path: the run's directory, once it is known.
-        config: the resolved configuration, once it is known.
-        run_config: The parsed configuration of the setting, once it is known.
+        paper: Paper that it is for.
+        row: Row of the table or figure that asked first.
+        seed: Random seed of the run.
+        wanted: Config keys that the row sets.
+        cut: Config keys that the profile sets, in place of the row's where both do.
+        parts: Tables and figures that need it.
+        also: Other ways in which rows ask for the same run.
+        path: The run's directory, once it is known.
+        config: The configuration of the setting (with seed 0), once it is known.
     """
 
     paper: Paper
@@ -40,8 +41,7 @@ class PlannedRun:
     parts: list[str] = field(default_factory=list)
     also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
-    config: Tree = field(default_factory=dict)
-    run_config: RunConfig | None = None
+    config: RunConfig | None = None
 
     @property
     def experiment(self) -> str:
@@ -59,32 +59,33 @@ class PlannedRun:
         return self.path is not None and (self.path / "DONE").exists()
 
     @property
+    def keys(self) -> dict[str, Any]:
+        """The config keys that it sets."""
+        return {**self.wanted, **self.cut}
+
+    @property
     def setting(self) -> tuple[str, ...]:
-        """What it is, without its seed, as overrides."""
-        keys = {**self.wanted, **self.cut}
-        return (
-            f"experiment={self.experiment}",
-            f"algo={self.algo}",
-            *(f"{k}={config_value(v)}" for k, v in keys.items()),
-        )
+        """Its setting without the seed, as overrides."""
+        keys = (f"{k}={config_value(v)}" for k, v in self.keys.items())
+        return (f"experiment={self.experiment}", f"algo={self.algo}", *keys)
 
     @property
     def overrides(self) -> list[str]:
-        """What it is, as overrides."""
+        """Its setting and seed, as overrides."""
         return [*self.setting, f"seed={self.seed}"]
 
 
 def parts(paper: Paper) -> list[str]:
-    """Return the names of a paper's tables and figures that need runs or data."""
+    """Return the ids of a paper's tables and figures that need runs or data."""
     figures = (f.id for f in paper.figures.values() if f.kind not in ("schematic", "functions"))
     return [*paper.tables, *figures]
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
-    """Return the tables and figures that names stand for: ``paper/table``, or ``paper`` for all of it; none: all.
+    """Return the tables and figures that names stand for: ``paper/table`` or ``paper``; without names, all of them.
 
     Raises:
-        RequestError: for a name that is neither.
+        RequestError: For a name that is neither.
     """
     known = [(p, part) for p in papers().values() for part in parts(p)]
     if not names:
@@ -106,9 +107,9 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None) -> list[P
     """Return the runs that tables and figures need, each once, in the order in which they ask for them.
 
     Args:
-        names: as for ``chosen``.
-        profile: full: the paper's setting; cpu or smoke: with the reductions that the registry names.
-        seeds: in place of the paper's, or the profile's, number.
+        names: Names as for ``chosen``.
+        profile: full for the paper's setting; cpu or smoke for the reductions that the papers' files name.
+        seeds: Number of seeds in place of the paper's or the profile's.
     """
     jobs: dict[tuple[str, ...], PlannedRun] = {}
     for paper, part in chosen(names):
@@ -120,12 +121,46 @@ def plan(names: Sequence[str], profile: str, seeds: int | None = None) -> list[P
 
 def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
     setup = paper.setups[row.setup]
-    cut = setup.profiles.get(profile, Reduction())
+    cut = next((c for name, c in setup.profiles.items() if name == profile), Reduction())
     wanted = paper.overrides(row)
     # a row's own settings stay, but a method of several stages has rounds of its own, which are cut as well
     keys = {k: v for k, v in cut.set.items() if k not in wanted or k == "rounds"}
     for seed in range(seeds or cut.seeds or setup.seeds):
         yield PlannedRun(paper, row, seed, wanted, keys)
+
+
+def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False) -> list[PlannedRun]:
+    """Find the directory of each run, and return each run once: settings typed in two ways may be the same run.
+
+    Args:
+        runs: The plan; paths and configurations are set.
+        common: Overrides for all runs, such as results_dir.
+        only_existing: Leave out the paths of runs that cannot be done, since nothing of their experiment and algorithm
+            is on disk, and that no other run can be the same as; this saves composing their configurations.
+
+    Raises:
+        RequestError: For a configuration that cannot be composed.
+    """
+    composer = ExperimentComposer(common)
+    settings = {run.setting: run for run in runs}
+    ways = Counter((run.experiment, run.algo) for run in settings.values())
+    found = {
+        setting: composer.setting(run.experiment, run.algo, run.keys)
+        for setting, run in settings.items()
+        if not only_existing
+        or ways[run.experiment, run.algo] > 1
+        or (composer.results_dir / run.experiment / run.algo).exists()
+    }
+    once: dict[object, PlannedRun] = {}
+    for run in runs:
+        if run.setting in found:
+            run.config = found[run.setting]
+            run.path = run.config.path.parent / f"seed_{run.seed}"
+        first = once.setdefault(run.path or tuple(run.overrides), run)
+        first.parts += [p for p in run.parts if p not in first.parts]
+        if run.wanted not in (first.wanted, *first.also):
+            first.also.append(run.wanted)
+    return list(once.values())
 
 
 def table_names() -> list[tuple[str, str]]:

@@ -1,13 +1,21 @@
-"""What the papers report, as data: a YAML file per paper beside this module. docs/reproduction.md explains the keys."""
+"""What the papers report, as data: a YAML file per paper in this folder. docs/adding_a_paper.md explains the keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from fedbench.papers.reading import Values, read
+import yaml
+
+from fedbench.core.errors import RequestError
+from fedbench.papers.checks import Check, read_check
+from fedbench.papers.reading import AtLeast, Called, Known, Ref, RunField, entries, fill, one_of, read
+
+Fields = tuple[Annotated[str, RunField()], ...]
+SetupIds = tuple[Annotated[str, Ref("setups")], ...]
 
 
 @dataclass(frozen=True)
@@ -15,12 +23,21 @@ class Reported:
     """A number as printed.
 
     Attributes:
-        mean: the number, in the unit of its metric.
-        std: the ± beside it, or None.
+        mean: The number, in the unit of its metric.
+        std: The ± printed with it, or None.
     """
 
     mean: float
     std: float | None
+
+    @classmethod
+    def read(cls, value: Any, where: str, known: Known) -> Reported:
+        """Return ``number`` or ``[number, ±]``."""
+        pair = value if isinstance(value, list) and len(value) == 2 else [value, None]
+        try:
+            return cls(read(float, pair[0], where, known), read(float | None, pair[1], where, known))
+        except RequestError as error:
+            raise RequestError(f"{where} must be a number or [number, ±]; got {value!r}") from error
 
 
 @dataclass(frozen=True)
@@ -28,22 +45,30 @@ class Metric:
     """A column of the paper's tables.
 
     Attributes:
-        id: of the column.
-        label: its heading.
-        direction: higher or lower, whichever is better; None for neither.
-        field: where a run has it: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
-        factor: from the run's unit to the printed one.
-        definition: what is adopted, in words.
-        fraction: of a tail, the share of the clients in it; else None.
+        id: Name of the column in the rows.
+        label: Heading.
+        direction: Which values are better; None for neither.
+        field: Where a run has it: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
+        factor: From the run's unit to the printed one.
+        definition: The definition that is adopted, in words.
+        fraction: Share of the clients in a tail; None for other metrics.
     """
 
     id: str
     label: str
-    direction: str | None
-    field: str
-    factor: float = 100.0
+    direction: Literal["higher", "lower", None]
+    field: Annotated[str, RunField()]
+    factor: Annotated[float, AtLeast(0)] = 100.0
     definition: str = ""
-    fraction: float | None = None
+    fraction: Annotated[float, AtLeast(0)] | None = None
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a tail without its share."""
+        tail = self.field.startswith(("accuracy_worst", "accuracy_best"))
+        if tail and not 0 < (self.fraction or 0) < 1:
+            raise RequestError(
+                f"{where} needs fraction, the share of the clients in the tail, such as 0.3; got {self.fraction!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -51,12 +76,11 @@ class Method:
     """A row label of the paper.
 
     Attributes:
-        id: in the paper's rows.
-        label: for people.
-        algo: the config group's choice.
-        keys: hyperparameters of the rows -> config keys; one that is not here is not set.
-        set: config keys that this label always sets.
-        gradients: per local step and example, relative to FedAvg: what the time estimate counts.
+        id: Name in the paper's rows.
+        label: Name for readers.
+        algo: Choice of the config group.
+        keys: Config key of each hyperparameter in the rows.
+        set: Config keys that this label always sets.
     """
 
     id: str
@@ -64,9 +88,8 @@ class Method:
     algo: str
     keys: dict[str, str] = field(default_factory=dict)
     set: dict[str, Any] = field(default_factory=dict)
-    gradients: float = 1.0
 
-    def overrides(self, hyperparameters: Values) -> dict[str, Any]:
+    def overrides(self, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config keys that a row of this method sets; hyperparameters that are not printed set none."""
         given = {self.keys[k]: v for k, v in hyperparameters.items() if k in self.keys and v is not None}
         return {**self.set, **given}
@@ -74,15 +97,15 @@ class Method:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a profile cuts a setup down.
+    """How a profile reduces a setup.
 
     Attributes:
-        set: config keys.
-        seeds: how many.
+        set: Config keys.
+        seeds: Number of seeds; None for the paper's.
     """
 
     set: dict[str, Any] = field(default_factory=dict)
-    seeds: int | None = None
+    seeds: Annotated[int, AtLeast(1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,27 +113,26 @@ class Setup:
     """A setting of the paper.
 
     Attributes:
-        id: in the paper's rows.
-        title: for people.
-        experiment: the config that carries it out at the paper's values.
-        clients: how many there are; None if the paper does not say.
-        seeds: over how many the paper averages; 1 if it does not say.
-        samples: training examples of a client, on average: what the time estimate counts.
-        flops: of a training step, per example: three times those of the model's answer.
-        gaps: what the paper leaves open here.
-        profiles: reductions by profile.
-        departs: what the paper prints and fedbench does not carry out, in words: such a setting is never full.
+        id: Name in the paper's rows.
+        title: Name for readers.
+        experiment: The config that carries it out at the paper's values.
+        clients: Number of clients; None if the paper does not say.
+        seeds: Number of seeds over which the paper averages; 1 if it does not say.
+        examples_per_client: Mean number of training examples of a client: how many steps its local epochs have, so that
+            a run with ``local.steps`` can be seen to do less.
+        gaps: Ids of what the paper leaves open here.
+        profiles: Reductions by profile.
+        departs: What the paper prints and fedbench does not carry out, in words: such a setting is never full.
     """
 
     id: str
     title: str
     experiment: str
-    clients: int | None
-    seeds: int
-    samples: int
-    flops: float
-    gaps: tuple[str, ...] = ()
-    profiles: dict[str, Reduction] = field(default_factory=dict)
+    clients: Annotated[int, AtLeast(1)] | None
+    seeds: Annotated[int, AtLeast(1)]
+    examples_per_client: Annotated[int, AtLeast(1)]
+    gaps: tuple[Annotated[str, Ref("gaps")], ...] = ()
+    profiles: Annotated[dict[Literal["cpu", "smoke"], Reduction], Called("profile")] = field(default_factory=dict)
     departs: tuple[str, ...] = ()
 
 
@@ -119,16 +141,20 @@ class Row:
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
-        setup: its id.
-        algo: the method's id.
-        hyperparameters: as printed.
-        values: by metric; empty for runs of figures.
+        setup: Id of the setup.
+        algo: Id of the method.
+        hyperparameters: Values as printed.
+        values: Numbers by metric; empty for runs of figures.
     """
 
     setup: str
-    algo: str
+    algo: Annotated[str, Ref("methods")]
     hyperparameters: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Reported] = field(default_factory=dict)
+    values: Annotated[dict[str, Reported], Called("column")] = field(default_factory=dict)
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse hyperparameters that set no config key."""
+        _refuse_loose_hyperparameters(where, known["methods"][self.algo], self.hyperparameters)
 
 
 @dataclass(frozen=True)
@@ -136,20 +162,139 @@ class Table:
     """A table with results.
 
     Attributes:
-        id: such as table5.
-        caption: in our words.
-        setups: ids, in order.
-        columns: ids of metrics, in order.
-        rows: in order.
-        round: last or best: the round whose numbers are reported.
+        id: Such as table5.
+        caption: In our words.
+        setups: Ids of the setups, in order.
+        columns: Ids of the metrics, in order.
+        rows: In order.
+        round: The round whose numbers are reported.
     """
 
     id: str
     caption: str
-    setups: tuple[str, ...]
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    round: str = "last"
+    setups: SetupIds
+    columns: tuple[Annotated[str, Ref("metrics")], ...]
+    rows: Annotated[tuple[Row, ...], Called("row")]
+    round: Literal["last", "best"] = "last"
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse rows of setups and columns that the table does not have."""
+        for number, row in enumerate(self.rows, 1):
+            one_of(f"{where}: row {number}: setup", row.setup, self.setups)
+            for column in row.values:
+                one_of(f"{where}: row {number}: column", column, self.columns)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A figure without data: nothing is drawn."""
+
+    setups: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True)
+class Adjustments:
+    """FedCAda's adjustment functions.
+
+    Attributes:
+        rounds: Number of rounds.
+        beta: Decay of a moment.
+    """
+
+    rounds: Annotated[int, AtLeast(1)]
+    beta: float
+    setups: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True)
+class PerSetup:
+    """A panel per setup.
+
+    Attributes:
+        setups: Ids, in order.
+    """
+
+    setups: SetupIds
+
+
+@dataclass(frozen=True)
+class CurvesPerSetup(PerSetup):
+    """Fields over the rounds.
+
+    Attributes:
+        fields: Fields of ``rounds.jsonl``.
+        distribution: Whether the final spread over clients is drawn too.
+    """
+
+    fields: Fields
+    distribution: bool = False
+
+
+@dataclass(frozen=True)
+class SweepPerSetup(PerSetup):
+    """Final values over a hyperparameter.
+
+    Attributes:
+        fields: Fields of ``rounds.jsonl``.
+        parameter: The hyperparameter.
+    """
+
+    fields: Fields
+    parameter: str
+
+
+@dataclass(frozen=True)
+class SweptMethod:
+    """The method and the hyperparameter that draw a front."""
+
+    algo: Annotated[str, Ref("methods")]
+    parameter: str
+
+
+@dataclass(frozen=True)
+class FrontPerSetup(PerSetup):
+    """Two final values against each other.
+
+    Attributes:
+        fields: The axes.
+        sweep: What draws the front.
+    """
+
+    fields: tuple[Annotated[str, RunField()], Annotated[str, RunField()]]
+    sweep: SweptMethod
+
+
+Spec = Sketch | Adjustments | PerSetup
+# kind of a figure -> what it needs
+SPECS: dict[str, type[Spec]] = {
+    "curves": CurvesPerSetup,
+    "distribution": PerSetup,
+    "sweep": SweepPerSetup,
+    "front": FrontPerSetup,
+    "labels": PerSetup,
+    "two_clients": PerSetup,
+    "cka": PerSetup,
+    "functions": Adjustments,
+    "schematic": Sketch,
+}
+
+
+@dataclass(frozen=True)
+class _ShownRun:
+    algo: Annotated[str, Ref("methods")]
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+
+    def validate(self, where: str, known: Known) -> None:
+        _refuse_loose_hyperparameters(where, known["methods"][self.algo], self.hyperparameters)
+
+
+@dataclass(frozen=True)
+class _FigureEntry:
+    id: str
+    caption: str
+    kind: str
+    spec: dict[str, Any] = field(default_factory=dict)
+    runs: Annotated[tuple[_ShownRun, ...], Called("run")] = ()
 
 
 @dataclass(frozen=True)
@@ -157,23 +302,37 @@ class Figure:
     """A figure.
 
     Attributes:
-        id: such as figure2.
-        caption: in our words.
-        kind: curves, distribution, sweep, front, labels, two_clients, cka, functions, or schematic (nothing to run).
-        rows: the runs that it shows.
-        spec: what its kind needs besides.
+        id: Such as figure2.
+        caption: In our words.
+        kind: A key of ``SPECS``.
+        rows: The runs that it shows, in every setup.
+        spec: What its kind needs.
     """
 
     id: str
     caption: str
     kind: str
-    rows: tuple[Row, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
+    rows: tuple[Row, ...]
+    spec: Spec
 
     @property
     def setups(self) -> tuple[str, ...]:
         """Ids of the setups, in order."""
-        return tuple(dict.fromkeys(self.spec.get("setups", ()))) or tuple(dict.fromkeys(r.setup for r in self.rows))
+        return self.spec.setups
+
+    @classmethod
+    def read(cls, value: Any, where: str, known: Known) -> Figure:
+        """Return the figure of an entry whose ``runs`` hold in each setup of its ``spec``."""
+        entry: _FigureEntry = fill(_FigureEntry, value, where, known)
+        one_of(f"{where}: kind", entry.kind, SPECS)
+        spec: Spec = fill(SPECS[entry.kind], entry.spec, f"{where}: spec", known)
+        if entry.runs and not spec.setups:
+            raise RequestError(f"{where}: a figure of kind {entry.kind} has no setups, so no runs")
+        parameter = getattr(getattr(spec, "sweep", spec), "parameter", None)
+        if parameter is not None and not any(parameter in r.hyperparameters for r in entry.runs):
+            raise RequestError(f"{where}: no run has the parameter {parameter!r} among its hyperparameters")
+        rows = tuple(Row(s, r.algo, r.hyperparameters) for r in entry.runs for s in spec.setups)
+        return cls(entry.id, entry.caption, entry.kind, rows, spec)
 
 
 @dataclass(frozen=True)
@@ -181,18 +340,34 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
-        id: such as c01.
-        text: in our words.
-        reference: where the paper makes it.
-        check: how it is tested; None if it names nothing that could be.
-        printed: whether the paper's own numbers agree: supports, contradicts, mixed or not tabulated.
+        id: Such as c01.
+        text: In our words.
+        reference: Where the paper makes it.
+        check: How it is tested; None if it names nothing that could be.
+        printed: Whether the paper's own numbers agree.
     """
 
     id: str
     text: str
     reference: str
-    check: dict[str, Any] | None
-    printed: str
+    check: Check | None
+    printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
+
+    @classmethod
+    def read(cls, value: Any, where: str, known: Known) -> Claim:
+        """Return the claim of an entry; the kind of its check says which class the check is."""
+        entry: _ClaimEntry = fill(_ClaimEntry, value, where, known)
+        check = None if entry.check is None else read_check(entry.check, where, known)
+        return cls(entry.id, entry.text, entry.reference, check, entry.printed)
+
+
+@dataclass(frozen=True)
+class _ClaimEntry:
+    id: str
+    text: str
+    reference: str
+    check: Any
+    printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
 
 
 @dataclass(frozen=True)
@@ -206,22 +381,41 @@ class Gap:
     confidence: str
 
 
+@dataclass(frozen=True)
+class Contradiction:
+    """Where the paper's text and numbers disagree, and what fedbench makes of it."""
+
+    id: str
+    statement: str
+    resolution: str
+
+
+@dataclass(frozen=True)
+class _Head:
+    id: str
+    name: str
+    title: str
+    authors: tuple[str, ...]
+    year: int
+    venue: str
+
+
 @dataclass(frozen=True, eq=False)
 class Paper:
     """A paper.
 
     Attributes:
-        id: short name, also the folder of its experiments.
-        name: of its method, for headings.
-        citation: authors, title, year, venue.
-        metrics: by id.
-        methods: by id.
-        setups: by id.
-        tables: by id; those with results only.
-        figures: by id.
-        claims: in order.
-        gaps: in order.
-        contradictions: (id, where the paper's text and numbers disagree, with what to make of it).
+        id: Short name, also the folder of its experiments.
+        name: Name of its method, for headings.
+        citation: Authors, title, year, venue.
+        metrics: By id.
+        methods: By id.
+        setups: By id.
+        tables: By id; those with results only.
+        figures: By id.
+        claims: In order.
+        gaps: In order.
+        contradictions: (id, what disagrees and what fedbench makes of it).
     """
 
     id: str
@@ -241,8 +435,21 @@ class Paper:
         return self.tables[part].rows if part in self.tables else self.figures[part].rows
 
     def overrides(self, row: Row) -> dict[str, Any]:
-        """Return the config keys that a row sets beside its experiment and algorithm."""
+        """Return the config keys that a row sets in addition to its experiment and algorithm."""
         return self.methods[row.algo].overrides(row.hyperparameters)
+
+
+# in the order in which they refer to one another
+_SECTIONS: dict[str, Any] = {
+    "gaps": Gap,
+    "metrics": Metric,
+    "methods": Method,
+    "setups": Setup,
+    "tables": Table,
+    "figures": Figure,
+    "claims": Claim,
+    "contradictions": Contradiction,
+}
 
 
 @cache
@@ -250,62 +457,56 @@ def papers() -> dict[str, Paper]:
     """Return the papers on record, by id.
 
     Raises:
-        RequestError: if a file has a fault.
+        RequestError: If a file has a fault.
     """
-    found = sorted(Path(__file__).parent.glob("*.yaml"))
-    return {p.id: p for p in (_paper(read(path)) for path in found)}
+    return {p.id: p for p in map(read_paper, sorted(Path(__file__).parent.glob("*.yaml")))}
 
 
-def _paper(c: Values) -> Paper:
-    head = c["paper"]
+def read_paper(path: Path) -> Paper:
+    """Return the paper of a YAML file.
+
+    Raises:
+        RequestError: Naming the file, the entry and the first fault.
+    """
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise RequestError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
+    try:
+        return _paper(content, path.stem)
+    except RequestError as error:
+        raise RequestError(f"{path.name}: {error}") from error
+
+
+def _paper(content: Any, name: str) -> Paper:
+    if not isinstance(content, Mapping):
+        raise RequestError(f"the file must be a mapping with paper, {', '.join(_SECTIONS)}; got {content!r}")
+    for key in ("paper", *_SECTIONS):
+        if key not in content:
+            raise RequestError(f"the file lacks {key}; it needs paper, {', '.join(_SECTIONS)}")
+    for key in content:
+        one_of("the file: key", key, ("paper", *_SECTIONS))
+    head: _Head = fill(_Head, content["paper"], "paper", {})
+    if head.id != name:
+        raise RequestError(f"the id of a paper is the name of its file, {name}; got {head.id!r}")
+    known: dict[str, dict[str, Any]] = {}
+    for section, kind in _SECTIONS.items():
+        known[section] = entries(kind, section, content[section], known)
     return Paper(
-        id=head["id"],
-        name=head["name"],
-        citation=f"{', '.join(head['authors'])}: {head['title']}. {head['venue']}, {head['year']}",
-        metrics=_by_id(Metric(**m) for m in c["metrics"]),
-        methods=_by_id(Method(**m) for m in c["methods"]),
-        setups=_by_id(_setup(s) for s in c["setups"]),
-        tables=_by_id(_table(t) for t in c["tables"]),
-        figures=_by_id(_figure(f) for f in c["figures"]),
-        claims=tuple(Claim(**q) for q in c["claims"]),
-        gaps=tuple(Gap(**g) for g in c["gaps"]),
-        contradictions=tuple((x["id"], f"{x['statement']} {x['resolution']}") for x in c["contradictions"]),
+        id=head.id,
+        name=head.name,
+        citation=f"{', '.join(head.authors)}: {head.title}. {head.venue}, {head.year}",
+        **{s: known[s] for s in ("metrics", "methods", "setups", "tables", "figures")},
+        claims=tuple(known["claims"].values()),
+        gaps=tuple(known["gaps"].values()),
+        contradictions=tuple((x.id, f"{x.statement} {x.resolution}") for x in known["contradictions"].values()),
     )
 
 
-def _by_id(entries: Any) -> dict[str, Any]:
-    return {e.id: e for e in entries}
-
-
-def _setup(s: Values) -> Setup:
-    profiles = {k: Reduction(**v) for k, v in s.get("profiles", {}).items()}
-    return Setup(
-        **{**s, "gaps": tuple(s.get("gaps", ())), "departs": tuple(s.get("departs", ())), "profiles": profiles}
-    )
-
-
-def _row(r: Values) -> Row:
-    values = {
-        k: Reported(float(v[0]), float(v[1])) if isinstance(v, list) else Reported(float(v), None)
-        for k, v in r.get("values", {}).items()
-    }
-    return Row(r["setup"], r["algo"], dict(r.get("hyperparameters", {})), values)
-
-
-def _table(t: Values) -> Table:
-    return Table(
-        t["id"],
-        t["caption"],
-        tuple(t["setups"]),
-        tuple(t["columns"]),
-        tuple(_row(r) for r in t["rows"]),
-        t.get("round", "last"),
-    )
-
-
-def _figure(f: Values) -> Figure:
-    spec = dict(f.get("spec", {}))
-    rows = tuple(
-        Row(s, r["algo"], dict(r.get("hyperparameters", {}))) for r in f.get("runs", ()) for s in spec["setups"]
-    )
-    return Figure(f["id"], f["caption"], f["kind"], rows, spec)
+def _refuse_loose_hyperparameters(where: str, method: Method, hyperparameters: Mapping[str, Any]) -> None:
+    for name in hyperparameters:
+        if name not in method.keys:
+            raise RequestError(
+                f"{where}: nothing says which config key the hyperparameter {name} is; add it to keys of the method "
+                f"{method.id}, as in keys: {{lr: local.lr}}"
+            )

@@ -14,7 +14,15 @@ from fedbench.analysis.matching import Evidence, Found, in_words
 from fedbench.analysis.measures import low_and_high, moments
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import settings_text
-from fedbench.papers.registry import Figure, Paper, Row
+from fedbench.papers.registry import (
+    Adjustments,
+    CurvesPerSetup,
+    Figure,
+    FrontPerSetup,
+    Paper,
+    Row,
+    SweepPerSetup,
+)
 from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
@@ -93,18 +101,19 @@ class FigureMaker:
         return order.index(row.algo) if len(same) == 1 else same.index(self._label(row))
 
     def _curves(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, CurvesPerSetup)
         panels = []
         for setup in figure.setups:
-            for field in figure.spec["fields"]:
+            for field in figure.spec.fields:
                 series = self._series(figure, found, setup, field)
                 if series:
                     panels.append(Panel(self.paper.setups[setup].title, series, "round", measure(field).axis))
         if not panels:
             return []
         reduced = any(f.reduced for f in found.values())
-        log = figure.spec["fields"] == ["update_norm"]
+        log = figure.spec.fields == ("update_norm",)
         files = plots.curves(self._base(figure), self._heading(figure), panels, log_y=log, reduced=reduced)
-        if figure.spec.get("distribution"):
+        if figure.spec.distribution:
             files = [*files, *self._distribution(figure, found, "_distribution")]
         return files
 
@@ -137,10 +146,11 @@ class FigureMaker:
         return plots.distribution(self._base(figure, part), self._heading(figure), panels, reduced=reduced)
 
     def _sweep(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
-        parameter, panels = figure.spec["parameter"], []
+        assert isinstance(figure.spec, SweepPerSetup)
+        parameter, panels = figure.spec.parameter, []
         for setup in figure.setups:
             here = [i for i in found if figure.rows[i].setup == setup]
-            for field in figure.spec["fields"] if here else ():
+            for field in figure.spec.fields if here else ():
                 x = np.array([float(figure.rows[i].hyperparameters[parameter]) for i in here])
                 y = _columns([found[i] for i in here], field) * measure(field).factor
                 name = self.paper.methods[figure.rows[here[0]].algo].label
@@ -152,10 +162,11 @@ class FigureMaker:
         return plots.sweep(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
     def _front(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+        assert isinstance(figure.spec, FrontPerSetup)
         if not found:
             return []
-        sweep, (one, two) = figure.spec["sweep"], figure.spec["fields"]
-        swept = [i for i in found if sweep["parameter"] in figure.rows[i].hyperparameters]
+        sweep, (one, two) = figure.spec.sweep, figure.spec.fields
+        swept = [i for i in found if sweep.parameter in figure.rows[i].hyperparameters]
         points = []
         for i in found:
             if i not in swept:
@@ -164,9 +175,9 @@ class FigureMaker:
         connected = []
         if swept:
             x, y = (_columns([found[i] for i in swept], field).T for field in (one, two))
-            texts = [f"{figure.rows[i].hyperparameters[sweep['parameter']]:g}" for i in swept]
-            name = f"{self.paper.methods[sweep['algo']].label} over {sweep['parameter']}"
-            connected.append((name, x, y, texts, list(self.paper.methods).index(sweep["algo"])))
+            texts = [f"{figure.rows[i].hyperparameters[sweep.parameter]:g}" for i in swept]
+            name = f"{self.paper.methods[sweep.algo].label} over {sweep.parameter}"
+            connected.append((name, x, y, texts, list(self.paper.methods).index(sweep.algo)))
         reduced = any(f.reduced for f in found.values())
         heading = self._heading(figure)
         files = plots.front(
@@ -217,11 +228,12 @@ class FigureMaker:
         return plots.matrix(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
     def _functions(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
-        t = np.arange(1, figure.spec["rounds"] + 1)
-        z = figure.spec["beta"] ** t
+        assert isinstance(figure.spec, Adjustments)
+        t = np.arange(1, figure.spec.rounds + 1)
+        z = figure.spec.beta**t
         kinds = {"1 + z": 1 + z, "1 + z²": 1 + z**2, "1 + sin z": 1 + np.sin(z), "1 + √z": 1 + np.sqrt(z)}
         series = [Series(name, t.astype(float), y[None], i) for i, (name, y) in enumerate(kinds.items())]
-        panel = Panel(f"z = {figure.spec['beta']} to the power of the round", series, "round", "denominator")
+        panel = Panel(f"z = {figure.spec.beta} to the power of the round", series, "round", "denominator")
         return plots.curves(self._base(figure), self._heading(figure), [panel])
 
 

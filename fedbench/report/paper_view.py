@@ -8,6 +8,7 @@ from pathlib import Path
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import TableData, paper_table
+from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import Paper
 from fedbench.report.present import view
@@ -50,7 +51,7 @@ class PaperReport:
         """Return the claims with their verdicts."""
         out = []
         for claim in self.paper.claims:
-            v = judge(self.paper, claim, self.evidence)
+            v = judge(self.paper, claim, self.evidence, functions(self.paper.id))
             out.append(
                 ClaimView(
                     claim.id, claim.text, claim.reference, v.verdict, v.evidence, v.reduced, claim.printed, v.basis

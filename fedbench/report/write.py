@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedbench.analysis.checks import refuse_bad_checks
+from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, home_of, run_tables
 from fedbench.core.errors import RequestError
+from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.registry import papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
@@ -84,7 +85,7 @@ def _papers(
     begun |= {str(r.meta["experiment"]).split("/")[0] for r in runs}
     for paper in papers().values():
         if paper.id in begun:
-            refuse_bad_checks(paper)
+            refuse_bad_checks(paper, functions(paper.id))
             figures = FigureMaker(paper, evidence, folder, target / "figures").all()
             yield PaperReport(paper, evidence, ledger), figures
 

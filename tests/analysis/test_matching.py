@@ -30,7 +30,7 @@ PAPER = Paper(
         "adafed": Method("adafed", "AdaFed", "adafed", {"gamma": "algo.gamma"}),
         "fedcorr": Method("fedcorr", "FedCorr", "fedcorr", set={"rounds": 1100}),
     },
-    setups={"one": Setup("one", "One", "made_up/table1_one", 50, 3, 500, 1e6)},
+    setups={"one": Setup("one", "One", "made_up/table1_one", 50, 3, 500)},
     tables={}, figures={}, claims=(), gaps=(), contradictions=(),
 )  # fmt: skip
 

@@ -16,15 +16,16 @@ from tools import ROOT, federation
 from fedbench.analysis.matching import Evidence
 from fedbench.cli import main
 from fedbench.commands import planned_runs
-from fedbench.commands import reproduce as word
-from fedbench.commands.planned_runs import carry_out, locate, missing_data, write_labels
+from fedbench.commands.planned_runs import carry_out, missing_data, write_labels
 from fedbench.config.compose import compose_run
+from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
-from fedbench.papers.estimate import Estimator, Rates, calibrate
+from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import read_ledger
-from fedbench.papers.plan import chosen, plan, table_names
+from fedbench.papers.plan import chosen, locate, plan, table_names
 from fedbench.papers.registry import papers
+from fedbench.report import write
 from fedbench.report.figures import FigureMaker
 from fedbench.runs import train as runner
 from fedbench.runs.store import read_run
@@ -51,7 +52,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
-    monkeypatch.setattr(word, "write_report", lambda folder: f"written: {folder}")
+    monkeypatch.setattr(write, "write_report", lambda folder: f"written: {folder}")
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
 def test_a_run_belongs_where_the_command_would_put_it():
     for job in locate(plan(["fedfa/table2"], "smoke", seeds=2)[:4], []):
         assert job.path == compose_run(job.overrides).path
-        assert job.config["rounds"] == 2
+        assert job.config.rounds == 2
 
 
 def test_seeds_are_as_many_as_asked_for():
@@ -221,80 +222,81 @@ def test_a_whole_paper_and_unknown_names():
 # ---- what it would take
 
 
-def test_seconds_by_hand():
-    """AdaFedAdam on Synthetic: 100 clients take ceil(83 / 10) steps on two gradients, and all examples are looked at.
-
-    At a million operations a second a step of 10 examples of 3600 takes 0.036 s; forward passes are a third.
-    """
-    (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
-    training, evaluation = 100 * 9 * 2 * 0.036, 100 * 83 * 3600 / 3 / 1e6
-    slow = Estimator(lambda: Rates(1e6, 1.0, 1.0))
-    assert slow.seconds(job, []) == pytest.approx(1 + 1000 * (training + evaluation))  # a second to set up
-    fast = Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(job, [])
-    assert fast == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)  # what a step costs however small it is
+def finished(results, run, rounds, seconds, seed, algo=None, digest=None):
+    """A run on disk of which only its place and its times are there: half for training, half for evaluation."""
+    path = results / run.experiment / (algo or run.algo) / (digest or run.path.parent.name) / f"seed_{seed}"
+    path.mkdir(parents=True)
+    (path / "rounds.jsonl").write_text(
+        json.dumps({"round": rounds, "seconds_train": seconds / 2, "seconds_eval": seconds / 2}) + "\n"
+    )
+    (path / "DONE").touch()
 
 
-def test_cores_share_the_work_of_a_run_but_not_what_a_step_costs():
-    (job, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), [])
-    one, four = (Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=n).seconds(job, []) - 1 for n in (1, 4))
-    assert four == pytest.approx(one / 4)
-    least = Estimator(lambda: Rates(1e30, 1.0, 1.0), cores=4).seconds(job, [])
-    assert least == pytest.approx(1 + 1000 * 100 * 9 * 2 * 3e-5)
-    (alone, *_) = locate(plan(["adafedadam/table4"], "full", seeds=1), ["engine.workers=1"])
-    assert Estimator(lambda: Rates(1e6, 1.0, 1.0), cores=4).seconds(alone, []) == pytest.approx(one + 1)
+def test_times_are_those_of_finished_runs(tmp_path):
+    """Of the same setting their mean; else per round, of the same algorithm or of all: rough."""
+    (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
+    assert run.config.rounds == 1000
+    assert Durations(tmp_path).of([run]) == Duration(unknown=1)
+    finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # 2 s per round
+    assert Durations(tmp_path).of([run]) == Duration(2000.0, rough=True)
+    finished(tmp_path, run, 100, 300.0, 0, digest="reduced")  # 3 s per round
+    assert Durations(tmp_path).of([run]) == Duration(3000.0, rough=True)
+    finished(tmp_path, run, 1000, 500.0, 1)
+    finished(tmp_path, run, 1000, 700.0, 2)
+    assert Durations(tmp_path).of([run]) == Duration(600.0)
+    finished(tmp_path, run, 1000, 900.0, 0)
+    assert run.done
+    assert Durations(tmp_path).of([run]) == Duration()
 
 
-def test_a_narrower_lstm_costs_the_square_of_its_width():
-    """WikiText-2 has 650 units; the reduced one 64."""
-    (job, *_) = locate(plan(["fafed/figure1"], "cpu", seeds=1), [])
-    assert job.cut["model.hidden"] == 64
-    narrow = Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1
-    job.cut = {k: v for k, v in job.cut.items() if k != "model.hidden"}
-    assert narrow == pytest.approx((64 / 650) ** 2 * (Estimator(lambda: Rates(1.0, 1.0, 1e3)).seconds(job, []) - 1))
+def test_a_damaged_record_says_nothing_of_the_time(tmp_path):
+    (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
+    finished(tmp_path, run, 1000, 500.0, 1)
+    next(tmp_path.rglob("rounds.jsonl")).write_text("torn")
+    assert Durations(tmp_path).of([run]) == Duration(unknown=1)
 
 
-def test_a_model_that_a_profile_puts_in_place_counts_as_itself():
-    """The linear model on CIFAR-10 costs what is on record for it, not what the paper's does."""
-    job = next(j for j in locate(plan(["adafedadam/table2"], "smoke", 1), []) if j.algo == "fedavg")
-    seconds = Estimator(lambda: Rates(1e6, 1.0, 1.0)).seconds(job, [])
-    training, evaluation = 16 * 2 * job.config["local"]["batch_size"] * 1.8e5 / 1e6, 16 * 2500 * 1.8e5 / 3 / 1e6
-    assert seconds == pytest.approx(1 + 2 * (training + evaluation))
+def test_times_in_words():
+    assert Duration().text() == "–"
+    assert Duration(unknown=3).text() == "unknown"
+    assert Duration(89.0).text() == "89 s"
+    assert Duration(600.0, rough=True).text() == "~10 min"
+    assert Duration(7200.0, unknown=1).text() == "2.0 h + ?"
+    assert Duration(7200.0).text(at_once=2) == "60 min"
+    assert Duration(200 * 3600.0).text() == "8 days"
 
 
-def test_runs_that_are_there_are_the_best_estimate(copied):
-    jobs = locate(plan(["adafedadam/table4"], "smoke", seeds=2), ["results_dir=results"])
-    there, missing = [j for j in jobs if j.done], [j for j in jobs if not j.done]
-    assert [j.seed for j in there] == [0] * 3
-    assert [j.seed for j in missing] == [1] * 3
-    estimator = Estimator(lambda: pytest.fail("nothing has to be measured"))
-    for a, b in zip(there, missing, strict=True):
-        last = read_run(a.path).last_round()
-        assert estimator.seconds(b, there) == last["seconds_train"] + last["seconds_eval"]
-    (there[0].path / "rounds.jsonl").write_text("")  # damaged: as if it were not there
-    assert Estimator(lambda: Rates(1e30, 1.0, 1.0)).seconds(missing[0], there) == pytest.approx(1 + 0.024)
+def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
+    """Table 4 has a setting per experiment: nothing of them is there. Figure 3 names alpha=1, the default, as well."""
+    runs = locate(plan(["adafedadam/table4"], "full", seeds=1), [f"results_dir={tmp_path}"], only_existing=True)
+    assert [r.path for r in runs] == [None] * 3
+    names = ["adafedadam/table4", "adafedadam/figure3"]
+    short, full = (
+        locate(plan(names, "full", seeds=1), [f"results_dir={tmp_path}"], only_existing=lazy) for lazy in (True, False)
+    )
+    assert [r.parts for r in short] == [r.parts for r in full]
+    assert {r.path for r in short} < {r.path for r in full} | {None}
 
 
-def test_a_device_that_is_not_there():
-    for device in ("tpu", "cuda:99"):
-        with pytest.raises(RequestError, match=f"device={device} cannot be used here; use auto, cpu, cuda"):
-            calibrate(device)
-    rates = calibrate("cpu")
-    assert min(rates.dense, rates.convolution, rates.recurrent) > 0
-    assert [rates.of(m) for m in ("lstm_char", "mlp", "linear", "vgg11")] == [
-        rates.recurrent, rates.dense, rates.dense, rates.convolution,
-    ]  # fmt: skip
+@pytest.mark.parametrize("paper", list(papers()))
+def test_settings_are_composed_as_hydra_does(paper):
+    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
+    common = ["engine.precision=float64", "device=cpu"]
+    settings = list({r.setting: r for r in plan([paper], "smoke")}.values())
+    composer = ExperimentComposer(common)
+    for run in settings[:: max(1, len(settings) // 4)]:
+        assert composer.setting(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
+
+
+def test_a_key_that_does_not_exist_is_refused():
+    with pytest.raises(RequestError, match="unknown key algo.gama"):
+        ExperimentComposer([]).setting("adafedadam/table5_synthetic", "adafed", {"algo.gama": 1.0})
 
 
 # ---- the command
 
 
-@pytest.fixture
-def known_speed(monkeypatch):
-    """A machine on which a step of any model takes what is least."""
-    monkeypatch.setattr(word, "calibrate", lambda device: Rates(1e30, 1e30, 1e30))
-
-
-def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
+def test_showing_the_plan_writes_nothing(tmp_path):
     status, out, err = call("reproduce", "adafedadam/table4", "--plan", "--seeds", "2", "adafedadam/figure3")
     assert (status, err) == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -303,6 +305,7 @@ def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
     assert lines[2][:3] == ["adafedadam/table4", "6", "0"]
     assert lines[3][:3] == ["adafedadam/figure3", "24", "0"]
     assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
+    assert [lines[2][3], lines[3][3], lines[4][6]] == ["unknown"] * 3
     _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
@@ -310,7 +313,7 @@ def test_showing_the_plan_writes_nothing(tmp_path, known_speed):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_tells_of_the_words_own_options(tmp_path):
+def test_help_shows_the_options_of_a_command(tmp_path):
     for name, option in (("reproduce", "--profile"), ("report", "--compare")):
         for flag in ("--help", "-h"):
             status, out, _ = call(name, flag)
@@ -372,7 +375,6 @@ def test_a_plan_is_carried_out(done):
 
 def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):
     monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("nothing is left to train"))
-    monkeypatch.setattr(word, "calibrate", lambda _: pytest.fail("nothing is left to estimate"))
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in copied.rglob("seed_0/*")}
     assert len(before) == 3 * 6
     status, out, _ = call(*SMOKE)
@@ -382,7 +384,7 @@ def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):
     assert entries(copied) == [(s, "adafedadam", 0, "done") for s in SETUPS]
 
 
-def test_more_seeds_are_added_to_those_that_are_there(copied, no_report, known_speed):
+def test_more_seeds_are_added_to_those_that_are_there(copied, no_report):
     stamps = {k: p.stat().st_mtime_ns for k, p in models(copied).items()}
     assert call(*SMOKE[:2], "--seeds", "2", *SMOKE[2:])[0] == 0
     assert entries(copied) == [(s, "adafedadam", seed, "done") for s in SETUPS for seed in (0, 1)]
@@ -404,7 +406,7 @@ def stopping(monkeypatch, number, error):
     return calls
 
 
-def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypatch, no_report, known_speed):
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypatch, no_report):
     """Ctrl-C at the last evaluation of the second of three runs."""
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
@@ -425,7 +427,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypat
         assert a.read_bytes() == b.read_bytes()
 
 
-def test_a_run_without_its_mark_is_trained_again(copied, done, no_report, known_speed):
+def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
     lost = models(copied)["adafedadam", "table7_synthetic_momentum"]
     (lost.parent / "DONE").unlink()
     lost.unlink()
@@ -457,7 +459,7 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
         assert found.others == ((0, "not finished"),), job.setting
 
 
-def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures, known_speed):
+def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
     """The second run fails in its second evaluation, with a message of two lines."""
     with monkeypatch.context() as patch:
         stopping(patch, 5, RuntimeError("no such\n    luck & 100 %"))
@@ -482,7 +484,7 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures, k
     assert "no such luck" not in (results / "report" / "index.html").read_text()
 
 
-def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report, known_speed):
+def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report):
     path = models(copied)["adafedadam", "table5_synthetic"].parent
     facts = json.loads((path / "meta.json").read_text())
     (path / "meta.json").write_text(json.dumps(facts | {"status": "diverged"}))
@@ -490,7 +492,7 @@ def test_a_run_that_diverged_is_a_failure_that_is_remembered(copied, no_report, 
     assert [e[3] for e in entries(copied)] == ["diverged", "done", "done"]
 
 
-def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report, known_speed):
+def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report):
     damaged, lost = (models(copied)["adafedadam", f"table7_synthetic_{k}"].parent for k in ("momentum", "nesterov"))
     (damaged / "meta.json").write_text("torn")
     shutil.rmtree(lost)
@@ -500,7 +502,7 @@ def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report, 
     assert (lost / "DONE").exists()
 
 
-def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures, known_speed):
+def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures):
     """Table 5 takes three data sets from files, of which there are none, and Synthetic, which is made."""
     where = ["data_dir=nothing", "data.download=false"]
     status, out, err = call("reproduce", "adafedadam/table5", "--profile", "smoke", *where)
@@ -544,7 +546,7 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report, known_speed):
+def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report):
     results = tmp_path / "results"  # absolute: joblib keeps its processes, and where they were
     status, _, err = call(*SMOKE, "--jobs", "2", f"results_dir={results}")
     assert status == 0, err
@@ -555,7 +557,7 @@ def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report, known_speed)
 
 
 @pytest.mark.slow
-def test_a_failure_in_another_process_is_told(tmp_path, no_report, known_speed):
+def test_a_failure_in_another_process_is_told(tmp_path, no_report):
     """A file stands where the directory of a run belongs."""
     where = f"results_dir={tmp_path}"
     jobs = locate(plan(["adafedadam/table4"], "smoke"), [where])
@@ -567,7 +569,7 @@ def test_a_failure_in_another_process_is_told(tmp_path, no_report, known_speed):
     assert status == 1  # it has data
 
 
-def test_results_may_be_anywhere(tmp_path, no_report, known_speed):
+def test_results_may_be_anywhere(tmp_path, no_report):
     status, out, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=rés (ü) =1, x")
     assert (status, err) == (0, "")
     assert len(models(tmp_path / "rés (ü) =1, x")) == 3

@@ -16,9 +16,9 @@ from command_line import FAST
 from tools import ALGORITHMS, CONF, ROOT, composed, factory
 
 from fedbench.config import identity, names
-from fedbench.config.compose import compose_request
+from fedbench.config.compose import compose_run, merge_presets
 from fedbench.config.identity import identify
-from fedbench.config.schema import make_request
+from fedbench.config.schema import Choices, parse
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
 from fedbench.runs.store import read_run
@@ -30,7 +30,12 @@ LONG_AGO = 1_700_000_000  # 2023, before the old runs were started
 
 
 def identity_of(*overrides):
-    return make_request(*composed(*overrides)).identity
+    return parsed(*composed(*overrides)).identity
+
+
+def parsed(tree, names):
+    """The typed configuration of a composed tree, presets merged in."""
+    return parse(merge_presets(tree, names["algo"], set()), Choices(**names))
 
 
 def digest_of(*overrides):
@@ -51,7 +56,7 @@ def date(folder, seconds=LONG_AGO):
 )
 def test_the_digests_of_old_runs_are_unchanged(rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no user file by chance
-    changed = [r for r in rows if compose_request(r["overrides"]).digest != r["digest"]]
+    changed = [r for r in rows if compose_run(r["overrides"]).digest != r["digest"]]
     assert not changed
 
 
@@ -427,10 +432,10 @@ def test_a_string_of_own_code_that_is_no_data_is_taken_as_it_is(tmp_path, monkey
     Path("net.py").write_text("f = print\n")
     tree, names_ = composed()
     tree["model"] = {"_target_": "net.f", "text": text}
-    before = make_request(tree, names_).digest
+    before = parsed(tree, names_).digest
     Path("results").mkdir()
     Path("results/x").write_text("1")
-    assert make_request(tree, names_).digest == before
+    assert parsed(tree, names_).digest == before
 
 
 def test_own_code_that_cannot_be_found_is_refused(fed, method):
@@ -449,19 +454,19 @@ def test_own_models_and_sources_count_and_trackers_do_not(tmp_path, monkeypatch)
     tree, names_ = composed()
     tree["model"]["_target_"], tree["data"]["source"]["_target_"] = "net.f", "reader.f"
     tree["tracker"] = {"_target_": "watcher.f"}
-    first = make_request(tree, names_).identity
+    first = parsed(tree, names_).identity
     assert set(first.facts["code"]) == {"net.py", "reader.py"}
     (tmp_path / "watcher.py").write_text("f = repr\n")
-    assert make_request(tree, names_).identity == first
+    assert parsed(tree, names_).identity == first
     for name in ("net", "reader"):
         (tmp_path / f"{name}.py").write_text("f = repr\n")
-        assert make_request(tree, names_).digest != first.digest
+        assert parsed(tree, names_).digest != first.digest
         (tmp_path / f"{name}.py").write_text("f = print\n")
 
 
 def test_a_name_that_is_no_path_is_refused_by_its_own_message():
     tree, names_ = composed()
     tree["algo"]["_target_"] = "nodot"
-    make_request(tree, names_)
+    parsed(tree, names_)
     with pytest.raises(RequestError, match="must name a function as package.module.function, got 'nodot'"):
         function_of(tree["algo"], "algo")

@@ -36,6 +36,17 @@ def test_the_others_average_what_is_left_to_them():
     assert "would average 62.2 %" in impossible(31, 0.1, 60.74, 8.32, 53.57, 55.92)
 
 
+def test_a_tail_between_two_sizes_is_possible_if_one_of_them_is():
+    """30 % of 16 clients are 4.8.
+
+    Four at 40 and twelve at 80 average 70 with a deviation of √300 = 17.3; with five at 40 the other eleven average
+    (1120 - 200) / 11 = 83.6, which needs √((5 * 30² + 11 * 13.6²) / 16) = 20.2.
+    """
+    assert impossible(16, 0.3, 70.0, 17.32, 40.0, None) is None
+    assert impossible(16, 0.3, 70.0, 17.0, 40.0, None) == "these averages need a deviation of at least 17.3"
+    assert impossible(16, 5 / 16, 70.0, 17.32, 40.0, None) == "these averages need a deviation of at least 20.2"
+
+
 def test_tails_far_apart_need_a_deviation():
     """Ten clients: 0, 100 and eight at 50 have √((50² + 50²) / 10) = 22.36; nothing has less."""
     assert impossible(10, 0.1, 50.0, 22.36, 0.0, 100.0) is None
@@ -136,11 +147,11 @@ def rows():
     return [(p, t, r) for p in papers().values() for t in p.tables.values() for r in t.rows if r.values]
 
 
-def test_54_rows_of_the_papers_are_impossible():
-    """AdaFedAdam 13 (its contradiction x08), AdaFed 28 with too small a deviation and 13 on Shakespeare (x10, x11)."""
+def test_53_rows_of_the_papers_are_impossible():
+    """AdaFedAdam 12 (its contradiction x08), AdaFed 28 with too small a deviation and 13 on Shakespeare (x10, x11)."""
     found = Counter((p.id, _kind(why)) for p, _, r in rows() if (why := why_impossible(p, r)))
-    assert sum(found.values()) == 54
-    assert sum(n for (paper, _), n in found.items() if paper == "adafedadam") == 13
+    assert sum(found.values()) == 53
+    assert sum(n for (paper, _), n in found.items() if paper == "adafedadam") == 12
     assert found["adafed", "below"] == 28
     assert found["adafed", "above"] + found["adafed", "mean"] == 13
     shakespeare = {
@@ -175,4 +186,4 @@ def test_they_are_those_that_the_transcription_finds():
     listed = [yaml.safe_load((ORIGINAL / f"{p}.yaml").read_text())["contradictions"] for p in papers()]
     named = [x for entries in listed for x in entries if x["kind"] == "infeasible_statistics"]
     total = sum(len(x.get(k) or ()) for x in named for k in ("rows", "rows_above", "rows_mean"))
-    assert (compared, total) == (209, 54)
+    assert (compared, total) == (209, 53)

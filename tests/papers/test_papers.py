@@ -16,6 +16,8 @@ from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.trees import config_value, leaves
+from fedbench.papers.checks import Curves, Function, Limit, PropertyTest
+from fedbench.papers.claims import functions
 from fedbench.papers.registry import Reduction, Reported, papers
 from fedbench.runs.execute import execute
 
@@ -24,10 +26,9 @@ ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
 at_hand = pytest.mark.skipif(
     not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
 )
-TABLE_CHECKS = ("best", "not_best", "compare", "rank", "monotone", "lead", "compare_setups", "compare_tables")
+TABLE_CHECKS = ("best", "not_best", "compare", "rank", "monotone", "compare_tables")
 ADDED = {("adafed", "c14")}  # a lead as a ratio of printed columns: the transcription names no check for it
 PRINTED_CHECKS = ("equal_rows", "equal_cells")
-FIGURE_CHECKS = ("curves", "runs", "dominance", "symmetric", "limit", "rounds_to_target", "two_clients", "curve_steps")
 
 
 def ours(paper):
@@ -44,6 +45,10 @@ def rows_of(paper):
 
 def theirs(paper):
     return yaml.safe_load((ORIGINAL / f"{paper}.yaml").read_text(encoding="utf-8"))
+
+
+def written(paper):
+    return yaml.safe_load((ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8"))
 
 
 def text_of(paper):
@@ -113,16 +118,17 @@ def test_everything_else_has_its_counterpart(paper):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_are_tested_as_they_are_transcribed(paper):
     """On tables the very same checks; what the transcription leaves to a reproduction has one or none."""
-    for claim, other in zip(ours(paper).claims, theirs(paper)["claims"], strict=True):
+    for claim, raw, other in zip(ours(paper).claims, written(paper)["claims"], theirs(paper)["claims"], strict=True):
         assert claim.printed == other["paper_numbers"].replace("_", " ")
         assert claim.reference == other["reference"]
         if (paper, claim.id) in ADDED:
             assert other["check"] is None
             continue
         assert (claim.check is None) == (other["check"] is None), claim.id
-        if claim.check and other["check"]["kind"] in (*TABLE_CHECKS, *PRINTED_CHECKS):
-            extra = {"ties", "algo"} if claim.check["kind"] == "monotone" and "algo" not in other["check"] else {"ties"}
-            own = {k: v for k, v in claim.check.items() if k not in extra}
+        check = raw["check"]
+        if check and check["kind"] in (*TABLE_CHECKS, *PRINTED_CHECKS):
+            extra = {"ties", "algo"} if check["kind"] == "monotone" and "algo" not in other["check"] else {"ties"}
+            own = {k: v for k, v in check.items() if k not in extra}
             assert own == {k: v for k, v in other["check"].items() if k != "exceptions"}, claim.id
 
 
@@ -165,7 +171,7 @@ def test_captions_and_claims_are_in_our_words(paper):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_ids_are_unique_and_known(paper):
     p = ours(paper)
-    raw = yaml.safe_load((ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8"))
+    raw = written(paper)
     for kind in ("metrics", "methods", "setups", "tables", "figures", "claims", "gaps", "contradictions"):
         twice = [i for i, n in Counter(x["id"] for x in raw[kind]).items() if n > 1]
         assert not twice, kind
@@ -260,15 +266,10 @@ def test_metrics_and_fields_are_measured(paper, run):
         else:
             assert m.field in set(run.last_round())
     for f in p.figures.values():
-        assert set(f.spec.get("fields", ())) <= measured
+        assert set(getattr(f.spec, "fields", ())) <= measured
     for c in p.claims:
-        check = c.check or {}
-        named = {check.get("field"), *check.get("fields", ()), *(pair["field"] for pair in _pairs(check))} - {None}
+        named = {c.check.field} if isinstance(c.check, Limit) else set(getattr(c.check, "fields", ()))
         assert named <= measured | {"accuracy", "moments"}, c.id
-
-
-def _pairs(check):
-    return [pair for pair in check.get("pairs", ()) if isinstance(pair, dict)]
 
 
 def listed(value):
@@ -276,22 +277,27 @@ def listed(value):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_claims_name_what_there_is(paper):
+def test_claims_name_what_exists(paper):
     p = ours(paper)
-    for c in p.claims:
-        assert c.printed in ("supports", "contradicts", "mixed", "not tabulated")
-        if c.check is None:
-            continue
-        check = dict(c.check)
-        kind = check.pop("kind")
-        assert kind in ("test", *TABLE_CHECKS, *PRINTED_CHECKS, *FIGURE_CHECKS), c.id
-        if kind == "test":
-            path, name = check["test"].split("::")
+    for c, raw in zip(p.claims, written(paper)["claims"], strict=True):
+        if isinstance(c.check, PropertyTest):
+            path, name = c.check.test.split("::")
             assert name in {n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)}
-        elif kind in FIGURE_CHECKS:
-            _figure_check(p, check)
-        else:
-            _table_check(p, kind, check)
+        elif c.check is not None and not isinstance(c.check, Function | Curves | Limit):
+            _table_check(p, c.check.kind, raw["check"])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_function_is_that_of_a_claim(paper):
+    own = {c.id for c in ours(paper).claims if isinstance(c.check, Function)}
+    assert set(functions(paper)) == own
+    assert all(f.__doc__.startswith("Test ") for f in functions(paper).values())
+
+
+def test_a_kind_of_check_has_several_claims():
+    """One that a single claim needs is a function."""
+    uses = Counter(c.check.kind for p in papers().values() for c in p.claims if c.check)
+    assert min(uses.values()) > 1
 
 
 def _table_check(p, kind, check):
@@ -299,12 +305,6 @@ def _table_check(p, kind, check):
     metrics = check.get("metrics") or [check["metric"]]
     if kind == "compare_tables":
         places = [(check[k]["table"], check[k]["setup"], a) for k in ("better", "worse") for a in check["algos"]]
-    elif kind == "compare_setups":
-        places = [(check["table"], check[k], a) for k in ("better_setup", "worse_setup") for a in check["algos"]]
-    elif kind == "lead":
-        places = [
-            (check["table"], check[k], r.algo) for k in ("larger", "smaller") for r in p.tables[check["table"]].rows
-        ]
     elif kind == "equal_rows":
         places = [(t, s, a) for t in check["tables"] for s in check["setups"] for a in listed(check["algo"])]
     elif kind == "equal_cells":
@@ -330,23 +330,6 @@ def _table_check(p, kind, check):
             found = [r for r in p.tables[check[k]["table"]].rows if r.algo == check[k]["algo"]]
             found = [r for r in found if r.setup in check["setups"] and hyper.items() <= r.hyperparameters.items()]
             assert len(found) == len(check["setups"])
-
-
-def _figure_check(p, check):
-    figure = p.figures[check["figure"]]
-    setups = check.get("setups") or ([check["setup"]] if "setup" in check else check.get("order", figure.setups))
-    assert set(setups) <= set(figure.setups)
-    specs = [check[k] for k in ("better", "worse", "algo", "front", "reference", "methods", "dominated") if k in check]
-    specs += [pair[k] for pair in _pairs(check) for k in ("lower", "higher")]
-    if "parameter" in check:
-        specs += [{"algo": check["algo"], check["parameter"]: v} for pair in check["pairs"] for v in pair]
-    assert specs
-    for spec in (s for given in specs for s in listed(given) if s not in ("others", "all")):
-        wanted = {"algo": spec} if isinstance(spec, str) else spec
-        for setup in setups:
-            here = [r for r in figure.rows if r.setup == setup and r.algo == wanted["algo"]]
-            hyper = {k: v for k, v in wanted.items() if k != "algo"}
-            assert any(hyper.items() <= r.hyperparameters.items() for r in here), (setup, spec)
 
 
 def test_no_two_papers_share_an_experiment():

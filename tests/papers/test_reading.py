@@ -1,4 +1,4 @@
-"""The YAML of a paper: the documented example is read, and each of its faults is told with its place before any run."""
+"""The YAML of a paper: the documented example is read, and each fault is reported with its place before any run."""
 
 import re
 import shutil
@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 from tools import ROOT
 
-from fedbench.analysis.checks import KINDS, refuse_bad_checks
-from fedbench.analysis.claims import judge
+from fedbench.analysis.claims import judge, refuse_bad_checks
 from fedbench.analysis.matching import Evidence
 from fedbench.config import compose as job
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.papers import registry
+from fedbench.papers.checks import CHECKS
 from fedbench.papers.consistency import why_impossible
-from fedbench.papers.reading import is_field, read
+from fedbench.papers.reading import is_field
+from fedbench.papers.registry import read_paper
 from fedbench.simulation import metrics
 
 DOCUMENT = (ROOT / "docs" / "adding_a_paper.md").read_text()
 CONFIG, EXAMPLE = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.S)
+(CODE,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
+FUNCTIONS = {}
+exec(CODE, FUNCTIONS)
 
 
 def write(tmp_path, text=EXAMPLE, name="example"):
@@ -30,8 +33,8 @@ def write(tmp_path, text=EXAMPLE, name="example"):
 
 
 def paper(path: Path):
-    made = registry._paper(read(path))
-    refuse_bad_checks(made)
+    made = read_paper(path)
+    refuse_bad_checks(made, FUNCTIONS)
     return made
 
 
@@ -39,7 +42,7 @@ def test_the_documented_example_is_a_paper(tmp_path):
     p = paper(write(tmp_path))
     assert (p.id, list(p.tables), list(p.figures), len(p.claims)) == ("example", ["table1", "table2"], ["figure1"], 6)
     assert p.overrides(p.tables["table2"].rows[0]) == {"local.lr": 0.001}
-    verdicts = [judge(p, c, Evidence([])) for c in p.claims]
+    verdicts = [judge(p, c, Evidence([]), FUNCTIONS) for c in p.claims]
     assert [v.verdict for v in verdicts] == ["not run"] * 5 + ["not testable"]
     numbers = [re.search(r"0 of (\d+)", v.evidence)[1] for v in verdicts[:5]]
     assert numbers == ["4", "2", "2", "1", "4"]  # 2 setups x 2 metrics; 2 steps; 2 methods; 1; 2 setups x 2 measures
@@ -61,7 +64,7 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
 
 def test_every_kind_of_check_is_documented():
     rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M)
-    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == set(KINDS)
+    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {c.kind for c in CHECKS}
 
 
 FAULTS = [
@@ -69,8 +72,8 @@ FAULTS = [
      "tables: table1: columns must be one of avg, std, worst30; got 'worst31'; did you mean worst30?"),
     ("values: {avg: 58.0, std: 25.0}", "values: {avg: 58.0, sdt: 25.0}",
      "tables: table1: row 2: column must be one of"),
-    ("values: {avg: 58.0,", "values: {avg: n/a,", "row 2: avg must be a number or [number, ±]; got 'n/a'"),
-    ("values: {avg: 58.0,", "values: {avg: [58.0, 1.0, 2.0],", "row 2: avg must be a number or [number, ±]"),
+    ("values: {avg: 58.0,", "values: {avg: n/a,", "row 2: column avg must be a number or [number, ±]; got 'n/a'"),
+    ("values: {avg: 58.0,", "values: {avg: [58.0, 1.0, 2.0],", "row 2: column avg must be a number or [number, ±]"),
     ("{setup: mild, algo: fedprox, hyper", "{setup: mild, algo: fedprx, hyper",
      "tables: table1: row 2: algo must be one of fedavg, fedprox; got 'fedprx'; did you mean fedprox?"),
     ("{setup: strong, algo: fedprox", "{setup: weak, algo: fedprox",
@@ -79,8 +82,9 @@ FAULTS = [
      "tables: table2: row 3: nothing says which config key the hyperparameter rate is; add it to keys"),
     ("label: average %, direction: higher,", "label: average %,", "metrics: avg lacks direction; it needs id, label,"),
     ("direction: higher, field: accuracy_mean", "direction: up, field: accuracy_mean",
-     "metrics: avg: direction must be one of higher, lower, None; got 'up'"),
-    ("field: accuracy_worst30", "field: accuracy_worst31", "metrics: worst30: field 'accuracy_worst31' is none of"),
+     "metrics: avg: direction must be one of higher, lower, null; got 'up'"),
+    ("field: accuracy_worst30", "field: accuracy_worst31",
+     "metrics: worst30: field must be a number that runs have, such as train_loss; got 'accuracy_worst31'"),
     ("fraction: 0.3, ", "", "metrics: worst30 needs fraction"),
     ("  caption: Two methods on two sets\n", "", "tables: table1 lacks caption"),
     ("  round: best\n", "  round: bset\n",
@@ -89,23 +93,27 @@ FAULTS = [
     ("gaps: [g01]\n", "gaps: [g02]\n", "setups: mild: gaps must be one of g01; got 'g02'"),
     ("smoke: {set", "smok: {set", "setups: mild: profile must be one of cpu, smoke; got 'smok'; did you mean smoke?"),
     ("seeds: 1}}", "sedes: 1}}", "setups: mild: profile smoke: key must be one of set, seeds; got 'sedes'"),
-    ("kind: curves\n", "kind: curvs\n", "figures: figure1: kind must be one of"),
-    ("fields: [train_loss, accuracy_mean]", "fields: [train_los]", "figures: figure1: field 'train_los' is none of"),
+    ("kind: curves\n", "kind: curvs\n", "figures: figure1: kind must be one of curves,"),
+    ("fields: [train_loss, accuracy_mean]", "fields: [train_los]",
+     "figures: figure1: spec: fields must be a number that runs have, such as train_loss; got 'train_los'"),
     ("spec: {setups: [mild, strong], fields", "spec: {fields", "figures: figure1: spec lacks setups"),
-    ("spec: {setups: [mild, strong], fields", "spec: {setups: [mild, weak], fields", "figure1: setups must be one of"),
+    ("spec: {setups: [mild, strong], fields", "spec: {setups: [mild, weak], fields",
+     "figure1: spec: setups must be one of"),
     ("  - {algo: fedprox}\n", "  - {algo: fedpox}\n", "figures: figure1: run 2: algo must be one of fedavg, fedprox"),
     ("printed: mixed", "printed: miexd", "claims: c03: printed must be one of supports, contradicts, mixed"),
     ("text: FedAvg is simple., ", "", "claims: c06 lacks text"),
-    ("{id: c02", "{id: c01", "claims: the id c01 is there 2 times"),
-    ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "the file: key must be one of paper, metrics,"),
+    ("{id: c02", "{id: c01", "claims: two entries have the id c01"),
+    ("gaps:\n- {id", "gasp: []\ngaps:\n- {id", "the file: key must be one of paper, gaps, metrics,"),
     ("paper: {id: example", "paper: {id: fedfa", "the id of a paper is the name of its file, example; got 'fedfa'"),
     ("contradictions:\n- {id: x01", "contradictions:\n  x: {id: x01", "contradictions must be a list"),
-    ("claims:\n", "claims: [\n", "is no YAML: "),
+    ("claims:\n", "claims: [\n", "is not valid YAML: "),
     ("fraction: 0.3, ", "fraction: 3, ", "metrics: worst30 needs fraction"),
-    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds must be a whole number >= 1; got 0"),
-    ("  seeds: 5\n", "  seeds: five\n", "setups: mild: seeds must be a whole number >= 1; got 'five'"),
-    ("flops: 3600\n", "flops: '1e4'\n", "setups: mild: flops must be a number >= 0; got '1e4'"),
-    ("flops: 3600\n", "flops: 3600\n  departs: noise\n", "setups: mild: departs must be a list, as in [noise]"),
+    ("  seeds: 5\n", "  seeds: 0\n", "setups: mild: seeds must be an integer >= 1; got 0"),
+    ("  seeds: 5\n", "  seeds: five\n", "setups: mild: seeds must be an integer >= 1; got 'five'"),
+    ("client: 670\n", "client: 1e4\n", "setups: mild: examples_per_client must be an integer >= 1; got '1e4'"),
+    ("field: accuracy_std, ", "field: accuracy_std, factor: -1, ",
+     "metrics: std: factor must be a number >= 0; got -1"),
+    ("client: 670\n", "client: 670\n  departs: noise\n", "setups: mild: departs must be a list, as in [noise]"),
     ("authors: [A. Author]", "authors: A. Author", "paper: authors must be a list"),
     ("profiles: {cpu: {seeds: 5},", "profiles: {cpu: {set: null},", "profile cpu: set must be a mapping"),
     ("values: {avg: 58.0, std: 25.0}", "values: null", "tables: table1: row 2: values must be a mapping"),
@@ -113,50 +121,76 @@ FAULTS = [
     ("check: null", "check: [best]", "claims: c06: check must be a mapping with kind, or null"),
     ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
      "kind: front\n  spec: {setups: [mild], fields: [train_loss], sweep: {algo: fedavg, parameter: lr}}",
-     "figures: figure1: a front has two fields"),
+     "figures: figure1: spec: fields must be a list of 2; got ['train_loss']"),
     ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}",
      "kind: sweep\n  spec: {setups: [mild], fields: [train_loss], parameter: lr}",
      "figures: figure1: no run has the parameter 'lr'"),
     ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}", "kind: schematic",
-     "figures: figure1: spec lacks setups"),
-    ("larger: strong, smaller: mild", "larger: mild, smaller: mild", "c04: larger and smaller must be two setups"),
+     "figures: figure1: a figure of kind schematic has no setups, so no runs"),
+    ("title: An example, ", "", "paper lacks title; it needs id, name, title,"),
     ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02", "claims: c01: ties must be true or false"),
     ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
      "claims: c05: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
     # checks
-    ("kind: lead", "kind: laed", "claims: c04: kind must be one of best,"),
-    ("kind: best, table: table1", "kind: best, table: table9", "claims: c01: table 'table9' is not in the paper"),
+    ("kind: function", "kind: funtcion", "claims: c04: kind must be one of best,"),
+    ("kind: best, table: table1", "kind: best, table: table9",
+     "claims: c01: table must be one of table1, table2; got 'table9'"),
     ("metrics: [avg, worst30], algo: fedavg", "metrics: [avg, worst30], algo: fedagv",
-     "claims: c01: algo 'fedagv' is not in the paper; there are fedavg, fedprox; did you mean fedavg?"),
-    ("metrics: [avg, worst30], algo", "metrics: [avgg], algo", "claims: c01: metrics 'avgg' is not in the paper"),
+     "claims: c01: algo must be one of fedavg, fedprox; got 'fedagv'; did you mean fedavg?"),
+    ("metrics: [avg, worst30], algo", "metrics: [avgg], algo",
+     "claims: c01: metrics must be one of avg, std, worst30; got 'avgg'; did you mean avg?"),
     ("metrics: [avg, worst30], algo: fedavg", "algo: fedavg",
-     "a check of kind best needs table, setups, metrics, algo; metrics"),
-    ("kind: best, table", "kind: best, tabel: x, table", "a check of kind best has no key tabel; did you mean table?"),
+     "claims: c01 lacks metrics; it needs table, setups, metrics, algo, and may have ties"),
+    ("kind: best, table", "kind: best, tabel: x, table",
+     "c01: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
-     "claims: c02: it names nothing that is compared"),
+     "claims: c02: it compares nothing"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: strong, algo: fedavg, metric: avg, over: lr",
-     "claims: c02: it names nothing that is compared"),
+     "claims: c02: it compares nothing"),
     ("over: lr, trend: increasing", "over: lr, trend: incresing", "trend must be one of increasing, decreasing"),
     ("over: lr, trend", "over: lrr, trend",
-     "claims: c02: it names what is not there, or lacks something: KeyError 'lrr'"),
-    ("larger: strong", "larger: stong", "claims: c04: larger 'stong' is not in the paper"),
+     "claims: c02: over must be one of setups, lr; got 'lrr'"),
+    ("{kind: function}", "{kind: function, name: c04}", "claims: c04: key must be one of kind; got 'name'"),
     ("better: fedavg, worse: others", "better: fedagv, worse: others",
-     "claims: c05: better 'fedagv' is no method of the paper"),
-    ("worse: others", "worse: fedpox", "claims: c05: worse 'fedpox' is no method of the paper; did you mean fedprox?"),
-    ("worse: others", "worse: fedavg", "claims: c05: it names nothing that is compared"),
+     "claims: c05: better must be one of fedavg, fedprox, others, all; got 'fedagv'; did you mean fedavg?"),
+    ("worse: others", "worse: fedpox",
+     "claims: c05: worse must be one of fedavg, fedprox, others, all; got 'fedpox'; did you mean fedprox?"),
+    ("worse: others", "worse: fedavg", "claims: c05: it compares nothing"),
     ("measure: [area, rounds]", "measure: [aera, rounds]", "measure must be one of area, final,"),
-    ("fields: [train_loss]}", "fields: [train_los]}", "claims: c05: field 'train_los' is none of a run's numbers"),
-    ("figure: figure1, better", "figure: figure7, better", "claims: c05: figure 'figure7' is not in the paper"),
+    ("fields: [train_loss]}", "fields: [train_los]}",
+     "claims: c05: fields must be numbers that runs have, such as train_loss; got 'train_los'"),
+    ("figure: figure1, better", "figure: figure7, better",
+     "claims: c05: figure must be one of figure1; got 'figure7'; did you mean figure1?"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("right", "wrong", "message"), FAULTS, ids=[w.strip()[:40] or m[:40] for _, w, m in FAULTS])
-def test_a_fault_is_told_with_its_place(tmp_path, right, wrong, message):
+def test_a_fault_is_reported_with_its_place(tmp_path, right, wrong, message):
     assert EXAMPLE.count(right) >= 1
     path = write(tmp_path, EXAMPLE.replace(right, wrong, 1))
     with pytest.raises(RequestError, match=re.escape(message)) as error:
         paper(path)
     assert str(error.value).startswith("example.yaml")
+
+
+def test_a_function_that_does_not_exist(tmp_path):
+    made = read_paper(write(tmp_path))
+    with pytest.raises(RequestError, match="needs a function c04 in fedbench/papers/claims/example.py") as error:
+        refuse_bad_checks(made, {})
+    assert str(error.value).startswith("example.yaml: claims: c04: ")
+
+
+def test_a_row_that_does_not_exist(tmp_path):
+    text = EXAMPLE.replace("{kind: monotone, table: table1", "{kind: monotone, table: table2")
+    with pytest.raises(RequestError, match="claims: c03: table2 has no row of fedavg on strong"):
+        paper(write(tmp_path, text))
+
+
+def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path):
+    """Only a RequestError is a fault of the file; a function that is wrong ends with its own error."""
+    made = read_paper(write(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        refuse_bad_checks(made, {"c04": lambda paper, evidence: 1 // 0})
 
 
 def test_a_row_without_a_deviation_has_no_say_in_what_is_possible(tmp_path):

@@ -1,0 +1,331 @@
+"""How claims are tested, as data: a class per kind of check. ``fedbench.analysis.claims`` carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from fedbench.core.errors import RequestError
+from fedbench.papers.reading import Known, Many, Ref, RunField, fill, is_field, one_of
+
+TableId = Annotated[str, Ref("tables")]
+FigureId = Annotated[str, Ref("figures")]
+SetupId = Annotated[str, Ref("setups")]
+MetricId = Annotated[str, Ref("metrics")]
+MethodId = Annotated[str, Ref("methods")]
+Methods = Annotated[tuple[MethodId, ...], Many()]
+Hyperparameters = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The method is ahead of every other row.
+
+    Attributes:
+        table: Id of the table, and so below.
+        setups: In each of them.
+        metrics: In each of them.
+        algo: The method.
+        ties: Whether being level is enough.
+    """
+
+    kind: ClassVar[str] = "best"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: MethodId
+    ties: bool = False
+
+
+@dataclass(frozen=True)
+class NotBest:
+    """In each setup and metric some row is ahead of the method."""
+
+    kind: ClassVar[str] = "not_best"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: MethodId
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Each method of one list is ahead of each of another."""
+
+    kind: ClassVar[str] = "compare"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metric: MetricId
+    better: Methods
+    worse: Methods
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a method that would have to be ahead of itself."""
+        if both := set(self.better) & set(self.worse):
+            raise RequestError(f"{where}: a method cannot be both better and worse; {', '.join(sorted(both))} is")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Each method is ahead of the next."""
+
+    kind: ClassVar[str] = "rank"
+    table: TableId
+    setup: SetupId
+    metric: MetricId
+    order: tuple[MethodId, ...]
+
+
+@dataclass(frozen=True)
+class Monotone:
+    """A metric rises, or falls, from step to step.
+
+    Attributes:
+        table: Id of the table.
+        metric: The metric.
+        algo: The methods, each by itself.
+        over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
+        trend: Which way it goes.
+        order: The setups, in order.
+        setup: The setup in which a hyperparameter varies.
+    """
+
+    kind: ClassVar[str] = "monotone"
+    table: TableId
+    metric: MetricId
+    algo: Methods
+    over: str
+    trend: Literal["increasing", "decreasing"]
+    order: tuple[SetupId, ...] = ()
+    setup: SetupId | None = None
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse steps that are not named, and a hyperparameter that a row lacks."""
+        if self.over == "setups":
+            if len(self.order) < 2:
+                raise RequestError(f"{where}: over: setups needs order, a list of at least two setups")
+            return
+        if self.setup is None:
+            raise RequestError(f"{where}: over: {self.over} needs setup, in which the hyperparameter varies")
+        rows = [r for r in known["tables"][self.table].rows if r.setup == self.setup and r.algo in self.algo]
+        names = dict.fromkeys(["setups", *(k for r in rows for k in r.hyperparameters)])
+        for row in rows:
+            one_of(f"{where}: over", self.over, [k for k in names if k == "setups" or k in row.hyperparameters])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A setup of a table."""
+
+    table: TableId
+    setup: SetupId
+
+
+@dataclass(frozen=True)
+class CompareTables:
+    """Each method is ahead in one place of where it is in another."""
+
+    kind: ClassVar[str] = "compare_tables"
+    metric: MetricId
+    algos: tuple[MethodId, ...]
+    better: Place
+    worse: Place
+
+
+@dataclass(frozen=True)
+class EqualRows:
+    """Two tables print the same numbers for the rows of some methods."""
+
+    kind: ClassVar[str] = "equal_rows"
+    tables: tuple[TableId, TableId]
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: Methods
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of a table in any setup."""
+
+    table: TableId
+    algo: MethodId
+    hyperparameters: Hyperparameters = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EqualCells:
+    """Two rows, of one table or two, print the same numbers."""
+
+    kind: ClassVar[str] = "equal_cells"
+    a: PrintedRow
+    b: PrintedRow
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Runs of a figure.
+
+    Attributes:
+        algo: The method; ``others`` for all that the other side does not name, ``all`` for all.
+        hyperparameters: Values that the runs have.
+    """
+
+    algo: str
+    hyperparameters: Hyperparameters = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, value: Any, where: str, known: Known) -> Selection:
+        """Return the selection of a method's id, ``others``, ``all`` or ``{algo: ID, <hyperparameter>: value}``."""
+        given = value if isinstance(value, Mapping) else {"algo": value}
+        if "algo" not in given:
+            raise RequestError(f"{where} must be a method or a mapping with algo and hyperparameters; got {value!r}")
+        algo = one_of(where, given["algo"], [*known["methods"], "others", "all"])
+        return cls(algo, {k: v for k, v in given.items() if k != "algo"})
+
+    def fits(self, row: Any) -> bool:
+        """Whether a row of the figure is selected."""
+        if self.algo in ("others", "all"):
+            return True
+        return row.algo == self.algo and all(row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items())
+
+    def __str__(self) -> str:
+        """Return it as the file has it."""
+        pairs = {"algo": self.algo, **self.hyperparameters}
+        return repr(pairs if self.hyperparameters else self.algo)
+
+
+Selections = Annotated[tuple[Selection, ...], Many()]
+Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "below", "cka"]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A measure of the curves of some runs of a figure is better than that of others.
+
+    Attributes:
+        figure: Id of the figure.
+        better: The runs on one side.
+        worse: Those on the other.
+        measure: Measures, each by itself.
+        fields: Fields of the curves, each by itself; ``accuracy`` for below and ``moments`` for cka.
+        setups: Some of the figure's setups; all if empty.
+        threshold: The accuracy of the measure below.
+    """
+
+    kind: ClassVar[str] = "curves"
+    figure: FigureId
+    better: Selections
+    worse: Selections
+    measure: Annotated[tuple[Measure, ...], Many()]
+    fields: tuple[str, ...]
+    setups: tuple[SetupId, ...] = ()
+    threshold: float | None = None
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse fields that runs do not have, a missing threshold, and selections of nothing."""
+        for name in self.fields:
+            if not set(self.measure) <= {"below", "cka"} and not is_field(name):
+                raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
+        if "below" in self.measure and self.threshold is None:
+            raise RequestError(f"{where}: the measure below needs threshold, an accuracy such as 0.5")
+        figure = known["figures"][self.figure]
+        _refuse_empty(where, figure, self.setups or figure.setups, better=self.better, worse=self.worse)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A measure of each of some runs of a figure stays on one side of a bound.
+
+    Attributes:
+        figure: Id of the figure.
+        methods: The runs.
+        measure: tail: the mean over the last tenth of the curve; decline: that as a share of the first value;
+            seconds_over: the last value over that of the reference.
+        field: Field of the curves.
+        at_least: Lower bound, or None.
+        at_most: Upper bound, or None.
+        reference: The run of the measure seconds_over.
+    """
+
+    kind: ClassVar[str] = "limit"
+    figure: FigureId
+    methods: Selections
+    measure: Literal["tail", "decline", "seconds_over"]
+    field: Annotated[str, RunField()]
+    at_least: float | None = None
+    at_most: float | None = None
+    reference: Selection | None = None
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse no bound or two, a missing reference, and selections of nothing."""
+        if (self.at_least is None) == (self.at_most is None):
+            raise RequestError(f"{where}: a limit has either at_least or at_most")
+        if self.measure == "seconds_over" and self.reference is None:
+            raise RequestError(f"{where}: seconds_over needs reference, the method whose seconds are compared")
+        figure = known["figures"][self.figure]
+        reference = () if self.reference is None else (self.reference,)
+        _refuse_empty(where, figure, figure.setups, methods=self.methods, reference=reference)
+
+
+@dataclass(frozen=True)
+class PropertyTest:
+    """A property of the method, shown by a test of the code.
+
+    Attributes:
+        test: ``<file>::<test>``.
+    """
+
+    kind: ClassVar[str] = "test"
+    test: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A check of its own: the function of ``fedbench/papers/claims/<paper>.py`` that is called as the claim's id."""
+
+    kind: ClassVar[str] = "function"
+
+
+Check = (
+    Best
+    | NotBest
+    | Compare
+    | Rank
+    | Monotone
+    | CompareTables
+    | EqualRows
+    | EqualCells
+    | Curves
+    | Limit
+    | PropertyTest
+    | Function
+)
+CHECKS: tuple[type[Check], ...] = Check.__args__
+
+
+def read_check(value: Any, where: str, known: Known) -> Check:
+    """Return the check of an entry.
+
+    Raises:
+        RequestError: For the first fault.
+    """
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where}: check must be a mapping with kind, or null; got {value!r}")
+    kinds = {c.kind: c for c in CHECKS}
+    kind = one_of(f"{where}: kind", value.get("kind"), kinds)
+    check: Check = fill(kinds[kind], value, where, known, skip=("kind",))
+    return check
+
+
+def _refuse_empty(where: str, figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
+    for key, selections in sides.items():
+        for selection, setup in _pairs(selections, setups):
+            if not any(r.setup == setup and selection.fits(r) for r in figure.rows):
+                raise RequestError(f"{where}: {key} {selection} selects no run of {figure.id} on {setup}")
+
+
+def _pairs(selections: tuple[Selection, ...], setups: tuple[str, ...]) -> Iterator[tuple[Selection, str]]:
+    yield from ((s, setup) for s in selections for setup in setups)

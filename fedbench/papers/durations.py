@@ -1,0 +1,99 @@
+"""How long planned runs take, by the seconds that finished runs took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from fedbench.papers.plan import PlannedRun
+from fedbench.runs.store import DamagedRun, Run
+
+
+@dataclass(frozen=True)
+class Duration:
+    """The time that runs take.
+
+    Attributes:
+        seconds: Sum over the runs of which something is known.
+        rough: Whether some of it comes from runs of another setting.
+        unknown: Number of runs of which nothing is known.
+    """
+
+    seconds: float = 0.0
+    rough: bool = False
+    unknown: int = 0
+
+    def text(self, at_once: int = 1) -> str:
+        """Return it in words: ``~`` marks a rough figure, ``+ ?`` runs of which nothing is known.
+
+        Args:
+            at_once: Number of runs that share the time.
+        """
+        if not self.seconds:
+            return "unknown" if self.unknown else "–"
+        return f"{'~' if self.rough else ''}{_words(self.seconds / at_once)}{' + ?' if self.unknown else ''}"
+
+
+@dataclass(frozen=True)
+class _Finished:
+    algo: str
+    digest: str
+    rounds: int
+    seconds: float
+
+
+class Durations:
+    """Times of the finished runs of a results directory.
+
+    A planned run takes the mean of the runs of its own setting, with other seeds. Without one it takes as long per
+    round as the runs of its algorithm in the same experiment, else as those of all algorithms there: a rough figure.
+
+    Args:
+        results: The results directory.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self._finished: dict[str, list[_Finished]] = {}
+
+    def of(self, runs: Iterable[PlannedRun]) -> Duration:
+        """Return the time of those runs that are not done."""
+        every = [self._of_one(r) for r in runs if not r.done]
+        return Duration(sum(d.seconds for d in every), any(d.rough for d in every), sum(d.unknown for d in every))
+
+    def _of_one(self, run: PlannedRun) -> Duration:
+        finished = self._in_experiment(run.experiment)
+        if run.path is None or run.config is None or not finished:
+            return Duration(unknown=1)
+        if same := [f.seconds for f in finished if (f.algo, f.digest) == (run.algo, run.path.parent.name)]:
+            return Duration(mean(same))
+        like = [f for f in finished if f.algo == run.algo] or finished
+        return Duration(run.config.rounds * mean(f.seconds / f.rounds for f in like), rough=True)
+
+    def _in_experiment(self, experiment: str) -> list[_Finished]:
+        if experiment not in self._finished:
+            marks = (self.results / experiment).glob("*/*/seed_*/DONE")
+            self._finished[experiment] = [f for mark in sorted(marks) if (f := _read(mark.parent)) is not None]
+        return self._finished[experiment]
+
+
+def _read(path: Path) -> _Finished | None:
+    try:
+        last = Run(path, {}, {}).last_round()
+    except DamagedRun:
+        return None  # says nothing of the time; the report names it
+    rounds = int(last["round"])
+    if not rounds:
+        return None
+    seconds = float(last["seconds_train"] + last["seconds_eval"])
+    return _Finished(path.parent.parent.name, path.parent.name, rounds, seconds)
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"
