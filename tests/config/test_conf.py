@@ -1,9 +1,12 @@
 """Every file of the config tree composes into a request, and means what its name says."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from tools import CONF, composed
 
 from fedbench.config.compose import Composer, compose_run, merge_presets
+from fedbench.config.overrides import parse_overrides
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
 
@@ -140,3 +143,45 @@ def test_departures_name_what_differs_from_the_experiment():
     assert departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
     assert composer.run(chosen).departures == {}
     assert composer.run(more[:3]).departures == {}  # of no experiment
+
+
+def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):
+    """What follows the parsing reads attributes: no text, no ~, no number that may be two things."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    typed = ["rounds=1e1", "participation=1", "local.epochs=3", "local.batch_size=full", "engine.workers=auto"]
+    config = compose_run([*typed, "data.seed=null", "seed=4", "init.path=~/w.safetensors", "data_dir=~/d"])
+    assert (config.rounds, config.local.epochs, config.local.batch_size, config.engine.workers) == (
+        10,
+        (3, 3),
+        None,
+        None,
+    )
+    assert (type(config.participation), type(compose_run(["participation=3.0"]).participation)) == (float, int)
+    assert (config.data.seed, config.data.partition, config.tracker.target) == (4, None, None)
+    assert (config.init_path, config.data_dir) == (tmp_path / "w.safetensors", tmp_path / "d")
+    assert config.tree["data_dir"] == "~/d"  # as typed: config.yaml is the same on every machine
+    assert config.path.parts[:3] == ("results", "synthetic_leaf", "fedavg")
+    assert compose_run(["local.epochs=[1,4]", "keep_clients=[0,2]"]).keep_clients == (0, 2)
+    with pytest.raises(FrozenInstanceError):
+        config.rounds = 3
+    assert config.algo.options == {"server_lr": 1.0, "weights": "size"}
+
+
+def test_a_sweep_is_parsed_into_its_values():
+    one, several, listed, ranged, section, unlisted = parse_overrides(
+        [
+            "+algo.x=2",
+            "seed=0,1",
+            "local.epochs=[1,2],[3,4]",
+            "seed=range(0,3)",
+            "algo={a: 1, b: {c: 2}}",
+            "x=interval(0,1)",
+        ]
+    )
+    assert (one.key, one.added, one.value, one.sweeps, one.each()) == ("algo.x", True, 2, False, ["+algo.x=2"])
+    assert (several.sweeps, several.each()) == (True, ["seed=0", "seed=1"])
+    assert listed.each() == ["local.epochs=[1,2]", "local.epochs=[3,4]"]
+    assert ranged.values == ("0", "1", "2")
+    assert section.keys == ["algo.a", "algo.b"]
+    assert (unlisted.sweeps, unlisted.each()) == (True, [])
+    assert parse_overrides(["experiment=null", "debug=null"]) == []
