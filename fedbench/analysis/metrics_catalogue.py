@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Measure:
     unit: str = ""
     factor: float = 1.0
     digits: int = 4
-    direction: str | None = None
+    direction: Literal["higher", "lower"] | None = None
     needs: tuple[str, ...] = ()
     formula: Callable[..., Any] | None = None
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
 _ENUMERATED = 16  # pairs up to which all sign assignments are gone through
-_DRAWS = 65536  # above that so many are drawn
+_DRAWS = 65536  # random sign assignments that are drawn above that
 _CHUNK = 4096  # of them at a time, so that memory stays small
 _ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
 

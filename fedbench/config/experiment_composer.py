@@ -85,11 +85,10 @@ class ExperimentComposer:
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> bool:
     """Set a value at a path that exists; return whether it does."""
+    section: Any = tree
     for part in path[:-1]:
-        tree = tree.get(part)  # type: ignore[assignment]
-        if not isinstance(tree, dict):
-            return False
-    if path[-1] not in tree:
+        section = section.get(part) if isinstance(section, dict) else None
+    if not isinstance(section, dict) or path[-1] not in section:
         return False
-    tree[path[-1]] = value
+    section[path[-1]] = value
     return True

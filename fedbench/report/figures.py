@@ -1,4 +1,4 @@
-"""The figures of a paper, drawn from runs: a picture beside the tables, as PNG and SVG."""
+"""The figures of a paper, drawn from runs, as PNG and SVG."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class PageColumn:
-    """A column of a table: whether numbers of a paper stand beside it, and where it starts."""
+    """A column of a table: whether numbers of a paper are next to it, and where it starts."""
 
     label: str
     beside: bool
@@ -231,7 +231,7 @@ def mark(kind: str, word: str) -> Mark:
 
 
 def href(path: str) -> str:
-    """Return a path as an href that leads to a file beside the page and nowhere else."""
+    """Return a path as an href that leads to a file next to the page and nowhere else."""
     safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; what is quoted stays
     return f"./{safe}" if safe.startswith("//") else safe
 

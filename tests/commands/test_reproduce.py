@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,7 +29,7 @@ from fedbench.papers.registry import papers
 from fedbench.report import write
 from fedbench.report.figures import FigureMaker
 from fedbench.runs import train as runner
-from fedbench.runs.store import read_run
+from fedbench.runs.store import Run, read_run
 
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke"]  # three runs of made data
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
@@ -454,7 +455,7 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
             "experiment": job.experiment, "algo": job.algo, "hash": request.digest, "seed": 0, "model": "m",
             "departures": departures, "status": "running", "started": "", "sources": [],
         }  # fmt: skip
-        run = SimpleNamespace(meta=meta, config=request.tree, done=False)
+        run = Run(Path("nowhere"), request.tree, meta)
         (found,) = Evidence([run]).choices(job.paper, job.row)
         assert found.others == ((0, "not finished"),), job.setting
 
