@@ -53,7 +53,7 @@ class Job:
             path = str(config.path)
             outcome = execute(config)
             report(outcome)
-            return Note(number, overrides, outcome.status, path, None)
+            return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             return Note(number, overrides, "refused", None, str(error))
         except Exception as error:

@@ -39,7 +39,9 @@ def report(outcome: Outcome) -> None:
 
 
 def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str:
-    """Return the configuration of a run as YAML, presets merged in, which Hydra's own printout would leave out.
+    """Return the configuration of a run as YAML with the comments of the config files.
+
+    The experiment's presets are merged in, which Hydra's own printout would leave out.
 
     Args:
         overrides: ``KEY=VALUE`` texts.
@@ -52,23 +54,27 @@ def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str
     with at_once():
         from omegaconf import OmegaConf
 
+        from fedbench.config.comments import annotate, comments
         from fedbench.config.compose import Composer
         from fedbench.config.explain import explain
+        from fedbench.config.schema import config_dir as fedbench_configs
 
-    tree = Composer(config_dir).unresolved(overrides)
+    tree, choices = Composer(config_dir).unresolved(overrides)
     shown = OmegaConf.create(tree)
     try:
         if flags.resolve:
             OmegaConf.resolve(shown)
     except Exception as error:
         raise explain(error, lambda: list(leaves(tree))) from error
+    roots = [fedbench_configs(), *([config_dir] if config_dir else [])]
+    notes = comments(choices, roots, tree)
     if flags.package is None:
-        return OmegaConf.to_yaml(shown)
+        return annotate(OmegaConf.to_yaml(shown), notes)
     part = OmegaConf.select(shown, flags.package)
     if part is None:
         known = list(leaves(tree))
         raise RequestError(f"there is no {flags.package}{nearest(flags.package, [*tree, *known])}")
-    return OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n"
+    return annotate(OmegaConf.to_yaml(part), notes, flags.package) if OmegaConf.is_config(part) else f"{part}\n"
 
 
 def ask_hydra(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> None:

@@ -69,8 +69,10 @@ class Composer:
             self._baselines[key] = with_integers(tree)
         return replace(config, departures=_departures(config.tree, self._baselines[key]))
 
-    def unresolved(self, texts: Sequence[str]) -> Tree:
+    def unresolved(self, texts: Sequence[str]) -> tuple[Tree, dict[str, str | None]]:
         """Return the configuration with presets merged in and interpolations as they are written.
+
+        The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
 
         Raises:
             RequestError: If a key or choice is unknown.
@@ -78,7 +80,8 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            return self._merged(overrides, resolve=False)[0]
+            tree, choices = self._chosen([o.text for o in overrides], resolve=False)
+            return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
 
     @contextmanager
     def hydra(self) -> Iterator[Any]:
@@ -121,15 +124,23 @@ class Composer:
             texts: Overrides that Hydra accepts as they are.
             resolve: Whether interpolations are replaced by their values.
         """
+        tree, chosen = self._chosen(texts, resolve)
+        algo, data, model = (str(chosen[group]) for group in ("algo", "data", "model"))
+        return tree, Choices(algo, data, model, chosen.get("experiment"))
+
+    def _chosen(self, texts: Sequence[str], resolve: bool) -> tuple[Tree, dict[str, str | None]]:
         with self.hydra():
             cfg = self._composed(list(texts))
-            chosen = cfg.hydra.runtime.choices
-            return _plain(cfg, resolve), Choices(chosen.algo, chosen.data, chosen.model, chosen.get("experiment"))
+            choices = dict(cfg.hydra.runtime.choices)
+            return _plain(cfg, resolve), choices
 
-    def _merged(self, overrides: Sequence[Override], resolve: bool = True) -> tuple[Tree, Choices]:
-        tree, names = self.with_presets([o.text for o in overrides], resolve)
+    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Choices]:
+        tree, names = self.with_presets([o.text for o in overrides])
+        return self._with_presets_merged(tree, names.algo, overrides), names
+
+    def _with_presets_merged(self, tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
         _refuse_new_data_keys(overrides)
-        return merge_presets(tree, names.algo, {k for o in overrides for k in o.keys}), names
+        return merge_presets(tree, algo, {k for o in overrides for k in o.keys})
 
     @contextmanager
     def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:

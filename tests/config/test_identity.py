@@ -113,7 +113,7 @@ def test_an_old_run_does_not_count_if_a_file_changed_since_it_started(fed, old, 
     """Only the time can show it: the old digest does not cover the content."""
     path = old / fed(*args)[1][-1]
     started = datetime.fromisoformat(read_run(path).meta["started"]).timestamp()
-    shutil.copyfile(ROOT / "docs/own_method/median.py", old / "own_method/median.py")  # with today's imports
+    shutil.copyfile(ROOT / "examples/own_method/median.py", old / "own_method/median.py")  # with today's imports
     os.utime(old / "own_method/median.py", (started, started))
     assert trained(fed, *args) == (False, str(path.relative_to(old)))
     os.utime(old / file, (started + 1, started + 1))

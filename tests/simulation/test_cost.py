@@ -35,5 +35,5 @@ def test_scaffold_with_option_1_probes_the_gradient():
 
 def test_as_text():
     conf = ROOT / "conf"
-    assert cost_of(conf / "algo" / "fafed.yaml", [conf]) == ("3/3, first 1/1, state 1, gradients 2", "")
-    assert cost_of(conf / "algo" / "fedcorr_adafed.yaml", [conf]) == ("1/1, gradients 2", "loss")
+    assert cost_of(conf / "algo" / "fafed.yaml") == ("3/3, first 1/1, state 1, gradients 2", "")
+    assert cost_of(conf / "algo" / "fedcorr_adafed.yaml") == ("1/1, gradients 2", "loss")
