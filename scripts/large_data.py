@@ -32,12 +32,12 @@ np.savez(sys.argv[1], x=x, y=y, owner=owner)
 """
 _LOAD = f"""
 from fedbench.runs.build_data import federated
-from fedbench.data.inspect import on_cpu
+import torch
 from fedbench.config.compose import compose_run
 file, folder = sys.argv[1:3]
 config = compose_run(["data=npz", "data.file='" + file + "'", "data_dir='" + folder + "'"])
 start = time.perf_counter()
-data = on_cpu(federated(config))
+data = federated(config).to(torch.device("cpu"), torch.float32)
 assert (data.num_clients, len(data.y)) == ({CLIENTS}, {IMAGES})
 """
 

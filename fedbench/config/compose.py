@@ -11,7 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.config.explain import explain
-from fedbench.config.identity import WATCHING, core
+from fedbench.config.identity import core
+from fedbench.config.keys import WATCHING
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import Choices, RunConfig, config_dir, options, parse, with_integers
 from fedbench.core.errors import RequestError

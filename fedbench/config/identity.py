@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.contents import content_digest, file_digest, last_change
+from fedbench.config.keys import changes_no_numbers
 from fedbench.config.names import present, renamed, stable, within_fedbench
 from fedbench.config.user_code import source_files
 from fedbench.core.errors import RequestError
@@ -30,9 +31,6 @@ or the loop change; all finished runs are then trained again. If one method chan
 instead. If nothing but the place of code changes, add a row to ``names.MOVED``.
 """
 
-WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})  # what is observed, not what is computed
-# keys that change no number of a run; of the engine only precision does
-_APART = {"seed", "device", "data_dir", "results_dir", "force", "tracker"}
 # keys of data and data.source that are paths; train and test are paths only where data has them (elsewhere data.source
 # has splits of these names)
 _PATHS = ("file", "root", "json_train", "json_test", "train", "test")
@@ -114,8 +112,8 @@ def core(config: Tree) -> Tree:
 
 
 def _relevant(config: Tree) -> Tree:
-    tree = {k: v for k, v in config.items() if k not in _APART}
-    tree["data"] = {k: v for k, v in config["data"].items() if k != "download"}
+    tree = {k: v for k, v in config.items() if k != "seed" and not changes_no_numbers(k)}
+    tree["data"] = {k: v for k, v in config["data"].items() if not changes_no_numbers(f"data.{k}")}
     tree["engine"] = {"precision": config["engine"]["precision"]}
     return tree
 

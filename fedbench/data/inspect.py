@@ -152,8 +152,3 @@ def as_lines(table: Mapping[str, str]) -> str:
     """Return one aligned line per entry."""
     width = max(map(len, table))
     return "\n".join(f"{k:<{width}}  {v}" for k, v in table.items())
-
-
-def on_cpu(data: FederatedDataset) -> FederatedDataset:
-    """Return the data set on the host, with float32 features."""
-    return data.to(torch.device("cpu"), torch.float32)
