@@ -23,8 +23,8 @@ def list_choices(words: Sequence[str], own: Path | None) -> str:
         RequestError: If a word is unknown.
     """
     if len(words) > 1 or (words and words[0] not in LISTED):
-        hint = nearest(words[0], LISTED)
-        raise RequestError(f"fedbench list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
+        hint = nearest(words[0], LISTED) if words[0] not in LISTED else ""
+        raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
     lines = []
     for group in words or LISTED:
         if not words:
@@ -48,7 +48,7 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
     if group == "algo" and costs:
         from fedbench.runs.build import cost_of  # imports torch
 
-        heads = ("algorithm", "down/up, more", "probes", "")
+        heads = ("algorithm", "models down/up, and more", "measured first", "")
         return [heads, *((name, *cost_of(path), _about(path)) for name, path in found)]
     return [(name, _about(path)) for name, path in found]
 

@@ -534,7 +534,7 @@ def test_a_comparison_is_printed_and_writes_nothing(small):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere"], "nowhere is not a directory; give a directory with runs below it"),
+        (["nowhere"], "nowhere is not a directory; it must be a directory that contains runs"),
         (["empty"], "empty holds no runs; give a directory that `fedbench` wrote results to"),
         (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
