@@ -64,4 +64,6 @@ def report(args: Sequence[str]) -> str:
         raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
     alpha = 0.05 if asked.alpha is None else asked.alpha
     runs = list(ResultStore(folder))
+    if not runs:
+        raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
     return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))

@@ -94,8 +94,8 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
     if isinstance(error, ImportError) and error.name:
         imported = re.search(r"cannot import name '(\w+)'", str(error))
         if instead := moved_import(error.name, imported[1] if imported else None):
-            old = f"{imported[1]} of {error.name}" if imported else error.name
-            return RequestError(f"{place}: {old} has moved; type: {instead}")
+            old = f"{imported[1]} of {error.name} has another name" if imported else f"{error.name} has moved"
+            return RequestError(f"{place}: {old}; type: {instead}")
     if missing and missing.split(".")[0] != "fedbench":
         extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
         return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")

@@ -726,7 +726,7 @@ def test_report_without_runs(fed, tmp_path):
     (tmp_path / "results").mkdir()
     status, _, err = fed("report")
     assert status == 2
-    assert "holds no runs" in err
+    assert "contains no runs" in err
 
 
 def test_a_sweep_on_two_processes_is_the_sweep(fed, tmp_path):

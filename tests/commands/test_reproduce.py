@@ -213,7 +213,7 @@ def test_a_whole_paper_and_unknown_names():
     for name, hint in (
         ("adafedadam/tabel4", "did you mean adafedadam/table4?"),
         ("fedfaa", "did you mean fedfa?"),
-        ("adafedadam/figure1", "is no table, figure or paper on record"),  # a sketch
+        ("adafedadam/figure1", "unknown table, figure or paper"),  # a sketch
     ):
         with pytest.raises(RequestError, match=name) as error:
             plan(["adafed", name], "full")
