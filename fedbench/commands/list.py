@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from fedbench.config.own_code import own_code
 from fedbench.config.schema import config_dir, options
 from fedbench.core.errors import RequestError, nearest
@@ -29,8 +31,12 @@ def list_choices(words: Sequence[str], own: Path | None) -> str:
     for group in words or LISTED:
         if not words:
             lines.append(f"{group}:")
-        with own_code(own):
-            rows = _rows(group, own, costs=bool(words))
+        try:
+            with own_code(own):
+                rows = _rows(group, own, costs=bool(words))
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
+            fault = " ".join(str(error).split())
+            raise RequestError(f"a config file in {own} cannot be read: {fault}") from error
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             lines.append("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())

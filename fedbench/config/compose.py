@@ -140,6 +140,8 @@ class Composer:
         known: Callable[[], list[str]] = lambda: self.keys(overrides)  # noqa: E731
         try:
             yield
+        except UnicodeDecodeError as error:
+            raise RequestError(f"a config file in {self.own} is not text in UTF-8: {error}") from error
         except Exception as error:
             clear = explain(error, known)
             if clear is error:

@@ -22,7 +22,7 @@ MOVED: dict[str, str] = {
 }
 
 # Modules that methods of one's own import, at the first release -> today.
-_IMPORTS: dict[str, str] = {
+IMPORTS: dict[str, str] = {
     "fedbench.errors": "fedbench.core.errors",
     "fedbench.optim": "fedbench.core.optim",
     "fedbench.randomness": "fedbench.core.randomness",
@@ -38,7 +38,7 @@ _IMPORTS: dict[str, str] = {
     "fedbench.metrics": "fedbench.simulation.metrics",
 }
 # Functions with another name: the name at the first release -> today's, by today's module.
-_FUNCTIONS: dict[tuple[str, str], str] = {
+RENAMED: dict[tuple[str, str], str] = {
     ("fedbench.core.errors", "whole"): "integer",
     ("fedbench.core.errors", "flag"): "boolean",
     ("fedbench.core.randomness", "spread"): "fold_in",
@@ -54,11 +54,11 @@ def moved_import(module: str, name: str | None = None) -> str | None:
         name: What is imported from it, if it is not the module that is missing.
     """
     if name is not None:
-        today = _FUNCTIONS.get((module, name))
+        today = RENAMED.get((module, name))
         return None if today is None else f"from {module} import {today}"
     if module == "fedbench.algorithm":
         return "from fedbench import Algorithm, Stage, descent, server_descent"
-    found = _IMPORTS.get(module) or MOVED.get(module)
+    found = IMPORTS.get(module) or MOVED.get(module)
     return None if found is None else f"from {found} import ..."
 
 

@@ -130,6 +130,8 @@ def _parse(text: str) -> Override | None:
         if bare in _OPTIONAL_GROUPS:
             return None
         raise unknown_choice(bare, value, options(bare))
+    if equals and not bare:
+        raise RequestError(f"{text!r} is not an override; overrides are KEY=VALUE, such as rounds=10")
     if name.startswith("~"):
         raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
     if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):

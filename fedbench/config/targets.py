@@ -14,7 +14,7 @@ from typing import Any
 from fedbench.config.contents import file_digest
 from fedbench.config.names import moved_import, present, within_fedbench
 from fedbench.config.user_code import is_installed, source_files
-from fedbench.core.errors import RequestError, install_hint, nearest
+from fedbench.core.errors import RequestError, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
 _imported: dict[str, dict[Path, str]] = {}  # module of user code -> digests of its source files when it was imported
@@ -64,7 +64,7 @@ def function_of(section: Tree, what: str) -> Callable[..., Any]:
     """
     target = section.get("_target_")
     if not isinstance(target, str) or "." not in target:
-        raise RequestError(f"{what}._target_ must name a function as package.module.function, got {target!r}")
+        raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
     try:
         if not within_fedbench(target):

@@ -55,7 +55,7 @@ def assemble(
             )
         if partition is None or clients is None:
             raise RequestError(
-                "this data set does not assign examples to clients; set both, such as data/partition=iid data.clients=10"
+                "this data set is not divided among clients; type data/partition=iid data.clients=10, for example"
             )
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
@@ -139,7 +139,7 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
     if wanted + test_clients > count or wanted < 1:
         if test_clients >= count:
             raise RequestError(
-                f"data.test_clients must be less than {count}, the number of clients of this data set, got {test_clients}"
+                f"data.test_clients must be less than {count}, the clients of this data set, got {test_clients}"
             )
         others = f", of which data.test_clients takes {test_clients}" if test_clients else ""
         raise RequestError(

@@ -163,10 +163,8 @@ class MissingFiles(RequestError):
 
 def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> MissingFiles:
     wanted = "; ".join(remote.wanted(data_dir) for remote in missing)
-    return MissingFiles(
-        f"{what}: {len(missing)} file{'s' if len(missing) > 1 else ''} missing: {problem}, or download yourself: {wanted}",
-        wanted,
-    )
+    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+    return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {wanted}", wanted)
 
 
 @contextmanager
