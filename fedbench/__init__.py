@@ -1,4 +1,4 @@
-"""fedbench: a benchmark harness for federated optimisation and fairness across clients.
+"""fedbench: a benchmark harness for federated optimization and fairness across clients.
 
 ``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Stage``, ``descent``
 and ``server_descent`` are what a method of one's own is made of.

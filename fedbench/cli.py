@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,25 +20,26 @@ from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import DamagedRun
 
 _HELP = """\
-fedbench {version}: a benchmark harness for federated optimisation and fairness across clients
+fedbench {version}: a benchmark harness for federated optimization and fairness across clients
 
 Usage:
   fedbench KEY=VALUE ...         Run one experiment.
-  fedbench -m KEY=V1,V2 ...      Run every combination of the values and print a table: seed=0,1,2 sweeps over seeds.
-  fedbench list [GROUP]          List the choices of a group: {groups}.
+  fedbench -m KEY=V1,V2 ...      Run all combinations, for example seed=0,1,2, and print a table.
+  fedbench list [GROUP]          List the choices: {groups}.
   fedbench data prepare NAME     Download and read a data set.
-  fedbench data verify NAME      Compare its files with the published checksums.
-  fedbench data show NAME        Print its numbers and draw examples and labels.
-  fedbench report [DIR]          Write tables, figures and a page of the runs in DIR (default: results);
-                                 --compare KEY tests differences.
-  fedbench reproduce [NAME ...]  Run what tables of the papers need and report which numbers and claims hold;
+  fedbench data verify NAME      Check its files against the published checksums.
+  fedbench data show NAME        Print its sizes and draw examples and labels.
+  fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
+                                 --compare KEY tests differences, for example between algorithms.
+  fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
                                  --plan shows what would run.
   fedbench --cfg job KEY=VALUE   Print the configuration of a run and exit.
-  fedbench --help, --version     Print this text, or the version.
+  fedbench --help, --version     Print this text or the version.
 
 Options:
-  --config-dir DIR               Use config files and methods of your own from DIR, in addition to fedbench's.
-  --package KEY, --resolve       With --cfg job: print one section; resolve references to other keys.
+  --config-dir DIR               Also look for config files and Python modules in DIR (docs/own_method.md).
+  --package KEY, --resolve       With --cfg job: print one section only; replace ${{...}} by values.
+  debug=true                     Print the traceback of an error.
 
 Examples:
   fedbench algo=adafedadam data=synthetic_leaf rounds=200
@@ -46,8 +48,10 @@ Examples:
 Groups:
 {choices}
 Common keys: rounds, seed, participation, eval_every, local.lr, local.epochs, local.batch_size, local.momentum,
-data.clients, data.split, algo.<key>, device, engine.mode, data_dir, results_dir; force=true repeats a finished run.
-Exit status: 0 done; 1 a run failed or diverged; 2 the request was wrong; 130 interrupted (the same command resumes).
+data.clients, data.split, algo.KEY, device, engine.mode, data_dir, results_dir; force=true repeats a finished run.
+docs/configuration.md explains all keys.
+
+Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 130 interrupted (run it again to resume).
 """
 _COMMANDS = ("list", "data", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
@@ -87,8 +91,7 @@ def _fail(message: str, status: int) -> int:
 def _dispatch(args: list[str], loud: bool) -> int:
     folder, args = take_config_dir(args)
     if not args or ({"--help", "-h"} & set(args) and args[0] not in _OWN_HELP):
-        choices = "".join(f"  {g:<11}{', '.join(options(g))}\n" for g in GROUPS)
-        print(_HELP.format(version=fedbench.__version__, groups=", ".join(LISTED), choices=choices), end="")
+        print(_HELP.format(version=fedbench.__version__, groups=", ".join(LISTED), choices=_choices()), end="")
         return 0
     if "--version" in args:
         print(f"fedbench {fedbench.__version__}")
@@ -97,11 +100,26 @@ def _dispatch(args: list[str], loud: bool) -> int:
     if word in _COMMANDS:
         return _COMMAND[word](args[1:], folder)
     if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", word):
+        hint = nearest(word, [*_COMMANDS, *(f"{k}=..." for k in _TYPED_ALONE)])
         raise RequestError(
             f"{word!r} is neither a command ({', '.join(_COMMANDS)}) nor an override (KEY=VALUE)"
-            f"{nearest(word, [*_COMMANDS, *(f'{k}=...' for k in _TYPED_ALONE)])}"
+            f"{hint or '; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`'}"
         )
     return _run(args, folder, loud)
+
+
+def _choices() -> str:
+    """Return the choices of the config groups, wrapped; of the experiments, the papers."""
+    lines = []
+    for group in GROUPS:
+        names = options(group)
+        if group == "experiment":
+            names = [*dict.fromkeys(f"{n.split('/')[0]}/..." if "/" in n else n for n in names)]
+        indent = f"  {group:<11}"
+        lines += textwrap.wrap(
+            ", ".join(names), 118, initial_indent=indent, subsequent_indent=" " * 13, break_on_hyphens=False
+        )
+    return "\n".join(lines) + "\n  (`fedbench list experiment` shows all experiments)\n"
 
 
 def _run(args: list[str], folder: Path | None, loud: bool) -> int:
@@ -145,7 +163,10 @@ def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need n
 
 def _reproduce(args: list[str], folder: Path | None) -> int:
     if folder is not None:
-        raise RequestError("fedbench reproduce runs the papers' experiments and does not take --config-dir")
+        raise RequestError(
+            "reproduce does not take --config-dir, since it runs the experiments of the papers; "
+            "to run one of your own, type fedbench --config-dir DIR KEY=VALUE ..."
+        )
     with at_once():
         from fedbench.commands.reproduce import reproduce  # imports torch
 

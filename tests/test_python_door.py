@@ -70,7 +70,7 @@ def test_a_string_is_split_as_a_shell_would():
         ({"lr": 0.1}, "did you mean local.lr"),
         ("algo=fedavg,fedprox", "algo has several values"),
         ({"algo": ["fedavg", "fedprox"]}, "algo takes one choice"),
-        ("model=cnn", "this model reads images"),
+        ("model=cnn", "this model needs images"),
     ],
 )
 def test_a_wrong_request_raises_and_leaves_nothing(tmp_path, given, message):

@@ -11,7 +11,7 @@ from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
 
-_ALL = "the mixture λ needs every client's loss; algo.partial=true updates the λ_k of the cohort alone"
+_ALL = "the mixture λ needs every client's loss; algo.partial=true updates λ for the cohort only"
 
 
 def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False, partial: bool = False) -> Algorithm:

@@ -36,9 +36,11 @@ def ditto(
     """
     lam = number("algo.lam", lam, at_least=0)
     if personal_lr is not None:
-        personal_lr = number("algo.personal_lr", personal_lr, above=0, remedy="null is local.lr")
+        personal_lr = number("algo.personal_lr", personal_lr, above=0, remedy="use null for local.lr")
     if personal_epochs is not None:
-        personal_epochs = integer("algo.personal_epochs", personal_epochs, at_least=1, remedy="null is local.epochs")
+        personal_epochs = integer(
+            "algo.personal_epochs", personal_epochs, at_least=1, remedy="use null for local.epochs"
+        )
     choice("algo.weights", weights, ("size", "uniform"))
 
     def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:

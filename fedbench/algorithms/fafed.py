@@ -54,7 +54,9 @@ def fafed(
     alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
     beta = number("algo.beta", beta, at_least=0, below=1)
     rho = number("algo.rho", rho, above=0)
-    decay_w = None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="null is a constant rate")
+    decay_w = (
+        None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="use null for a constant rate")
+    )
     choice("algo.variant", variant, ("paper", "code", "stateless"))
     choice("algo.init_step", init_step, ("plain", "adaptive", "none"))
     ext, solver = number("algo.ext", ext), plain_solver(local, "fafed")
@@ -98,5 +100,5 @@ def fafed(
         setup=first_exchange(solver, begin),
         weights="uniform",
         exposes={"moments": lambda uploads, clients: uploads["m"]},
-        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless keeps nothing between rounds",
+        everyone="" if variant == "stateless" else f"{SAMPLED}; algo.variant=stateless restarts in every round",
     )

@@ -53,7 +53,7 @@ def fedfa(
     gamma_c = number("algo.gamma_c", gamma_c, at_least=0, below=1)
     b, c = integer("algo.b", b, at_least=1), number("algo.c", c, above=0, below=1)
     if server_lr is not None:
-        server_lr = number("algo.server_lr", server_lr, at_least=0, remedy="null is local.lr")
+        server_lr = number("algo.server_lr", server_lr, at_least=0, remedy="use null for local.lr")
     choice("algo.acc_at", acc_at, ("after", "before"))
     choice("algo.server_sign", server_sign, (-1, 1))
     local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")

@@ -29,7 +29,7 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
     """
     q = number("algo.q", q, at_least=0)
     if L is not None:
-        L = number("algo.L", L, above=0, remedy="null is 1/local.lr")
+        L = number("algo.L", L, above=0, remedy="use null for 1/local.lr")
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         loss = cohort.probe["loss"] + _OFFSET  # [C] float64

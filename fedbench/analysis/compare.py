@@ -91,8 +91,8 @@ def compare(
         found = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
         found += f"; and {len(blocks) - _LISTED} more" if blocks[_LISTED:] else ""
         raise RequestError(
-            f"there are no two values of {key} to compare: that takes done runs with everything else equal; here are "
-            f"{found}. Run more, as with `fedbench -m {key}=A,B seed=0,1,2`"
+            f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
+            f"settings are equal; found {found}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
     done = [m for b in shown for m in b.done]
     if not done:

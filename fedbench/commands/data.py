@@ -30,9 +30,9 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     names = [*options("data"), *(options("data", own) if own else [])]
     if not args or args[0] not in WORDS:
         got = args[0] if args else "nothing"
-        raise RequestError(f"fedbench data takes {', '.join(WORDS)} and a data set, got {got}{nearest(got, WORDS)}")
+        raise RequestError(f"usage: fedbench data {'|'.join(WORDS)} NAME; got {got}{nearest(got, WORDS)}")
     if len(args) < 2 or "=" in args[1]:
-        raise RequestError(f"fedbench data {args[0]} needs a data set: {', '.join(names)}")
+        raise RequestError(f"data {args[0]} needs a data set, such as mnist_iid; see `fedbench list data`")
     if args[1] not in names:
         from fedbench.config.overrides import unknown_choice
 
@@ -57,7 +57,9 @@ def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None)
     try:
         drawn = pictures(found, folder, name)
     except OSError as error:
-        raise RequestError(f"{folder} cannot be written: {error}; change results_dir") from error
+        raise RequestError(
+            f"{folder} cannot be written ({error.strerror}); set results_dir to a directory that can"
+        ) from error
     return as_lines({"data": name, **facts(found)}) + "\n" + "\n".join(f"written: {p}" for p in drawn), 0
 
 

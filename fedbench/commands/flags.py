@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.config.schema import options
+from fedbench.config.schema import TOP_KEYS, options
 from fedbench.core.errors import RequestError, nearest
 
 _SWITCHES = {"-m": "multirun", "--multirun": "multirun", "-r": "run", "--run": "run", "--resolve": "resolve"}
@@ -48,13 +48,15 @@ def take_config_dir(args: Sequence[str]) -> tuple[Path | None, list[str]]:
         if awaited or (name in ("--config-dir", "-cd") and equals):
             folder, awaited = Path(arg if awaited else value).expanduser(), False
             if not folder.is_dir():
-                raise RequestError(f"--config-dir {folder} is not a directory")
+                raise RequestError(
+                    f"--config-dir {folder} is not a directory; it contains config files, such as algo/NAME.yaml"
+                )
         elif name in ("--config-dir", "-cd"):
             awaited = True
         else:
             rest.append(arg)
     if awaited:
-        raise RequestError("--config-dir needs a value")
+        raise RequestError("--config-dir needs a value: a directory with config files, such as algo/NAME.yaml")
     return folder, rest
 
 
@@ -91,11 +93,11 @@ def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
 def _meant(key: str, flag: str, value: str) -> str:
     if key in _TOP_SWITCHES:
         return f"; did you mean {key}=true?"
+    if key in TOP_KEYS or "." in key or options(key):
+        return f"; keys are typed without dashes: {key}={value or '...'}"
     hint = nearest(flag, [*_SWITCHES, *_VALUED, "--config-dir", "--help", "--version"])
     if hint:
         return hint
-    if value or options(key):
-        return f"; keys are typed without dashes: {key}={value or '...'}"
     return f"; the flags are {', '.join(f for f in (*_SWITCHES, *_VALUED, '--config-dir') if f.startswith('--'))}"
 
 
@@ -103,8 +105,8 @@ def _refuse_conflicts(flags: Flags) -> None:
     if flags.cfg is None:
         for name in ("package", "resolve"):
             if getattr(flags, name):
-                raise RequestError(f"--{name} goes with --cfg job")
+                raise RequestError(f"--{name} needs --cfg job")
     elif flags.cfg != "job":
-        raise RequestError(f"--cfg shows the job, got --cfg {flags.cfg}; use --cfg job")
+        raise RequestError(f"--cfg takes job, got {flags.cfg}; type --cfg job")
     elif flags.multirun:
-        raise RequestError("--cfg job shows one configuration and does not go with -m")
+        raise RequestError("--cfg job shows one configuration and cannot be combined with -m")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from fedbench.config.own_code import own_code
 from fedbench.config.schema import config_dir, options
 from fedbench.core.errors import RequestError, nearest
@@ -23,14 +25,18 @@ def list_choices(words: Sequence[str], own: Path | None) -> str:
         RequestError: If a word is unknown.
     """
     if len(words) > 1 or (words and words[0] not in LISTED):
-        hint = nearest(words[0], LISTED)
-        raise RequestError(f"fedbench list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
+        hint = nearest(words[0], LISTED) if words[0] not in LISTED else ""
+        raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
     lines = []
     for group in words or LISTED:
         if not words:
             lines.append(f"{group}:")
-        with own_code(own):
-            rows = _rows(group, own, costs=bool(words))
+        try:
+            with own_code(own):
+                rows = _rows(group, own, costs=bool(words))
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
+            fault = " ".join(str(error).split())
+            raise RequestError(f"a config file in {own} cannot be read: {fault}") from error
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             lines.append("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
@@ -48,7 +54,7 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
     if group == "algo" and costs:
         from fedbench.runs.build import cost_of  # imports torch
 
-        heads = ("algorithm", "down/up, more", "probes", "")
+        heads = ("algorithm", "models down/up, and more", "measured first", "")
         return [heads, *((name, *cost_of(path), _about(path)) for name, path in found)]
     return [(name, _about(path)) for name, path in found]
 

@@ -14,13 +14,27 @@ from fedbench.runs.store import ResultStore
 
 
 def _parser() -> Parser:
-    p = Parser(prog="fedbench report", description="Tables, figures and a page of the runs below a directory.")
-    p.add_argument("folder", nargs="?", default="results", metavar="DIR", help="directory with runs (default: results)")
-    p.add_argument("--into", metavar="OUT", help="write the report here, without links to the runs")
-    p.add_argument("--paper", metavar="ID", help="report only the runs of one paper")
-    p.add_argument("--compare", metavar="KEY", help="test differences between algorithms (algo), or values of a key")
-    p.add_argument("--metric", help="column of rounds.jsonl to compare, at the last round (default: accuracy_mean)")
-    p.add_argument("--baseline", metavar="VALUE", help="compare only with this algorithm or value")
+    p = Parser(prog="fedbench report", description="Write tables, figures and a page from the runs in a directory.")
+    p.add_argument(
+        "folder",
+        nargs="?",
+        default="results",
+        metavar="DIR",
+        help="directory that contains the runs (default: results)",
+    )
+    p.add_argument(
+        "--into",
+        metavar="OUT",
+        help="directory to write the report to, without links to the runs (default: DIR/report)",
+    )
+    p.add_argument("--paper", metavar="ID", help="report the runs of one paper only")
+    p.add_argument(
+        "--compare",
+        metavar="KEY",
+        help="print tests of the differences between algorithms (algo), or between values of a key",
+    )
+    p.add_argument("--metric", help="key of rounds.jsonl to compare, at the last round (default: accuracy_mean)")
+    p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
     p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
     return p
 
@@ -36,16 +50,20 @@ def report(args: Sequence[str]) -> str:
     asked = _parser().parse_args(list(args))
     folder = Path(asked.folder).expanduser()
     if not folder.is_dir():
-        raise RequestError(f"{folder} is not a directory; give a directory with runs below it")
+        raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
     if asked.compare is None:
         for name in ("metric", "baseline", "alpha"):
             if getattr(asked, name) is not None:
-                raise RequestError(f"--{name} belongs to a comparison; add --compare algo, or a key such as local.lr")
+                raise RequestError(
+                    f"--{name} works with --compare only; add --compare algo, or a key such as --compare local.lr"
+                )
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
         return write_report(folder, Path(asked.into).expanduser() if asked.into else None, asked.paper)
     if asked.into or asked.paper:
-        raise RequestError("--into and --paper go with the whole report; a comparison is printed")
+        raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
     alpha = 0.05 if asked.alpha is None else asked.alpha
     runs = list(ResultStore(folder))
+    if not runs:
+        raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
     return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))

@@ -24,16 +24,29 @@ _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.down
 def _parser() -> Parser:
     p = Parser(
         prog="fedbench reproduce",
-        description="Run what the chosen tables and figures need and what is not done yet, then write the report.",
+        description="Run what the chosen tables and figures still need, then write the report.",
     )
-    p.add_argument("names", nargs="*", metavar="NAME", help="paper, paper/table or paper/figure; default: everything")
     p.add_argument(
-        "--profile", choices=PROFILES, default="cpu", help="full: the papers' settings; cpu (default), smoke: reduced"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything)",
     )
-    p.add_argument("--plan", action="store_true", help="show the plan and exit")
-    p.add_argument("--seeds", type=int, help="number of seeds, instead of the profile's")
-    p.add_argument("--jobs", type=int, default=1, help="number of runs at a time, in processes (extra: parallel)")
-    p.add_argument("--launcher", help="a launcher plugin of Hydra, such as submitit_slurm, instead of --jobs")
+    p.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="cpu",
+        help="full: the settings of the papers; cpu (default) and smoke: reduced settings",
+    )
+    p.add_argument("--plan", action="store_true", help="show what would run and exit")
+    p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
+    p.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="number of runs at a time, in processes (default: 1; needs the extra parallel)",
+    )
+    p.add_argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm")
     return p
 
 
@@ -55,7 +68,7 @@ def reproduce(args: Sequence[str]) -> int:
         if not override.key.startswith(_COMMON):
             raise RequestError(
                 f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"determine the rest; `fedbench -m experiment=... {override.text}` runs a variant"
+                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
             )
     common = [override.text for override in given]
     asked = _parser().parse_intermixed_args(words)
@@ -87,7 +100,7 @@ def _carry_out(
     print(write_report(results))
     wrong = [e for e in entries if e.status != "done"]
     if wrong:
-        print(f"\n{len(wrong)} of {len(entries)} runs are not done; the report says which and why")
+        print(f"\n{len(wrong)} of {len(entries)} runs are not finished; see the report for the reasons")
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
 
 
@@ -100,7 +113,9 @@ def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     try:
         import hydra_plugins.hydra_joblib_launcher  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as error:
-        raise RequestError(f"--jobs {asked.jobs} needs joblib; run: {install_hint('parallel')}") from error
+        raise RequestError(
+            f"--jobs {asked.jobs} needs the package hydra-joblib-launcher; run: {install_hint('parallel')}"
+        ) from error
     return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={asked.jobs}"]
 
 
@@ -124,7 +139,9 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
     if total.rough or total.unknown:
         lines.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
     if side_by_side == 1 and total.seconds > 600 and (os.cpu_count() or 1) > 1:
-        lines.append("small models run faster side by side: --jobs 2 or more (extra: parallel)")
+        lines.append(
+            "--jobs 2 or more runs several at a time, which is faster for small models (needs the extra parallel)"
+        )
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ def run(overrides: Sequence[str], config_dir: Path | None) -> int:
     """
     for text in overrides:
         if text.lstrip("+").startswith(("hydra.", "hydra/")) and not text.startswith("hydra.searchpath"):
-            raise RequestError(f"{text} configures a sweep; add -m, or leave it out")
+            raise RequestError(f"{text} configures a sweep; add -m, or remove it")
     outcome = start(overrides, config_dir)
     report(outcome)
     return 0 if outcome.status == "done" else 1
@@ -73,7 +73,9 @@ def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str
     part = OmegaConf.select(shown, flags.package)
     if part is None:
         known = list(leaves(tree))
-        raise RequestError(f"there is no {flags.package}{nearest(flags.package, [*tree, *known])}")
+        raise RequestError(
+            f"--package {flags.package}: the configuration has no such key{nearest(flags.package, [*tree, *known])}"
+        )
     return annotate(OmegaConf.to_yaml(part), notes, flags.package) if OmegaConf.is_config(part) else f"{part}\n"
 
 

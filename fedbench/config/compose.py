@@ -18,6 +18,8 @@ from fedbench.config.schema import Choices, RunConfig, config_dir, options, pars
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 
+# last parts of the keys that take a list of values
+_LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
 
 
@@ -110,7 +112,9 @@ class Composer:
     def keys(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
         with self.hydra():
-            cfg = self._composed([o.text for o in overrides if o.group and options(o.key)])
+            cfg = self._composed(
+                [o.text for o in overrides if o.group and options(o.key) and not isinstance(o.value, dict)]
+            )
         return list(leaves(_plain(cfg, resolve=False)))
 
     def _composed(self, texts: list[str]) -> DictConfig:
@@ -148,6 +152,8 @@ class Composer:
         known: Callable[[], list[str]] = lambda: self.keys(overrides)  # noqa: E731
         try:
             yield
+        except UnicodeDecodeError as error:
+            raise RequestError(f"a config file in {self.own} is not text in UTF-8: {error}") from error
         except Exception as error:
             clear = explain(error, known)
             if clear is error:
@@ -192,8 +198,13 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
     """
     for o in overrides:
         if o.sweeps:
-            as_list = "" if o.group or o.key == "seed" else f", or write a list as {o.key}=[A,B]"
-            raise RequestError(f"{o.key} has several values; add -m to run them all{as_list}")
+            values = f" ({', '.join(o.values)})" if o.values else ""
+            as_list = (
+                f", or type a list as {o.key}=[{','.join(o.values)}]"
+                if o.values and o.key.split(".")[-1] in _LISTS
+                else ""
+            )
+            raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m{as_list}")
 
 
 def _plain(cfg: DictConfig, resolve: bool) -> Tree:
@@ -208,7 +219,7 @@ def _plain(cfg: DictConfig, resolve: bool) -> Tree:
 def _refuse_new_data_keys(overrides: Sequence[Override]) -> None:
     for o in overrides:
         if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
-            raise RequestError(f"unknown key {o.key}; `fedbench data=... --cfg job` shows the keys of a data set")
+            raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
 
 
 def _departures(tree: Tree, baseline: Tree) -> dict[str, list[Any]]:

@@ -30,8 +30,10 @@ def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
         known: Returns the dotted keys of the configuration; called only if a key is unknown.
     """
     from hydra.errors import HydraException, MissingConfigException
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+    from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
+    if isinstance(error, yaml.YAMLError):
+        return RequestError(f"a config file is not valid YAML: {' '.join(str(error).split())}")
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -39,13 +41,22 @@ def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
         group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
         return unknown_choice(group, name, sorted({*error.options, *options(group)}))
     if isinstance(error, MissingMandatoryValue):
-        return RequestError(f"{error.full_key} must be set: {error.full_key}=...")
+        return RequestError(f"{error.full_key} is required; type {error.full_key}=...")
     text = str(error)
+    if isinstance(error, InterpolationResolutionError):
+        return RequestError(f"{error.full_key}: {text.splitlines()[0]}")
     if re.search(r"Could not override 'data/partition(@[^']*)?'", text):
-        return RequestError("this data set assigns examples to clients itself; leave data/partition out")
+        return RequestError("this data set assigns examples to clients itself; remove data/partition")
     if found := re.search(r"Could not override '([^']*)'", text):
         key = found[1].split("@")[0]
-        return RequestError(f"unknown key {key}{meant(key, known())}; `fedbench --cfg job` shows the keys")
+        keys = known()
+        if key.startswith("data.partition.") and not any(k.startswith("data.partition.") for k in keys):
+            return RequestError(f"unknown key {key}; this data set assigns examples to clients itself")
+        if key in GROUPS or any(k.startswith(f"{key}.") for k in keys):
+            return RequestError(
+                f"{key}={{...}} sets a key that {key} does not have; `fedbench --cfg job` shows its keys"
+            )
+        return RequestError(f"unknown key {key}{meant(key, keys) or '; `fedbench --cfg job` shows the keys'}")
     return RequestError(" ".join(text.split("\nSee https")[0].split()))
 
 
@@ -66,11 +77,13 @@ def meant(key: str, known: Sequence[str]) -> str:
         return f"; did you mean {group}?"
     if found := _with_leaf(leaf, key, known):
         return f"; did you mean {' or '.join(found)}?"
-    if found := _of_other_choices(leaf, section):
-        return f"; did you mean {' or '.join(found)}?"
-    if hint := nearest(key, [*GROUPS, *known]):
+    if found := _of_other_choices(leaf, section, known):
+        if key in found:
+            return f"; it is a key of {found[key]}"
+        return f"; did you mean {' or '.join(f'{k} (with {choices})' for k, choices in found.items())}?"
+    if not section and (hint := nearest(key, [*GROUPS, *known])):
         return hint
-    close = difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, n=1, cutoff=0.7)
     found = _with_leaf(close[0], key, known) if close else []
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
@@ -83,15 +96,19 @@ def _with_leaf(leaf: str, key: str, known: Sequence[str]) -> list[str]:
     return [k for k in same if k.count(".") == top]
 
 
-def _of_other_choices(leaf: str, section: str) -> list[str]:
-    """Return the keys that another algorithm or partition would have, each with the choices that have it."""
-    found = []
+def _of_other_choices(leaf: str, section: str, known: Sequence[str]) -> dict[str, str]:
+    """Return the keys that another algorithm or partition would have, each with the choices that have it.
+
+    Keys of partitions count if the data set has one, or if the unknown key is one of ``data``.
+    """
+    found = {}
     for group, place in (("algo", "algo"), ("data/partition", "data.partition")):
-        if section not in ("", place.split(".")[0], place):
+        divided = group == "algo" or section or any(k.startswith(f"{place}.") for k in known)
+        if section not in ("", place.split(".")[0], place) or not divided:
             continue
         files = [(name, config_dir() / group / f"{name}.yaml") for name in options(group)]
         names = [name for name, file in files if leaf in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})]
         if names:
-            shown = ", ".join(f"{group}={n}" for n in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-            found.append(f"{place}.{leaf} ({shown})")
+            shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            found[f"{place}.{leaf}"] = f"{group}={shown}"
     return found

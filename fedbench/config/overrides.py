@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
+LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
+_MOST_LISTED = 30  # choices that a message lists
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
 _PATHS = ("results_dir", "data_dir", "init.path", "data.root", "data.train", "data.test", "data.file")
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
@@ -113,8 +115,12 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     hint = nearest(name, known)
     if len(name) > 2 and similar and (len(similar) > 1 or not hint):
         shown = similar if len(similar) <= 6 else [*similar[:6], "..."]
-        hint = f"; did you mean {shown[0]}?" if len(similar) == 1 else f"; did you mean one of {', '.join(shown)}?"
-    return RequestError(f"{group}={name} is unknown; {group} is one of {', '.join(known)}{hint}")
+        one_of = "" if len(similar) == 1 else "one of "
+        hint = f"; did you mean {one_of}{', '.join(shown)}?"
+    given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
+    if group in LISTED and (hint or len(known) > _MOST_LISTED):
+        return RequestError(f"{given}{hint}{' Or see' if hint else '; see'} `fedbench list {group}`")
+    return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}")
 
 
 def _parse(text: str) -> Override | None:
@@ -123,13 +129,15 @@ def _parse(text: str) -> Override | None:
     if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
         if bare in _OPTIONAL_GROUPS:
             return None
-        raise RequestError(f"{bare} must be one of {', '.join(options(bare))}; got {value or 'nothing'}")
+        raise unknown_choice(bare, value, options(bare))
+    if equals and not bare:
+        raise RequestError(f"{text!r} is not an override; overrides are KEY=VALUE, such as rounds=10")
     if name.startswith("~"):
-        raise RequestError(f"{text}: keys cannot be removed; every key has a value, and null is none")
+        raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
     if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
         text = f"{name}={quoted(value)}"
     elif equals and value.endswith(","):
-        raise RequestError(f"{text!r} ends with a comma; without the comma it is {name}={value.rstrip(',')}")
+        raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
     parsed = _by_hydra(text)
     override = Override(
         text,
@@ -152,8 +160,12 @@ def _by_hydra(text: str) -> HydraOverride:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
         key, equals, value = text.partition("=")
-        remedy = f"; quote a value with spaces, brackets or other signs: \"{key}='{value}'\"" if equals else ""
-        raise RequestError(f"{text!r} cannot be read as KEY=VALUE{remedy}") from error
+        if not equals:
+            raise RequestError(f"{text!r} is not an override; overrides are KEY=VALUE, such as rounds=10") from error
+        if not re.fullmatch(r"\+{0,2}[\w./@:-]+", key):
+            raise RequestError(f"{text!r} cannot be read as KEY=VALUE: {key!r} is not a key") from error
+        remedy = f"quote values with spaces, brackets or other special characters: \"{key}='{value}'\""
+        raise RequestError(f"{text!r} cannot be read as KEY=VALUE; {remedy}") from error
 
 
 def _texts(parsed: HydraOverride) -> tuple[str, ...]:
@@ -169,6 +181,6 @@ def _refuse_bad_choices(override: Override, parsed: HydraOverride) -> None:
     if any(v.startswith("[") for v in override.values) or isinstance(override.value, list):
         names = [str(v) for v in override.value] if isinstance(override.value, list) else ["A", "B"]
         given = override.text.split("=", 1)[1]
-        raise RequestError(f"{key} takes one choice, got {given}; to run several, use -m {key}={','.join(names)}")
+        raise RequestError(f"{key} takes one choice, got {given}; to run each of them, type -m {key}={','.join(names)}")
     if not override.sweeps and isinstance(override.value, bool | int | float):
         raise unknown_choice(key, override.text.split("=", 1)[1], options(key))

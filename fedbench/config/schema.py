@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from fedbench.config.identity import Identity, identify
-from fedbench.core.errors import RequestError, boolean, choice, integer, nearest, number
+from fedbench.core.errors import RequestError, boolean, choice, integer, nearest, number, typed
 from fedbench.core.trees import Tree
 
 Sampling = Literal["uniform", "size"]
@@ -23,7 +23,7 @@ _LOCAL = {
     "flip",
 }  # fmt: skip
 _ENGINE = {"mode", "cohort_size", "workers", "precision", "client_state", "profile"}
-_TOP = {
+TOP_KEYS = {
     "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
     "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
 }  # fmt: skip
@@ -33,6 +33,7 @@ _INTEGERS = {
     "rounds", "eval_every", "seed", "participation", "local.batch_size", "local.steps", "local.epochs", "data.seed",
     "data.clients", "engine.cohort_size", "engine.workers",
 }  # fmt: skip
+_PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
 _SEVERAL_SEEDS = re.compile(r"(\d+)(?:\.\.\.?|-|:)(\d+)")
 
 
@@ -248,7 +249,7 @@ def parse(
     """
     _refuse_missing_sections(tree)
     tree = with_integers(tree)
-    _refuse_unknown("", tree, _TOP)
+    _refuse_unknown("", tree, TOP_KEYS)
     _refuse_unknown("init.", tree["init"], {"path"})
     rounds = integer("rounds", tree["rounds"])
     every = integer("eval_every", tree["eval_every"], at_least=1)
@@ -304,16 +305,17 @@ def _seed(value: object) -> int:
 
 
 def _participation(value: object) -> float | int:
-    remedy = "use 1.0 for all clients, a fraction below 1, or an integer above 1 for a number of clients"
-    fraction = number("participation", value, above=0, remedy=remedy)
-    return fraction if fraction <= 1 else integer("participation", value, at_least=1, remedy=remedy)
+    x = number("participation", value, above=0, remedy=f"it is {_PARTICIPATION}")
+    if x > 1 and not x.is_integer():
+        raise RequestError(f"participation must be {_PARTICIPATION}, got {value!r}")
+    return x if x <= 1 else integer("participation", value)
 
 
 def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "all"] | tuple[int, ...]:
     if value == "last" or value == "all":
         return value
     if not isinstance(value, list):
-        raise RequestError(f"keep_clients must be last, all or a list of rounds, got {value!r}")
+        raise RequestError(f"keep_clients must be last, all or a list of rounds, got {typed(value)}")
     kept = tuple(integer("keep_clients", t) for t in value)
     for t in kept:
         if t > rounds or (t % every and t != rounds):
@@ -332,10 +334,12 @@ def _local(c: Tree) -> LocalConfig:
         momentum=number("local.momentum", c["momentum"], at_least=0, below=1),
         nesterov=boolean("local.nesterov", c["nesterov"]),
         weight_decay=number("local.weight_decay", c["weight_decay"], at_least=0),
-        clip_norm=None if clip is None else number("local.clip_norm", clip, above=0, remedy="null for no clipping"),
-        batch_size=None if size == "full" else integer("local.batch_size", size, at_least=1, remedy="or full"),
+        clip_norm=None if clip is None else number("local.clip_norm", clip, above=0, remedy="use null for no clipping"),
+        batch_size=None if size == "full" else integer("local.batch_size", size, at_least=1, instead="full"),
         epochs=_epochs(c["epochs"]),
-        steps=None if steps is None else integer("local.steps", steps, at_least=1, remedy="null uses local.epochs"),
+        steps=None
+        if steps is None
+        else integer("local.steps", steps, at_least=1, remedy="use null for local.epochs instead"),
         crop=integer("local.crop", c["crop"]),
         flip=boolean("local.flip", c["flip"]),
     )
@@ -344,8 +348,8 @@ def _local(c: Tree) -> LocalConfig:
 def _epochs(value: object) -> tuple[int, int]:
     bounds = value if isinstance(value, list) else [value, value]
     if len(bounds) != 2:
-        raise RequestError(f"local.epochs must be an integer or [lo,hi], got {value!r}")
-    low, high = (integer("local.epochs", v, at_least=1, remedy="or [lo,hi]") for v in bounds)
+        raise RequestError(f"local.epochs must be an integer >= 1 or [lo,hi], got {value!r}")
+    low, high = (integer("local.epochs", v, at_least=1, instead="[lo,hi]") for v in bounds)
     if low > high:
         raise RequestError(f"local.epochs=[lo,hi] needs lo <= hi, got {value!r}")
     return low, high
@@ -354,7 +358,9 @@ def _epochs(value: object) -> tuple[int, int]:
 def _data(c: Tree, seed: int) -> DataConfig:
     rule, own, clients, others = (c.get(k) for k in ("partition", "seed", "clients", "test_clients"))
     if rule is not None and not isinstance(rule, dict):
-        raise RequestError(f"data.partition must be a section with keys or null, got {rule!r}")
+        raise RequestError(
+            f"data.partition must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
+        )
     return DataConfig(
         source=Component(c["source"]),
         partition=Component(rule) if rule else None,
@@ -363,7 +369,7 @@ def _data(c: Tree, seed: int) -> DataConfig:
         test_clients=None if others is None else integer("data.test_clients", others, at_least=1),
         split=number("data.split", c.get("split"), above=0, at_most=1),
         local_test=cast(LocalTest, choice("data.local_test", c.get("local_test"), get_args(LocalTest))),
-        seed=seed if own is None else integer("data.seed", own, remedy="or null for the run's own"),
+        seed=seed if own is None else integer("data.seed", own, remedy="use null for the seed of the run"),
         download=boolean("data.download", c.get("download")),
     )
 
@@ -383,19 +389,19 @@ def _engine(c: Tree) -> EngineConfig:
 
 
 def _automatic(name: str, value: object) -> int | None:
-    return None if value == "auto" else integer(name, value, at_least=1, remedy="or auto")
+    return None if value == "auto" else integer(name, value, at_least=1, instead="auto")
 
 
 def _device(value: object) -> str:
     """Check the form alone: whether a GPU exists matters only when something is trained."""
     if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
-        raise RequestError(f"device must be auto, cpu, cuda or cuda:<i>, got {value}")
+        raise RequestError(f"device must be auto, cpu, cuda or cuda:INDEX, got {typed(value)}")
     return value
 
 
 def _text(name: str, value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise RequestError(f"{name} must be {what}, got {value!r}")
+        raise RequestError(f"{name} must be {what}, got {typed(value)}")
     return value
 
 
@@ -404,7 +410,7 @@ def _refuse_unknown(prefix: str, section: Tree, names: set[str]) -> None:
         if key not in names:
             allowed = ", ".join(sorted(prefix + n for n in names))
             hint = nearest(prefix + key, [prefix + n for n in names])
-            raise RequestError(f"unknown key {prefix}{key}; the keys are {allowed}{hint}")
+            raise RequestError(f"unknown key {prefix}{key}{hint or f'; the keys are {allowed}'}")
 
 
 def _refuse_missing_sections(tree: Tree) -> None:
@@ -413,4 +419,4 @@ def _refuse_missing_sections(tree: Tree) -> None:
         for part in name.split("."):
             section = section.get(part) if isinstance(section, dict) else None
         if not isinstance(section, dict):
-            raise RequestError(f"{name} must be a section with keys, got {section!r}; `fedbench --cfg job` shows it")
+            raise RequestError(f"{name} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.contents import file_digest
-from fedbench.config.names import present, within_fedbench
+from fedbench.config.names import moved_import, present, within_fedbench
 from fedbench.config.user_code import is_installed, source_files
-from fedbench.core.errors import RequestError, install_hint, nearest
+from fedbench.core.errors import RequestError, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
 _imported: dict[str, dict[Path, str]] = {}  # module of user code -> digests of its source files when it was imported
@@ -38,11 +40,20 @@ def call(section: Tree, what: str, **given: Any) -> Any:
     for key in options:
         if key not in known and not anything:
             allowed = ", ".join(known) or "none"
-            raise RequestError(f"unknown key {what}.{key}; {name} has the keys {allowed}{nearest(key, known)}")
+            hint = nearest(key, known)
+            raise RequestError(f"{_at(section, what)}unknown key {what}.{key}; {name} has the keys {allowed}{hint}")
     missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
     if missing:
-        raise RequestError(f"{what}.{missing[0]} is not set and {name} needs it")
+        raise RequestError(
+            f"{_at(section, what)}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=..."
+        )
     return function(**{k: v for k, v in given.items() if k in takes}, **options)
+
+
+def _at(section: Tree, what: str) -> str:
+    """Return the target as the start of a message if it is not fedbench's own; nothing otherwise."""
+    target = str(section["_target_"])
+    return "" if within_fedbench(target) else f"{what}._target_={target}: "
 
 
 def function_of(section: Tree, what: str) -> Callable[..., Any]:
@@ -53,20 +64,50 @@ def function_of(section: Tree, what: str) -> Callable[..., Any]:
     """
     target = section.get("_target_")
     if not isinstance(target, str) or "." not in target:
-        raise RequestError(f"{what}._target_ must name a function as package.module.function, got {target!r}")
+        raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
     try:
         if not within_fedbench(target):
             _forget_if_edited(module)
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name and target.startswith(error.name):
-            raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-        extra = f"; run: {install_hint(error.name)}" if error.name in {"tensorboard", "mlflow"} else ""
-        raise RequestError(f"{what} needs the package {error.name}, which is not installed{extra}") from error
-    except AttributeError as error:
-        raise RequestError(f"{what}._target_={target}: {module} has no {name}") from error
+        imported = importlib.import_module(module)
+    except RequestError:
+        raise
+    except Exception as error:
+        clear = _import_error(error, target, what)
+        if clear is None:
+            raise
+        raise clear from error
+    function: Callable[..., Any] | None = getattr(imported, name, None)
+    if not callable(function):
+        known = [k for k, v in vars(imported).items() if callable(v)]
+        raise RequestError(f"{what}._target_={target}: {module} has no function {name}{nearest(name, known)}")
     return function
+
+
+def _import_error(error: Exception, target: str, what: str) -> RequestError | None:
+    """Return the error for a module that cannot be imported; None if the fault is fedbench's own."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and f"{target}.".startswith(f"{missing}."):
+        return RequestError(f"{what}._target_={target}: there is no module {missing}")
+    where = _line_of(error)
+    place = f"{what}._target_={target}: {where}"
+    if isinstance(error, ImportError) and error.name:
+        imported = re.search(r"cannot import name '(\w+)'", str(error))
+        if instead := moved_import(error.name, imported[1] if imported else None):
+            old = f"{imported[1]} of {error.name} has another name" if imported else f"{error.name} has moved"
+            return RequestError(f"{place}: {old}; type: {instead}")
+    if missing and missing.split(".")[0] != "fedbench":
+        extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
+        return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")
+    if within_fedbench(target):
+        return None
+    return RequestError(f"{place}: {type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _line_of(error: Exception) -> str:
+    """Return the file and line of user code, or of a library, in which an import failed."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}"
 
 
 def _forget_if_edited(module: str) -> None:

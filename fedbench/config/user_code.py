@@ -107,7 +107,7 @@ def _imports(file: Path, base: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # importing the file shows them
-            tree = ast.parse(file.read_bytes())
+            tree = ast.parse(file.read_bytes(), filename=str(file))
     except (SyntaxError, ValueError) as error:
         raise RequestError(f"{file} is not valid Python: {error}") from error
     package = file.parent.relative_to(base).parts

@@ -29,6 +29,13 @@ def install_hint(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
+def typed(value: object) -> str:
+    """Return a value as a message shows it: null, true and false as they are typed, text in quotes."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
 def number(
     name: str,
     value: object,
@@ -64,12 +71,19 @@ def number(
     if abs(x) > _LARGEST:
         expected += f" and at most {_LARGEST:g} in absolute value"
     if not ok:
-        raise RequestError(f"{name} must be {expected}, got {value!r}" + (f"; {remedy}" if remedy else ""))
+        raise RequestError(f"{name} must be {expected}, got {typed(value)}" + (f"; {remedy}" if remedy else ""))
     return x
 
 
-def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
+def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", instead: str = "") -> int:
     """Return ``value`` as an int if it is an integer >= ``at_least``; 1000.0 is one.
+
+    Args:
+        name: Dotted key, for the message.
+        value: The value to check.
+        at_least: The smallest integer allowed.
+        remedy: What to type, for the message.
+        instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
 
     Raises:
         RequestError: naming the value, the bound and the remedy.
@@ -78,7 +92,8 @@ def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") ->
     if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_INTEGER:
         most = f" and <= {_LARGEST_INTEGER}" if n is not None and n > _LARGEST_INTEGER else ""
         tail = f"; {remedy}" if remedy else ""
-        raise RequestError(f"{name} must be an integer >= {at_least}{most}, got {value!r}{tail}")
+        other = f"{instead} or " if instead else ""
+        raise RequestError(f"{name} must be {other}an integer >= {at_least}{most}, got {typed(value)}{tail}")
     return n
 
 
@@ -89,7 +104,7 @@ def sizes(name: str, value: object) -> list[int]:
         RequestError: otherwise.
     """
     if not isinstance(value, list | tuple):
-        raise RequestError(f"{name} must be a list of sizes, got {value!r}; one layer is [{value}], none is []")
+        raise RequestError(f"{name} must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
     return [integer(name, v, at_least=1) for v in value]
 
 
@@ -100,7 +115,7 @@ def boolean(name: str, value: object) -> bool:
         RequestError: otherwise.
     """
     if not isinstance(value, bool):
-        raise RequestError(f"{name} must be true or false, got {value!r}")
+        raise RequestError(f"{name} must be true or false, got {typed(value)}")
     return value
 
 
@@ -112,8 +127,9 @@ def choice(name: str, value: object, allowed: Iterable[object]) -> object:
     """
     allowed = list(allowed)
     if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):
-        options = ", ".join("null" if a is None else str(a) for a in allowed)
-        raise RequestError(f"{name} must be one of {options}; got {value!r}{nearest(str(value), map(str, allowed))}")
+        options = ", ".join(a if isinstance(a, str) else typed(a) for a in allowed)
+        hint = nearest(str(value), map(str, allowed))
+        raise RequestError(f"{name} must be one of {options}; got {typed(value)}{hint}")
     return value
 
 
@@ -135,4 +151,4 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a RequestError."""
-        raise RequestError(f"{self.prog}: {message}; see {self.prog} --help")
+        raise RequestError(f"{message}; see `{self.prog} --help`")

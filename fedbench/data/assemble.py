@@ -43,20 +43,26 @@ def assemble(
         RequestError: If the request does not fit the examples.
     """
     if (local_test == "others") != (test_clients is not None):
-        raise RequestError("data.local_test=others and data.test_clients=N go together; set both or neither")
+        raise RequestError(
+            "data.local_test=others needs data.test_clients=N, and the other way round; set both or neither"
+        )
     if examples.owner is not None:
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
     else:
         if local_test == "others":
-            raise RequestError("data.local_test=others needs a source that names the owner of every example")
+            raise RequestError(
+                "data.local_test=others needs a data set that assigns examples to clients itself, such as femnist"
+            )
         if partition is None or clients is None:
-            raise RequestError("the examples have no owners: set data.partition and data.clients")
+            raise RequestError(
+                "this data set is not divided among clients; type data/partition=iid data.clients=10, for example"
+            )
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     central = local_test in ("central", "others")
     notes = _left_out(examples, train, test) if examples.owner is None else ()
     if not any(len(t) for t in train):
-        remedy = "all examples of the source are test examples" if examples.held_out is not None else "raise it"
+        remedy = "all examples are test examples" if examples.held_out is not None else "use a larger one"
         raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
     mean, std = examples.mean, examples.std
     if mean is None and examples.x.dtype == np.uint8 and examples.x.ndim > 2:  # images: 0 to 1
@@ -115,13 +121,13 @@ def _natural(
     elif examples.held_out is not None:
         if local_test == "split":
             raise RequestError(
-                "data.local_test=split does not apply: this source has official test examples for every client; "
-                "set data.local_test to auto, official, central or others"
+                "data.local_test=split is not available: this data set already has test examples for every client; "
+                "use auto, official, central or others"
             )
         held_out = examples.held_out
         train, test = [o[~held_out[o]] for o in owned], [o[held_out[o]] for o in owned]
     elif local_test == "official":
-        raise RequestError("data.local_test=official needs a source with test examples; use data.local_test=split")
+        raise RequestError("data.local_test=official needs a data set with test examples; use data.local_test=split")
     else:
         train, test = _split(owned, split, seed)
     return train, test, tuple(examples.names[k] for k in chosen)
@@ -132,10 +138,12 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
     wanted = count - test_clients if clients is None else clients
     if wanted + test_clients > count or wanted < 1:
         if test_clients >= count:
-            raise RequestError(f"data.test_clients must be less than {count}, the number of clients of this source")
-        others = f" with data.test_clients={test_clients}" if test_clients else ""
+            raise RequestError(
+                f"data.test_clients must be less than {count}, the clients of this data set, got {test_clients}"
+            )
+        others = f", of which data.test_clients takes {test_clients}" if test_clients else ""
         raise RequestError(
-            f"data.clients must be between 1 and {count - test_clients}{others}, since the source has {count}; "
+            f"data.clients must be between 1 and {count - test_clients} (this data set has {count} clients{others}), "
             f"got {wanted}"
         )
     if wanted + test_clients == count and not test_clients:
@@ -154,7 +162,9 @@ def _partitioned(
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
     if not apart.any():
-        raise RequestError(f"data.local_test={local_test} needs a source with test examples; use data.local_test=split")
+        raise RequestError(
+            f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
+        )
     if local_test == "central":
         return owned, [np.flatnonzero(apart)]
     return owned, _in_proportion(examples.y, owned, np.flatnonzero(apart), data_generator(seed, DataPurpose.SPLIT))

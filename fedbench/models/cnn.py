@@ -32,8 +32,8 @@ class ConvNet(nn.Module):
         super().__init__()
         if len(input_shape) != 3:
             raise RequestError(
-                f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}; "
-                "use model=linear or model=mlp"
+                f"this model needs images of shape [channels, height, width], got examples of "
+                f"shape {list(input_shape)}; use model=linear or model=mlp"
             )
         if integer("model.kernel", kernel, at_least=1) % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")

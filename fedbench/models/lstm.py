@@ -85,7 +85,7 @@ class LSTM(nn.Module):
         super().__init__()
         if tokens is None or len(input_shape) != 1:
             raise RequestError(
-                f"this model reads tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
+                f"this model needs tokens, got examples of shape {list(input_shape)}; use data=shakespeare, sent140 or "
                 "wikitext2, or another model"
             )
         self.frozen = embedding == "frozen"

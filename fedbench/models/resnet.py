@@ -30,7 +30,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     groups = integer("model.groups", groups, at_least=1)
     if len(input_shape) != 3:
         raise RequestError(
-            f"this model reads images [channels, height, width], got examples of shape {list(input_shape)}"
+            f"this model needs images of shape [channels, height, width], got examples of shape {list(input_shape)}"
         )
     if 64 % groups:
         raise RequestError(f"model.groups must divide 64, the smallest number of channels, got {groups}; use 2 or 32")

@@ -33,8 +33,8 @@ class VGG11(nn.Module):
         super().__init__()
         if len(input_shape) != 3 or min(input_shape[1:]) < 2**_POOLINGS:
             raise RequestError(
-                f"model=vgg11 reads images [channels, height, width] of at least {2**_POOLINGS} pixels a side, got "
-                f"examples of shape {list(input_shape)}"
+                f"model=vgg11 needs images of shape [channels, height, width] with at least {2**_POOLINGS} x "
+                f"{2**_POOLINGS} pixels, got examples of shape {list(input_shape)}"
             )
         layers = list(torchvision().models.vgg11().features)
         first = layers[0]

@@ -96,9 +96,7 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
         if not found:
             everything = [*papers(), *(f"{p.id}/{part}" for p, part in known)]
             hint = nearest(name, everything)
-            raise RequestError(
-                f"{name!r} is no table, figure or paper on record; `fedbench list table` shows them{hint}"
-            )
+            raise RequestError(f"unknown table, figure or paper {name!r}{hint or '; see `fedbench list table`'}")
         out += found
     return list(dict.fromkeys(out))
 

@@ -41,7 +41,9 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     runs = [r for r in store if only is None or str(r.meta["experiment"]).startswith(f"{only}/")]
     left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
     if not runs and not ledger.entries:
-        raise RequestError(f"{folder} holds no runs; give a directory that `fedbench` wrote results to{left_out}")
+        raise RequestError(
+            f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results{left_out}"
+        )
     target = into or folder / "report"
     try:
         shown = _write(runs, ledger if only is None else Ledger(), folder, target, into is None, store.damaged)

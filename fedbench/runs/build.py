@@ -133,7 +133,8 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
 def _refuse_too_many(config: RunConfig, data: FederatedDataset) -> None:
     if isinstance(config.participation, int) and config.participation > data.num_clients:
         raise RequestError(
-            f"participation={config.participation}, but there are {data.num_clients} clients; use 1.0 for all of them"
+            f"participation={config.participation} exceeds the number of clients, {data.num_clients}; use "
+            "participation=1.0 for all of them"
         )
 
 
@@ -144,7 +145,9 @@ def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: Federate
             "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
         )
     if data.y.dim() > 1 and any(stage.after for stage in stages):
-        raise RequestError("this method relabels examples by their losses, and here every token has a label")
+        raise RequestError(
+            f"{config.names.algo} relabels examples by their losses, but data={config.names.data} has a label per token"
+        )
 
 
 def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> list[Stage]:
@@ -163,8 +166,8 @@ def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> lis
             )
         some = stage.sampler or stage.eligible or cohort_size(config.participation, data.num_clients) < able
         if algorithm.everyone and some:
-            where = "in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
-            raise RequestError(f"this method needs all clients, {where}: {algorithm.everyone}")
+            where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
+            raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")
     return stages
 
 
@@ -205,14 +208,19 @@ def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     section = config.model.section
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
     if data.tokens is not None and "tokens" not in inspect.signature(function_of(section, "model")).parameters:
-        raise RequestError(f"this data set contains tokens (integers), which model={config.names.model} does not read")
+        raise RequestError(
+            f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
+            "use a model of tokens, such as lstm_char"
+        )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
         model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
     per_token = traits_of(model).per_token
     if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
-        raise RequestError(f"this data set has a label for {per}; set model.every={str(data.y.dim() > 1).lower()}")
+        raise RequestError(
+            f"data={config.names.data} has a label for {per}; set model.every={str(data.y.dim() > 1).lower()}"
+        )
     return model
 
 
@@ -231,6 +239,8 @@ def _initial(task: Task, config: RunConfig) -> Tensor:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if not path.is_file():
+        raise RequestError(f"init.path={path} does not exist; it must be a .safetensors file, or null")
     try:
         named = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -244,7 +254,11 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda" if cuda else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (not cuda or (device.index or 0) >= torch.cuda.device_count()):
-        raise RequestError(f"device={name}, but torch sees {torch.cuda.device_count()} CUDA devices; use device=auto")
+        found = torch.cuda.device_count() if cuda else 0
+        tail = "s" if found > 1 else ""
+        raise RequestError(
+            f"device={name}, but PyTorch finds {found or 'no'} CUDA device{tail}; use device=auto or device=cpu"
+        )
     return device
 
 

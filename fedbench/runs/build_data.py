@@ -27,7 +27,7 @@ def federated(config: RunConfig) -> FederatedDataset:
     noise: LabelNoise = call({"_target_": "fedbench.data.label_noise.LabelNoise", **data.noise}, "data.noise")
     examples = read_examples(config)
     if data.partition and examples.owner is not None:
-        raise RequestError(f"data={config.names.data} assigns examples to clients itself; leave data.partition out")
+        raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
     assembled = assemble(
         examples,
         partition=None if data.partition is None else _partition(data.partition),

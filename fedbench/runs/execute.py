@@ -71,7 +71,9 @@ def execute(config: RunConfig) -> Outcome:
             print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise RequestError(f"results_dir={config.results_dir} cannot be written to: {error}") from error
+        raise RequestError(
+            f"results_dir={config.results_dir} cannot be written to ({error.strerror}); choose another directory"
+        ) from error
     try:
         if config.force:
             recorder.clear()

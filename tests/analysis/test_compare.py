@@ -281,7 +281,7 @@ def test_methods_meet_where_all_that_matters_is_equal(tmp_path, key, one, other,
     if together:
         assert titles(report(tmp_path)) == ["toy"]
     else:
-        with pytest.raises(RequestError, match=f"no two values of algo.* toy {key}=.*: 1 a; toy {key}=.*: 1 b"):
+        with pytest.raises(RequestError, match=f"at least two values of algo.* toy {key}=.*: 1 a; toy {key}=.*: 1 b"):
             report(tmp_path)
 
 
@@ -289,7 +289,9 @@ def test_methods_meet_where_all_that_matters_is_equal(tmp_path, key, one, other,
 def test_names_of_groups_separate_blocks(tmp_path, names):
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1})
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.2}, **names)
-    with pytest.raises(RequestError, match="no two values of algo"):
+    with pytest.raises(
+        RequestError, match="nothing to compare: --compare algo needs finished runs of at least two values"
+    ):
         report(tmp_path)
 
 
@@ -461,7 +463,7 @@ def test_few_seeds_decide_no_block(tmp_path):
 
 def test_errors_say_what_there_is(tmp_path):
     write_runs(tmp_path, "adam", [0.1, 0.2])
-    with pytest.raises(RequestError, match=r"no two values of algo .* toy: 2 adam\. Run more"):
+    with pytest.raises(RequestError, match=r"at least two values of algo .* toy: 2 adam\. Run more"):
         report(tmp_path)
     write_runs(tmp_path, "avg", [0.1, 0.2])
     for options, message in (
@@ -473,7 +475,7 @@ def test_errors_say_what_there_is(tmp_path):
         ({"metric": "round"}, "metric must be one of accuracy_mean; got 'round'"),
         ({"key": "local.lt"}, "none of 4 runs has the key local.lt; .* did you mean local.lr?"),
         ({"key": "local"}, "none of 4 runs has the key local;"),
-        ({"key": "local.lr"}, "no two values of local.lr"),
+        ({"key": "local.lr"}, "at least two values of local.lr"),
         ({"alpha": 1.0}, "alpha must be > 0 and < 1, got 1.0"),
     ):
         with pytest.raises(RequestError, match=message.replace("?", r"\?")):

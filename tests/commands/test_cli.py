@@ -336,75 +336,88 @@ BAD = [
     (["+algo.foo=1"], "unknown key algo.foo; fedavg has the keys server_lr, weights"),
     (["+data.foo=1"], "unknown key data.foo"),
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
-    (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; null is 1/local.lr"),
+    (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; use null for 1/local.lr"),
     (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
-    (["local.batch_size=0"], "local.batch_size must be an integer >= 1, got 0; or full"),
-    (["local.batch_size=ful"], "local.batch_size must be an integer >= 1, got 'ful'; or full"),
+    (["local.batch_size=0"], "local.batch_size must be full or an integer >= 1, got 0"),
+    (["local.batch_size=ful"], "local.batch_size must be full or an integer >= 1, got 'ful'"),
     (["local.lr=0"], "local.lr must be > 0, got 0"),
     (["local.lr=fast"], "local.lr must be a number > 0, got 'fast'"),
     (["local.epochs=[3,1]"], "lo <= hi"),
-    (["local.epochs=0"], "local.epochs must be an integer >= 1"),
+    (["local.epochs=0"], "local.epochs must be [lo,hi] or an integer >= 1, got 0"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
     (["local.nesterov=true"], "local.nesterov=true needs local.momentum > 0"),
     (["rounds=-1"], "rounds must be an integer >= 0, got -1"),
     (["rounds=1.5"], "rounds must be an integer >= 0, got 1.5"),
     (["participation=0"], "participation must be > 0, got 0"),
-    (["participation=1.5"], "participation must be an integer >= 1, got 1.5"),
+    (
+        ["participation=1.5"],
+        "must be a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1, got",
+    ),
     (["eval_every=0"], "eval_every must be an integer >= 1"),
     (["keep_clients=first"], "keep_clients must be last, all or a list of rounds"),
     (["keep_clients=[3]", "eval_every=2"], "keep_clients names round 3, which is not evaluated"),
     (["sampling=size"], "sampling=size with weights by size counts large clients twice; set algo.weights=uniform"),
     (["data.split=0"], "data.split must be > 0 and <= 1, got 0"),
     (["data.clients=0"], "data.clients must be an integer >= 1"),
-    (["data=leaf_json"], "data.train must be set"),
+    (["data=leaf_json"], "data.train is required; type data.train=..."),
     (["data=leaf_json", "data.train=/nowhere.json"], "data.train=/nowhere.json does not exist"),
     (["data=mnist_iid", "data_dir=/nowhere", "data.download=false"], "/nowhere/MNIST/raw/train-images-idx3-ubyte.gz"),
-    (["data=synthetic_leaf", "data/partition=dirichlet"], "this data set assigns examples to clients itself; leave "),
+    (
+        ["data=synthetic_leaf", "data/partition=dirichlet"],
+        "data set assigns examples to clients itself; remove data/partition",
+    ),
     (["data=mnist_iid", "data/partitions=iid"], "unknown key data/partitions"),
     (["data=leaf_json", "data.train=5"], "data.train=5 does not exist"),
     (["data=imagefolder", "data.root=5"], "data.root=5 has no directory train/"),
     (["data=imagefolder", "data.root=/nowhere"], "data.root=/nowhere has no directory train/"),
-    (["model=cnn"], "this model reads images [channels, height, width], got examples of shape [60]"),
-    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read"),
-    (["device=tpu"], "device must be auto, cpu, cuda or cuda:<i>, got tpu"),
-    (["device=cuda:99"], "device=cuda:99, but torch sees"),
+    (
+        ["model=cnn"],
+        "this model needs images of shape [channels, height, width], got examples of shape [60]",
+    ),
+    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors does not exist"),
+    (["device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
+    (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
     (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
     (["engine.precision=fp16"], "engine.precision must be one of float32, float64, tf32, bf16; got 'fp16'"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["engine.precision=bf16"], "engine.precision=bf16 needs a CUDA device; use float32"),
     (["local.flip=true"], "local.crop and local.flip are for images, got examples of shape [60]"),
     (["local.crop=-1"], "local.crop must be an integer >= 0, got -1"),
-    (["engine.cohort_size=0"], "engine.cohort_size must be an integer >= 1, got 0; or auto"),
+    (["engine.cohort_size=0"], "engine.cohort_size must be auto or an integer >= 1, got 0"),
     (["seed=x"], "seed must be an integer >= 0, got 'x'"),
     (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
-    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no nothing"),
-    (["rounds=1,2"], "rounds has several values; add -m to run them all"),
-    (["rounds=1,"], "'rounds=1,' ends with a comma; without the comma it is rounds=1"),
-    (["algo=null"], "algo must be one of adafed, adafedadam, afl"),
+    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no function nothing"),
+    (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m"),
+    (["rounds=1,"], "'rounds=1,' ends with a comma; did you mean rounds=1?"),
+    (["algo=null"], "algo=null is unknown; algo is one of adafed, adafedadam, afl"),
+    (["algo="], "algo needs a choice; algo is one of adafed, adafedadam, afl"),
     (["~local.lr"], "~local.lr: keys cannot be removed"),
-    (["local=null"], "local must be a section with keys, got None"),
-    (["data.source=null"], "data.source must be a section with keys, got None"),
+    (["local=null"], "local must be a section with keys, got null"),
+    (["data.source=null"], "data.source must be a section with keys, got null"),
     (["results_dir="], "results_dir must be a directory, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
-    (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; leave data.partition out"),
+    (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; remove data.partition"),
     (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
-    (["local.batch_size=1e30"], "local.batch_size must be an integer >= 1 and <= "),
+    (["local.batch_size=1e30"], "local.batch_size must be full or an integer >= 1 and <= "),
     (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in absolute value, got 1e+300"),
-    (["participation=1000"], "participation=1000, but there are 100 clients; use 1.0 for all of them"),
+    (
+        ["participation=1000"],
+        "participation=1000 exceeds the number of clients, 100; use participation=1.0 for all of them",
+    ),
     (["algo=scaffold", "local.momentum=0.9"], "scaffold cannot be combined with local momentum: with option 2 the"),
     (["algo=scaffold", "local.weight_decay=0.1"], "scaffold cannot be combined with local weight decay"),
     (
         ["algo=fafed", "participation=0.5"],
-        "needs all clients, participation=1.0, got 0.5: the previous iterate",
+        "fafed needs all clients in every round, participation=1.0, got 0.5: a client that skips a round keeps",
     ),
     (
         ["algo=stem", "participation=10"],
-        "needs all clients, participation=1.0, got 10: the previous iterate",
+        "stem needs all clients in every round, participation=1.0, got 10: a client that skips a round keeps",
     ),
-    (["algo=afl", "participation=0.5"], "algo.partial=true updates the λ_k of the cohort alone"),
+    (["algo=afl", "participation=0.5"], "algo.partial=true updates λ for the cohort only"),
     (
         ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.stem.stem"],
-        "this method needs all clients, in every stage: the previous iterate",
+        "fedcorr needs all clients in every round, and in every stage: a client that skips",
     ),
     (
         ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.fedcorr.fedcorr"],
@@ -420,9 +433,9 @@ BAD = [
     (["algo=adafedadam", "sampling=size"], "counts large clients twice; use sampling=uniform"),
     (["--foo"], "unknown flag --foo"),
     (["--cfg"], "--cfg needs a value"),
-    (["--cfg", "all"], "--cfg shows the job, got --cfg all; use --cfg job"),
-    (["--cfg", "job", "-p", "locl"], "there is no locl"),
-    (["--cfg", "job", "-m", "seed=0,1"], "--cfg job shows one configuration and does not go with -m"),
+    (["--cfg", "all"], "--cfg takes job, got all; type --cfg job"),
+    (["--cfg", "job", "-p", "locl"], "--package locl: the configuration has no such key; did you mean local?"),
+    (["--cfg", "job", "-m", "seed=0,1"], "--cfg job shows one configuration and cannot be combined with -m"),
     (["-m", "seed=0,1,x"], "seed must be an integer >= 0, got 'x'"),
     (["-m", "algo=fedavg,fedprox", "algo.mu=1,2"], "unknown key algo.mu"),
     (["rounds="], "rounds must be an integer"),
@@ -433,17 +446,33 @@ BAD = [
         "'lost' is neither a command (list, data, report, reproduce) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["reprot"], "did you mean report?"),
+    (["rnu"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
+    (["algo=fedavg", "rounds"], "'rounds' is not an override; overrides are KEY=VALUE, such as rounds=10"),
+    (["data={a: 1}"], "data={...} sets a key that data does not have"),
+    (["data.partition.alpha=1"], "unknown key data.partition.alpha; this data set assigns examples to clients itself"),
+    (["=3"], "'=3' is not an override; overrides are KEY=VALUE, such as rounds=10"),
+    (["rounds=${foo}"], "rounds: Interpolation key 'foo' not found"),
+    (["data.x=1"], "unknown key data.x; `fedbench --cfg job` shows the keys\n"),
+    (["--rounds=3"], "unknown flag --rounds; keys are typed without dashes: rounds=3"),
+    (["algo._target_=os.system"], "algo._target_=os.system: unknown key algo.server_lr; system has the keys command"),
+    (
+        ["model._target_=textwrap.fill"],
+        "model._target_=textwrap.fill: fill needs text, which is not set; type +model.text=",
+    ),
     (["reproducer"], "did you mean reproduce?"),
-    (["data=mnist_iid", "data/partition=idd"], "data/partition=idd is unknown; data/partition is one of bernoulli"),
+    (
+        ["data=mnist_iid", "data/partition=idd"],
+        "data/partition=idd is unknown; did you mean iid? It is one of bernoulli",
+    ),
     (["rounds"], "did you mean rounds=...?"),
     (
         ["list", "algos"],
-        "fedbench list takes one of algo, data, model, experiment, table, got algos; did you mean algo?",
+        "list takes one of algo, data, model, experiment, table, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
-    (["data"], "fedbench data takes prepare, verify, show and a data set, got nothing"),
+    (["data"], "usage: fedbench data prepare|verify|show NAME; got nothing"),
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
-    (["data", "show"], "fedbench data show needs a data set: cifar100_dir0.05"),
+    (["data", "show"], "data show needs a data set, such as mnist_iid; see `fedbench list data`"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
     (["data", "show", "mnist_iid", "data_dir=/nowhere", "data.download=false"], "are disabled by data.download=false"),
     (["data", "show", "synthetic_leaf", "data.clients=-1"], "data.clients must be an integer >= 1"),
@@ -455,12 +484,12 @@ BAD = [
     (["epochs=5"], "did you mean local.epochs?"),
     (["epoch=5"], "did you mean local.epochs?"),
     (["clients=5"], "did you mean data.clients?"),
-    (["mu=1"], "unknown key mu; did you mean algo.mu (algo=fedprox) or data.partition.mu (data/"),
+    (["mu=1"], "unknown key mu; did you mean algo.mu (with algo=fedprox)?\n"),
     (["mu=1", "algo=fedprox"], "unknown key mu; did you mean algo.mu?"),
-    (["algo.q=1"], "unknown key algo.q; did you mean algo.q (algo=qfedavg)?"),
+    (["algo.q=1"], "unknown key algo.q; it is a key of algo=qfedavg"),
     (["alg=fedavg"], "unknown key alg; did you mean algo?"),
     (["data=mnist_dir0.1", "data.alpha=1"], "unknown key data.alpha; did you mean data.partition.alpha?"),
-    (["data.alpha=1"], "did you mean data.partition.alpha (data/partition=bernoulli_dirichlet, data/partition=dirich"),
+    (["data.alpha=1"], "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, "),
     (["data=mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
     (["algo=prox"], "did you mean fedprox?"),
     (["data", "show", "mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
@@ -472,26 +501,29 @@ BAD = [
     # a group takes one choice
     (
         ["-m", "algo=[fedavg,fedprox]"],
-        "algo takes one choice, got [fedavg,fedprox]; to run several, use -m algo=fedavg,",
+        "algo takes one choice, got [fedavg,fedprox]; to run each of them, type -m algo=fedavg,fedprox",
     ),
     (["algo=[fedavg]"], "algo takes one choice, got [fedavg]"),
     (["-m", "data/partition=[iid],[shards]"], "data/partition takes one choice"),
     (["algo=1"], "algo=1 is unknown; algo is one of adafed, adafedadam, afl"),
     # a number, a device
-    (["participation=some"], "participation must be a number > 0, got 'some'; use 1.0 for all clients, a fraction"),
-    (["local.weight_decay=true"], "local.weight_decay must be a number >= 0, got True"),
-    (["device=cuda:x"], "device must be auto, cpu, cuda or cuda:<i>, got cuda:x"),
+    (
+        ["participation=some"],
+        "participation must be a number > 0, got 'some'; it is a fraction of the clients in (0, 1]",
+    ),
+    (["local.weight_decay=true"], "local.weight_decay must be a number >= 0, got true"),
+    (["device=cuda:x"], "device must be auto, cpu, cuda or cuda:INDEX, got 'cuda:x'"),
     (["init.path=5"], "init.path must be a file or null, got 5"),
     (["data.partition=iid"], "unknown key data.partition; did you mean data/partition?"),
     (["data=mnist_iid", "data.partition=iid"], "data.partition must be a section with keys or null, got 'iid'"),
     # what configures sweeps
-    (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures a sweep; add -m, or leave it out"),
+    (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures a sweep; add -m, or remove it"),
     (["--config-dir"], "--config-dir needs a value"),
-    (["--resolve", "rounds=1"], "--resolve goes with --cfg job"),
+    (["--resolve", "rounds=1"], "--resolve needs --cfg job"),
     (["--info", "nothing"], "--info shows one of all, config, defaults"),
     (
         ["--config-dir", "/", "reproduce"],
-        "fedbench reproduce runs the papers' experiments and does not take --config-dir",
+        "reproduce does not take --config-dir, since it runs the experiments of the papers",
     ),
 ]
 
@@ -499,9 +531,9 @@ BAD = [
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["algo=fedavg,fedprox"], "algo has several values; add -m to run them all\n"),
-        (["seed=0,1"], "seed has several values; add -m to run them all\n"),
-        (["local.epochs=1,2"], "add -m to run them all, or write a list as local.epochs=[A,B]\n"),
+        (["algo=fedavg,fedprox"], "algo has several values (fedavg, fedprox); to run each of them, add -m\n"),
+        (["seed=0,1"], "seed has several values (0, 1); to run each of them, add -m\n"),
+        (["local.epochs=1,2"], "to run each of them, add -m, or type a list as local.epochs=[1,2]\n"),
     ],
 )
 def test_a_list_is_suggested_only_where_a_key_takes_one(fed, args, message):
@@ -514,7 +546,7 @@ def test_a_wrong_device_is_refused_also_when_the_run_is_done(fed, tmp_path):
     assert fed(*FAST)[0] == 0
     status, _, err = fed(*FAST, "device=foo")
     assert status == 2
-    assert "device must be auto, cpu, cuda or cuda:<i>, got foo" in err
+    assert "device must be auto, cpu, cuda or cuda:INDEX, got 'foo'" in err
     assert fed(*FAST, "device=cuda:99")[0] == 0  # nothing is trained
 
 
@@ -577,7 +609,7 @@ def test_a_sweep_ends_with_a_table(fed, tmp_path):
 def test_a_refused_job_does_not_stop_the_others(fed, tmp_path):
     status, out, err = fed("-m", *FAST, "model=linear,cnn")
     assert status == 1
-    assert "refused: data.clients=8 rounds=4 model=cnn: this model reads images" in err
+    assert "refused: data.clients=8 rounds=4 model=cnn: this model needs images" in err
     assert len(list((tmp_path / "results").rglob("DONE"))) == 1
     assert any(line.startswith("| fedavg") for line in out)
 
@@ -697,7 +729,7 @@ def test_report_without_runs(fed, tmp_path):
     (tmp_path / "results").mkdir()
     status, _, err = fed("report")
     assert status == 2
-    assert "holds no runs" in err
+    assert "contains no runs" in err
 
 
 def test_a_sweep_on_two_processes_is_the_sweep(fed, tmp_path):
@@ -936,7 +968,7 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
     args = ["data=npz", f"data.file={tmp_path / 't.npz'}", "data/partition=iid", "data.clients=2"]
     status, _, err = fed(*args)
     assert status == 2
-    assert "this data set contains tokens (integers), which model=linear does not read" in err
+    assert "consists of tokens, which model=linear cannot read" in err
     small = ["model=lstm_char", "model.hidden=4", "rounds=1"]
     status, out, err = fed(*args, *small)
     assert status == 0, err

@@ -213,7 +213,7 @@ def test_a_whole_paper_and_unknown_names():
     for name, hint in (
         ("adafedadam/tabel4", "did you mean adafedadam/table4?"),
         ("fedfaa", "did you mean fedfa?"),
-        ("adafedadam/figure1", "is no table, figure or paper on record"),  # a sketch
+        ("adafedadam/figure1", "unknown table, figure or paper"),  # a sketch
     ):
         with pytest.raises(RequestError, match=name) as error:
             plan(["adafed", name], "full")
@@ -336,7 +336,7 @@ BAD = [
     (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
     (["--seeds", "two"], "invalid int value: 'two'"),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
-    (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; hydra/launcher is one of basic, joblib; did you mean"),
+    (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
     (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:<i>, got tpu"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
     (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
@@ -357,7 +357,10 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message
 def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_joblib_launcher", None)
     status, _, err = call("reproduce", "adafedadam/table4", "--jobs", "2")
-    assert (status, err) == (2, "fedbench: --jobs 2 needs joblib; run: pip install 'fedbench-harness[parallel]'\n")
+    assert (status, err) == (
+        2,
+        "fedbench: --jobs 2 needs the package hydra-joblib-launcher; run: pip install 'fedbench-harness[parallel]'\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -470,7 +473,7 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
     assert [e[3] for e in entries(results)] == ["done", "failed", "done"]
     (broken,) = [e for e in read_ledger(results).entries if e.status == "failed"]
     assert broken.error == "RuntimeError: no such luck & 100 %"
-    assert "1 of 3 runs are not done; the report says which and why" in out
+    assert "1 of 3 runs are not finished; see the report for the reasons" in out
     tables = results / "report" / "tables"
     row = next(x for x in (tables / "adafedadam_table4.csv").read_text().splitlines() if "momentum" in x)
     assert ",failed," in row
@@ -522,7 +525,7 @@ def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures):
         assert e.error is None or "data.download=false" in e.error
     for name in by_status["refused"]:
         assert err.count(f"no data for {name}: ") == 1
-    assert "15 of 20 runs are not done" in out
+    assert "15 of 20 runs are not finished" in out
     rows = (results / "report" / "tables" / "adafedadam_table5.csv").read_text().splitlines()[1:]
     assert sum(",no data," in row for row in rows) == 15
     assert sum(",reduced," in row for row in rows) == 5

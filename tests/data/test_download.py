@@ -307,8 +307,8 @@ def test_an_error_names_every_file_still_wanted(server, tmp_path):
     with pytest.raises(RequestError) as error:
         ensure(remotes, tmp_path, download=True, what="Letters")
     assert str(error.value) == (
-        f"Letters: missing 2 of its files: b could not be downloaded ({server.root}/b1: 404 Not Found; "
-        f"{server.root}/b2: 404 Not Found); try again later, or put in place yourself: {tmp_path}/sub/b from "
+        f"Letters: 2 files missing: b could not be downloaded ({server.root}/b1: 404 Not Found; "
+        f"{server.root}/b2: 404 Not Found); try again later, or download yourself: {tmp_path}/sub/b from "
         f"{server.root}/b1 or {server.root}/b2 (md5 {'0' * 32}); {tmp_path}/c from {server.root}/c "
         f"(sha256 {SHA256})"
     )
@@ -322,7 +322,7 @@ def test_what_is_not_public(tmp_path):
 
 def test_a_directory_that_cannot_be_made(server, tmp_path):
     (tmp_path / "set").write_text("a file")
-    with pytest.raises(RequestError, match=r"Letters: .*/set/a cannot be written: .*change data_dir"):
+    with pytest.raises(RequestError, match=r"Letters: .*/set/a cannot be written \(.*choose another data_dir"):
         ensure([Remote("set/a", (server.url(whole(CONTENT)),))], tmp_path, download=True, what="Letters")
     assert server.requests == []
 
@@ -354,7 +354,7 @@ def test_offline_makes_no_request(server, tmp_path, monkeypatch, download, offli
     with pytest.raises(RequestError) as error:
         ensure(remotes, tmp_path / "data", download=download, what="Letters")
     assert str(error.value) == (
-        f"Letters: missing 2 of its files: {reason}, or put in place yourself: {tmp_path}/data/a from http://one/a or "
+        f"Letters: 2 files missing: {reason}, or download yourself: {tmp_path}/data/a from http://one/a or "
         f"http://two/a (md5 {MD5}, 10240 bytes); {tmp_path}/data/b from http://one/b"
     )
     assert list(tmp_path.iterdir()) == []

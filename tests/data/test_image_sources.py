@@ -602,16 +602,16 @@ def test_npz_with_owners(tmp_path, given, owner, names):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.eye(2)}, "lacks y; allowed are x, y, owner"),
+        ({"x": np.eye(2)}, "has no array y; it must contain x and y, and may contain owner"),
         ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has the unknown array z"),
         ({"x": np.eye(2), "y": [0]}, "x has 2 examples and y 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0)}, "at least 1"),
-        ({"x": np.eye(2), "y": [0, -1]}, "y must be integers from 0"),
-        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be integers from 0"),
-        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be integers from 0"),
-        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [0, -1]}, "y must be integers >= 0"),
+        ({"x": np.eye(2), "y": [0, 0.5]}, "y must be integers >= 0"),
+        ({"x": np.eye(2), "y": [0, np.inf]}, "y must be integers >= 0"),
+        ({"x": np.eye(2), "y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "y must be integers >= 0"),
         ({"x": bytes_of(2, 1, 0, 4), "y": [0, 1]}, "x must be real numbers"),
-        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers from 0"),
+        ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers >= 0"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "not finite"),
@@ -699,7 +699,7 @@ def test_huggingface_numbers_words_and_owners(tmp_path, library):
     e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="kind", owner="who")
     assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (np.float32, columns["v"], [1, 0, 1], 2)
     assert (e.owner.tolist(), e.names, e.held_out, e.mean) == ([1, 0, 1], ("u1", "u2"), None, None)
-    with pytest.raises(RequestError, match="labels must be words or integers from 0"):
+    with pytest.raises(RequestError, match="labels must be words or integers >= 0"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="v")
     with pytest.raises(RequestError, match="examples must be finite numbers or images"):
         huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="who", y="kind")

@@ -174,7 +174,7 @@ def test_fewer_clients_are_a_choice_by_the_data_seed():
         assert set(owner[sum(owned_by(data, k), [])]) == {int(name[1:])}
     other = assemble(examples(owner=owner), **{**OPTIONS, "clients": 5, "seed": 1})
     assert data.names != other.names
-    with pytest.raises(RequestError, match="data.clients must be between 1 and 20, since the source has 20; got 21"):
+    with pytest.raises(RequestError, match="between 1 and 20 .this data set has 20 clients., got 21"):
         assemble(examples(owner=owner), **{**OPTIONS, "clients": 21})
 
 
@@ -238,11 +238,11 @@ def test_other_clients_as_a_test_set():
             "between 1 and 17 with data.test_clients=3",
         ),
         ({"local_test": "others", "test_clients": 20}, "data.test_clients must be less than 20"),
-        ({"local_test": "others"}, "go together"),
-        ({"test_clients": 3}, "go together"),
+        ({"local_test": "others"}, "set both or neither"),
+        ({"test_clients": 3}, "set both or neither"),
         (
             {"partition": iid, "clients": 4, "local_test": "others", "test_clients": 3},
-            "names the owner of every example",
+            "needs a data set that assigns examples to clients itself",
         ),
     ]:
         with pytest.raises(RequestError, match=message):
@@ -253,7 +253,7 @@ def test_local_test_auto_and_what_does_not_apply():
     owner, held_out = np.arange(200) % 20, np.arange(200) % 4 == 0
     own = assemble(examples(owner=owner, held_out=held_out), **{**OPTIONS, "local_test": "auto"})
     assert own.test.counts.sum() == 50
-    with pytest.raises(RequestError, match="data.local_test=split does not apply"):
+    with pytest.raises(RequestError, match="data.local_test=split is not available"):
         assemble(examples(owner=owner, held_out=held_out), **OPTIONS)
     options = {**OPTIONS, "partition": iid, "clients": 4}
     for one, other in zip(
@@ -270,7 +270,7 @@ def test_what_nobody_has_is_counted():
     wrong = assemble(replace(examples(held_out=held_out), sources=("wrong", "note"), unofficial=("wrong",)), **options)
     assert (wrong.sources, wrong.unofficial) == (("wrong", "note", said), ("wrong",))
     assert assemble(examples(), **{**OPTIONS, "partition": iid, "clients": 4}).sources == ()
-    with pytest.raises(RequestError, match="official needs a source with test examples"):
+    with pytest.raises(RequestError, match="official needs a data set with test examples"):
         assemble(examples(owner=np.arange(200) % 20), **{**OPTIONS, "local_test": "official"})
 
 
@@ -284,8 +284,8 @@ def test_split_leaves_the_official_test_examples_out():
     ("change", "message"),
     [
         ({}, "set data.partition and data.clients"),
-        ({"partition": iid, "clients": 4, "local_test": "official"}, "official needs a source with test examples"),
-        ({"partition": iid, "clients": 4, "local_test": "central"}, "central needs a source with test examples"),
+        ({"partition": iid, "clients": 4, "local_test": "official"}, "official needs a data set with test examples"),
+        ({"partition": iid, "clients": 4, "local_test": "central"}, "central needs a data set with test examples"),
         ({"partition": iid, "clients": 200, "split": 0.5}, "no client has a training example with data.split=0.5"),
     ],
 )

@@ -217,7 +217,9 @@ def test_a_hopeless_dirichlet_request_ends_with_settings_that_will_do(balance, c
 
 def test_where_no_alpha_will_do_equal_parts_are_proposed():
     """Ten clients with ten examples each of a hundred: the draw would have to be exactly even."""
-    match = r"the smallest had \d at best; use data/partition=iid or data.clients=\d or data.partition.min_size=\d$"
+    match = (
+        r"the smallest client had at most \d; use data/partition=iid or data.clients=\d or data.partition.min_size=\d$"
+    )
     with pytest.raises(RequestError, match=match):
         dirichlet(np.zeros(100, dtype=int), 10, np.random.default_rng(0), alpha=1.0)
 
@@ -496,16 +498,16 @@ TEN = np.repeat(np.arange(5), 2)
         (similarity, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (stratified, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
         (contiguous, 11, {}, "data.clients must be at most the number of examples, 10, got 11"),
-        (half_classes, 1, {}, "two halves need at least 2 clients and 2 classes, got 1 and 5; for a single group use "
-         "data/partition=stratified"),
+        (half_classes, 1, {}, "half_classes needs at least 2 clients and 2 classes, got 1 and 5; use "
+         "data/partition=stratified for a single group"),
         (half_classes, 12, {}, "data.clients must be at most 9, got 12: the classes of the first half have 4 examples, "
          "those of the second 6"),
-        (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, not all, of the 5 "
-         "labels 0 .. 4, each once, got [0, 7]; null means the lower half"),
-        (half_classes, 4, {"classes": []}, "each once, got []"),
-        (half_classes, 4, {"classes": [1, 1]}, "each once, got [1, 1]"),
-        (half_classes, 4, {"classes": 3}, "each once, got 3"),
-        (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "not all, of the 5 labels"),
+        (half_classes, 4, {"classes": [0, 7]}, "data.partition.classes must be a list of some, but not all, of the "
+         "labels 0 to 4 without repetition, got [0, 7]; null is the lower half"),
+        (half_classes, 4, {"classes": []}, "without repetition, got []"),
+        (half_classes, 4, {"classes": [1, 1]}, "without repetition, got [1, 1]"),
+        (half_classes, 4, {"classes": 3}, "without repetition, got 3"),
+        (half_classes, 4, {"classes": [0, 1, 2, 3, 4]}, "but not all, of the labels 0 to 4"),
         (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
          "or use data/partition=k_classes"),
         (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; use data.clients=10"),

@@ -68,14 +68,14 @@ def test_leaf_json_shapes_and_classes(tmp_path):
     ("text", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "is not in LEAF's form: expected the keys users, num_samples, user_data, got list"),
+        ("[]", "is not in LEAF's JSON format: expected the keys users, num_samples, user_data, got list"),
         ('{"users": []}', r"got \['users'\]"),
         ('{"users": ["a"], "num_samples": [], "user_data": {}}', "must be lists of the same length"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
         ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "1 x and 1 y, but .* 2"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [["p"]], "y": [0]}}}', "x must be numbers"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "integers from 0"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "integers from 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}', "integers >= 0"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [-1]}}}', "integers >= 0"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[NaN]], "y": [0]}}}', "not finite"),
         (
             '{"users": ["a", "b"], "num_samples": [1, 1], "user_data": {"a": {"x": [[1]], "y": [0]},'
@@ -140,7 +140,7 @@ def test_mnist_reads_idx_files(tmp_path):
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
-    with pytest.raises(RequestError, match=r"MNIST: missing 4 of its files.*MNIST/raw/train-images-idx3-ubyte.gz"):
+    with pytest.raises(RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
         mnist.load(tmp_path, 0, download=False)
 
 
@@ -343,9 +343,9 @@ def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        ("[0, Infinity]", {}, "labels must be integers from 0"),
-        ("[0, NaN]", {}, "labels must be integers from 0"),
-        ("[0, 1e300]", {}, "labels must be integers from 0"),
+        ("[0, Infinity]", {}, "labels must be integers >= 0"),
+        ("[0, NaN]", {}, "labels must be integers >= 0"),
+        ("[0, 1e300]", {}, "labels must be integers >= 0"),
         ("[0, 1000000000]", {}, "the label 1000000000, but only 2 distinct labels; number them from 0, or .*classes"),
         ("[0, 1]", {"shape": [-1, -2]}, r"data.shape must be a list of lengths, got \[-1, -2\]"),
         ("[0, 1]", {"shape": [2.0]}, r"data.shape must be a list of lengths, got \[2.0\]"),

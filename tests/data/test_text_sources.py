@@ -235,7 +235,7 @@ def test_shakespeare_reads_leafs_json(tmp_path):
     ("content", "message"),
     [
         ("{", "is not JSON"),
-        ("[]", "is not in LEAF's form"),
+        ("[]", "is not in LEAF's JSON format"),
         ({"users": ["a"], "user_data": {}}, "user 'a' has no user_data with x and y"),
         ({"users": ["a"], "user_data": {"a": {"x": ["b"], "y": []}}}, "must be lists of strings, of the same length"),
         ({"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}, "lists of strings, of the same length"),

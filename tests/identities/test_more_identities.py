@@ -566,7 +566,7 @@ def test_16_no_gradient_or_a_loss_below_the_bound_is_no_step():
         ("fedcada", {"adjust": "minus"}, "algo.adjust must be one of plus, square, sin"),
         ("fafed", {"rho": 0}, "algo.rho must be > 0, got 0"),
         ("stem", {"init_step": "adaptive"}, "algo.init_step must be one of plain, none"),
-        ("ditto", {"personal_lr": 0}, "algo.personal_lr must be > 0, got 0; null is local.lr"),
+        ("ditto", {"personal_lr": 0}, "algo.personal_lr must be > 0, got 0; use null for local.lr"),
         ("term", {"t": "hot"}, "algo.t must be a number, got 'hot'"),
     ],
 )

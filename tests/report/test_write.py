@@ -534,8 +534,8 @@ def test_a_comparison_is_printed_and_writes_nothing(small):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere"], "nowhere is not a directory; give a directory with runs below it"),
-        (["empty"], "empty holds no runs; give a directory that `fedbench` wrote results to"),
+        (["nowhere"], "nowhere is not a directory; it must be a directory that contains runs"),
+        (["empty"], "empty contains no runs; it must be a results_dir of earlier runs, such as results"),
         (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
         (["small", "--compare", "algo", "--into", "x"], "go with the whole report; a comparison is printed"),

@@ -306,7 +306,9 @@ def test_null_is_one_setting_for_all_seeds():
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "true"])
 def test_a_seed_of_the_data_is_a_whole_number_or_null(value):
-    with pytest.raises(RequestError, match="data.seed must be an integer >= 0, got .*; or null for the run's own"):
+    with pytest.raises(
+        RequestError, match="data.seed must be an integer >= 0, got .*; use null for the seed of the run"
+    ):
         compose_run([f"data.seed={value}"])
 
 

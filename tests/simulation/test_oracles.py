@@ -187,7 +187,7 @@ def test_conv_net_is_a_plain_stack():
 @pytest.mark.parametrize(
     ("model", "options", "shape", "message"),
     [
-        (ConvNet, {"channels": [4], "kernel": 3, "hidden": 6}, (60,), "reads images"),
+        (ConvNet, {"channels": [4], "kernel": 3, "hidden": 6}, (60,), "needs images"),
         (ConvNet, {"channels": [4], "kernel": 4, "hidden": 6}, (1, 8, 8), "must be odd, got 4"),
         (ConvNet, {"channels": [4] * 4, "kernel": 3, "hidden": 6}, (1, 8, 8), "at least 16 pixels"),
         (MLP, {"hidden": []}, (8,), "model=linear"),

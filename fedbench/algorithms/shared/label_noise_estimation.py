@@ -109,7 +109,9 @@ def mixture() -> type:
     try:
         from sklearn.mixture import GaussianMixture
     except ModuleNotFoundError as error:
-        raise RequestError(f"this method needs scikit-learn; run: {install_hint('fedcorr')}") from error
+        raise RequestError(
+            f"fedcorr needs the package scikit-learn, which is not installed; run: {install_hint('fedcorr')}"
+        ) from error
     made: type = GaussianMixture
     return made
 

@@ -12,7 +12,7 @@ from fedbench.core.optim import Optimizer, without
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 InitStep: TypeAlias = Literal["plain", "adaptive", "none"]
-SAMPLED = "the previous iterate and the momentum of a client that did not take part are of another round"
+SAMPLED = "a client that skips a round keeps an outdated iterate and momentum"
 
 
 def recursive_momentum(

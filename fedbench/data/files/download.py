@@ -115,7 +115,9 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
             with _locked(path):
                 failures = [] if path.is_file() else _fetch(remote, path)
         except OSError as error:
-            raise RequestError(f"{what}: {path} cannot be written: {error}; free space or change data_dir") from error
+            raise RequestError(
+                f"{what}: {path} cannot be written ({error.strerror}); free some space, or choose another data_dir"
+            ) from error
         if failures or not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
             problem = f"{path.name} could not be downloaded ({tried}); try again later"
@@ -161,9 +163,8 @@ class MissingFiles(RequestError):
 
 def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> MissingFiles:
     wanted = "; ".join(remote.wanted(data_dir) for remote in missing)
-    return MissingFiles(
-        f"{what}: missing {len(missing)} of its files: {problem}, or put in place yourself: {wanted}", wanted
-    )
+    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+    return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {wanted}", wanted)
 
 
 @contextmanager

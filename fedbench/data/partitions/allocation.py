@@ -146,8 +146,8 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     ways += [f"data.partition.min_size={most}"] if most else []
     raise RequestError(
         f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
-        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the smallest had {most} at "
-        f"best; use {' or '.join(ways)}"
+        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the smallest client had at "
+        f"most {most}; use {' or '.join(ways)}"
     )
 
 

@@ -190,15 +190,15 @@ def half_classes(
     labels = np.unique(y).tolist()
     if clients < 2 or len(labels) < 2:
         raise RequestError(
-            f"two halves need at least 2 clients and 2 classes, got {clients} and {len(labels)}; "
-            "for a single group use data/partition=stratified"
+            f"data/partition=half_classes needs at least 2 clients and 2 classes, got {clients} and {len(labels)}; "
+            "use data/partition=stratified for a single group"
         )
     first = labels[: len(labels) // 2] if classes is None else classes
     proper = isinstance(first, list | tuple) and all(type(c) is int for c in first)
     if not (proper and len(set(first)) == len(first) and 0 < len(first) < len(labels) and set(first) <= set(labels)):
         raise RequestError(
-            f"data.partition.classes must be a list of some, not all, of the {len(labels)} labels "
-            f"{labels[0]} .. {labels[-1]}, each once, got {classes!r}; null means the lower half"
+            f"data.partition.classes must be a list of some, but not all, of the labels {labels[0]} to "
+            f"{labels[-1]} without repetition, got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
     mine = np.isin(y[rows], first)

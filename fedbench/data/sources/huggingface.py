@@ -86,7 +86,9 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
         raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
     path = Path(str(root)).expanduser()
     if not path.is_dir():
-        raise RequestError(f"data.root={root} is not a directory; give one that save_to_disk of datasets wrote")
+        raise RequestError(
+            f"data.root={root} does not exist; it must be a directory written by save_to_disk of datasets"
+        )
     try:
         found = library.load_from_disk(str(path))
     except (OSError, ValueError, KeyError) as error:
@@ -109,7 +111,7 @@ def _labels(parts: Sequence[Any], name: str) -> tuple[np.ndarray, int]:
         words, y = np.unique(values.astype(str), return_inverse=True)
         return y.reshape(-1), len(words)
     if values.ndim != 1 or values.dtype.kind not in "iub" or not len(values) or values.min() < 0:
-        raise RequestError(f"data.source.y={name}: labels must be words or integers from 0, got {values[:3]}")
+        raise RequestError(f"data.source.y={name}: labels must be words or integers >= 0, got {values[:3]}")
     return values.astype(np.int64), max(int(values.max()) + 1, known or 0)
 
 

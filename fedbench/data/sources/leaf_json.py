@@ -74,7 +74,9 @@ def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
         what = "contains no .json file" if path.exists() else "does not exist"
-        raise RequestError(f"{name}={where} {what}; give a file in LEAF's JSON form or a directory of such files")
+        raise RequestError(
+            f"{name}={where} {what}; it must be a file in LEAF's JSON format or a directory of such files"
+        )
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for file in files:
         try:
@@ -83,7 +85,7 @@ def _read(where: str, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             raise RequestError(f"{file} is not JSON: {error}") from error
         for user, pair in _users(file, content):
             if user in found:
-                raise RequestError(f"{file}: user {user!r} occurs twice; every user belongs to one file")
+                raise RequestError(f"{file}: user {user!r} occurs twice; a user must be in one file only")
             found[user] = pair
     return found
 
@@ -92,7 +94,7 @@ def _users(file: Path, content: Any) -> list[tuple[str, tuple[np.ndarray, np.nda
     keys = ("users", "num_samples", "user_data")
     if not isinstance(content, dict) or any(k not in content for k in keys):
         got = sorted(content) if isinstance(content, dict) else type(content).__name__
-        raise RequestError(f"{file} is not in LEAF's form: expected the keys {', '.join(keys)}, got {got}")
+        raise RequestError(f"{file} is not in LEAF's JSON format: expected the keys {', '.join(keys)}, got {got}")
     users, sizes, data = (content[k] for k in keys)
     if not isinstance(users, list) or not isinstance(sizes, list) or len(users) != len(sizes):
         raise RequestError(f"{file}: users and num_samples must be lists of the same length")
@@ -116,7 +118,7 @@ def _pair(what: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarra
             f"{what}: x must be numbers, of the same shape for all examples, and y one number each"
         ) from None
     if y.ndim != 1 or not are_labels(y):
-        raise RequestError(f"{what}: labels must be integers from 0, got {ys[:3]}")
+        raise RequestError(f"{what}: labels must be integers >= 0, got {ys[:3]}")
     if not np.isfinite(x).all():
         raise RequestError(f"{what}: x contains values that are not finite")
     return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)

@@ -68,7 +68,7 @@ def load(
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
-        raise RequestError(f"data.file={path} does not exist; give a .npz file with the arrays x and y")
+        raise RequestError(f"data.file={path} does not exist; it must be a .npz file with the arrays x and y")
     try:
         with (
             path.open("rb") as file,
@@ -79,14 +79,15 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         raise RequestError(f"{path} is not a .npz file of plain arrays: {error}; write it with numpy.savez") from error
     missing, unknown = [k for k in ("x", "y") if k not in arrays], [k for k in arrays if k not in _KNOWN]
     if missing or unknown:
-        fault = f"lacks {', '.join(missing)}" if missing else f"has the unknown array {unknown[0]}"
-        raise RequestError(f"{path} {fault}; allowed are {', '.join(_KNOWN)}; x and y are required")
+        fault = f"has no array {missing[0]}" if missing else f"has an unknown array {unknown[0]}"
+        optional = ", ".join(k for k in _KNOWN if k not in ("x", "y"))
+        raise RequestError(f"{path} {fault}; it must contain x and y, and may contain {optional}")
     return arrays
 
 
 def _numbers(file: str, x: np.ndarray) -> np.ndarray:
     if x.ndim < 1 or x.dtype.kind not in "biuf" or (len(x) and not x.size):
-        raise RequestError(f"{file}: x must be real numbers [T, ...], got {x.dtype} {list(x.shape)}")
+        raise RequestError(f"{file}: x must be real numbers of shape [T, ...], got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise RequestError(
             f"{file}: x {list(x.shape)} looks like images with the channels last; store [T, channels, height, width]: "
@@ -104,18 +105,22 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
 
 def _labels(file: str, y: np.ndarray) -> np.ndarray:
     if y.ndim != 1 or y.dtype.kind not in "iuf" or not are_labels(y):
-        raise RequestError(f"{file}: y must be integers from 0, [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}")
+        raise RequestError(
+            f"{file}: y must be integers >= 0 of shape [T], got {y.dtype} {list(y.shape)} {y.ravel()[:3]}"
+        )
     return y.astype(np.int64)
 
 
 def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
     if "owner" not in arrays:
         if "names" in arrays:
-            raise RequestError(f"{file} has names but no owner; add owner [T] or omit names")
+            raise RequestError(f"{file} has names but no owner; add owner [T] or remove names")
         return None, ()
     owner = arrays["owner"]
     if owner.shape != (count,) or owner.dtype.kind not in "iuSU":
-        raise RequestError(f"{file}: owner must be integers or words [{count}], got {owner.dtype} {list(owner.shape)}")
+        raise RequestError(
+            f"{file}: owner must be integers or words of shape [{count}], got {owner.dtype} {list(owner.shape)}"
+        )
     if "names" not in arrays:
         found, place = np.unique(owner, return_inverse=True)
         return place.reshape(-1), tuple(_word(n) for n in found)
@@ -133,7 +138,7 @@ def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarra
         return None
     if held_out.shape != (count,) or not np.isin(held_out, (0, 1)).all():
         raise RequestError(
-            f"{file}: held_out must be true or false [{count}], got {held_out.dtype} {list(held_out.shape)}"
+            f"{file}: held_out must be true or false, of shape [{count}], got {held_out.dtype} {list(held_out.shape)}"
         )
     return held_out.astype(bool)
 

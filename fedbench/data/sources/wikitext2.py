@@ -71,7 +71,7 @@ def load(
     )
     choice("data.source.held_out", held_out, ("test", "valid", None))
     if first is not None:
-        first = integer("data.source.first", first, at_least=1, remedy="null for all")
+        first = integer("data.source.first", first, at_least=1, remedy="use null for all")
     files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )

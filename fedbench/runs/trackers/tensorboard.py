@@ -27,4 +27,5 @@ class TensorboardTracker:
 
     def finish(self, status: str) -> None:
         """Close the event file."""
-        self._writer.close()
+        if self._writer is not None:  # None if it could not be started
+            self._writer.close()

@@ -39,4 +39,5 @@ class WandbTracker:
 
     def finish(self, status: str) -> None:
         """End the run; every status other than done is a failure."""
-        self._run.finish(exit_code=0 if status == "done" else 1)
+        if self._run is not None:  # None if it could not be started
+            self._run.finish(exit_code=0 if status == "done" else 1)
