@@ -44,13 +44,13 @@ _Comparing: TypeAlias = Best | NotBest | Compare | Rank | Monotone | CompareTabl
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a claim.
+    """The verdict on a claim.
 
     Attributes:
-        verdict: holds, fails, undecided, not run or not testable.
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
         evidence: The reason, in one line.
-        reduced: Whether a number that it rests on was obtained under anything but the paper's setting.
-        basis: What it rests on: runs, test (of the code) or print (the paper's own numbers).
+        reduced: Whether a number behind it was obtained under a setting other than the paper's.
+        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
     """
 
     verdict: str
@@ -70,7 +70,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
     """
     match claim.check:
         case None:
-            return Verdict("not testable", "no comparison is named that could be tested")
+            return Verdict("not testable", "the claim names no comparison that could be tested")
         case PropertyTest(test=test):
             return Verdict("holds", f"a property of the method, shown by {test}", basis="test")
         case EqualRows() | EqualCells() as check:
@@ -85,11 +85,11 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
 
 
 def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:
-    """Carry out the checks of all claims without runs.
+    """Run the checks of all claims without any runs, to find faults in the paper's file.
 
     Raises:
-        RequestError: Naming the paper, the claim and the first fault: a function or a row that does not exist, or
-            nothing that is compared.
+        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, or a check
+            that compares nothing.
     """
     nothing = Evidence([])
     for claim in paper.claims:
@@ -111,7 +111,7 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
         except RequestError as error:
             raise RequestError(f"{where}: {error}") from error
         if not compared:
-            raise RequestError(f"{where}: it compares nothing; look at its methods, setups and hyperparameters")
+            raise RequestError(f"{where}: the check compares nothing; see its methods, setups and hyperparameters")
 
 
 def _comparisons(paper: Paper, check: _Comparing, evidence: Evidence) -> list[Comparison]:
@@ -136,12 +136,12 @@ def _comparisons(paper: Paper, check: _Comparing, evidence: Evidence) -> list[Co
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons all of which must be shown; those without numbers have not been run.
+    """Return the verdict on comparisons that must all be significant; those without numbers have not been run.
 
     A comparison that lacks some of its parts counts as run only if it is significant without them.
     """
     if not comparisons:
-        return Verdict("not testable", "it names nothing that is compared")
+        return Verdict("not testable", "the claim names nothing to compare")
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:

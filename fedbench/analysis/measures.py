@@ -1,4 +1,4 @@
-"""Claims about figures, as comparisons of one number per run that is taken from its curve."""
+"""Claims about figures, as comparisons of one number per run, computed from its curve."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
     return float(reached[0]) if len(reached) else float("inf")
 
 
-# measure -> (number of a curve, whether lower is better; None: as for the field)
+# measure -> (number of a curve, whether lower is better; None: the same direction as the field)
 _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
     "area": (area, None),
     "final": (lambda c: float(c.iloc[-1]), None),
@@ -78,9 +78,9 @@ class Shown:
             found = evidence.alike(paper, [self.figure.rows[i] for i in here])
             self._found |= dict(zip(here, found, strict=True))
 
-    def rows(self, setup: str, selections: Sequence[Selection], but: Sequence[int] = ()) -> list[int]:
-        """Return the indices of the rows of a setup that selections name, without those in ``but``."""
-        here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in but]
+    def rows(self, setup: str, selections: Sequence[Selection], excluding: Sequence[int] = ()) -> list[int]:
+        """Return the indices of the rows of a setup that selections name, except those in ``excluding``."""
+        here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in excluding]
         return list(dict.fromkeys(i for s in selections for i in here if s.fits(self.figure.rows[i])))
 
     def row(self, setup: str, algo: str, **hyper: Any) -> int:
@@ -111,17 +111,17 @@ class Shown:
 
 
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons that some runs of a figure are ahead of others in a measure of their curves."""
+    """Return comparisons of some runs of a figure with others in a measure of their curves."""
     shown = Shown(paper, check.figure, evidence)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
-        worse = shown.rows(setup, check.worse, but=better)
+        worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
             numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
             out += [
                 contest(
-                    f"{_words(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
+                    f"{_label(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
                     f"on {paper.setups[setup].title}",
                     numbers[a],
                     numbers[b],
@@ -134,7 +134,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
     return out
 
 
-def _words(measure: str) -> str:
+def _label(measure: str) -> str:
     return {
         "area": "mean over rounds",
         "final": "final value",
@@ -152,7 +152,7 @@ def _measured(
         assert threshold is not None
         return {i: _below(shown.found(i), threshold) for i in rows}, True
     if measure == "cka":
-        return {i: _alike(shown.found(i)) for i in rows}, False
+        return {i: _mean_cka(shown.found(i)) for i in rows}, False
     curves = {i: shown.found(i).curve(field) for i in rows}
     if measure == "rounds":
         lost = {i: shown.found(i).diverged for i in rows}
@@ -175,10 +175,10 @@ def _below(found: Found, threshold: float) -> PerSeed:
 def _rounds_to_common(
     curves: dict[int, dict[int, pd.Series]], lost: dict[int, set[int]], lower: bool
 ) -> dict[int, PerSeed]:
-    """Return the rounds to the best value that even the slowest of the methods reaches with a seed.
+    """Return, per seed, the rounds to the best value that every method reaches.
 
-    The target would change with who is there: only seeds with which every method has run count, and a run that diverged
-    has no part in the target.
+    The target depends on which methods have run, so only seeds with runs of every method count. A run that diverged
+    does not affect the target.
     """
     out: dict[int, PerSeed] = {i: {} for i in curves}
     for seed in set().union(*curves.values()):
@@ -193,12 +193,12 @@ def _rounds_to_common(
 
 
 def moments(found: Found) -> dict[int, np.ndarray]:
-    """Return how alike the clients' first moments were at the end, [K, K] per seed."""
+    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
     return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
 
 
-def _alike(found: Found) -> PerSeed:
-    """Return the mean CKA of different clients' first moments."""
+def _mean_cka(found: Found) -> PerSeed:
+    """Return the mean CKA of the first moments of different clients."""
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
@@ -209,7 +209,7 @@ def final(found: Found, field: str) -> PerSeed:
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons that a measure of each of some runs stays on one side of a bound."""
+    """Return comparisons of a measure of some runs of a figure with a bound."""
     shown = Shown(paper, check.figure, evidence)
     sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
     assert bound is not None
@@ -226,14 +226,14 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
 
 def _limited(found: Sequence[Found], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
-        mine, other = (final(f, field) for f in found)
-        return {s: mine[s] / other[s] for s in mine.keys() & other.keys()}
+        first, second = (final(f, field) for f in found)
+        return {s: first[s] / second[s] for s in first.keys() & second.keys()}
     of = {"tail": tail, "decline": decline}[measure]
     return {s: of(c) for s, c in found[0].curve(field).items()}
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the training losses over rounds of the clients with the lowest and the highest one at first."""
+    """Return the training losses over rounds of the clients whose first loss is the lowest and the highest."""
     table = clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
     first = table.iloc[0]
     return table[first.idxmin()], table[first.idxmax()]

@@ -1,4 +1,4 @@
-"""A row per run: what it is, its whole configuration, and what it has measured."""
+"""A row per run: its identity, its whole configuration and its measurements."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
 
     ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``: lists are JSON
     text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
-    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds have ``best_<metric>`` and
-    ``best_round`` too.
+    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds
+    also have ``best_<metric>`` and ``best_round``.
 
     Args:
         runs: The runs.
-        folder: Directory below which they are.
+        folder: Directory that contains the runs.
     """
     columns = _typed([leaves(run.config) for run in runs])
     return [

@@ -15,14 +15,14 @@ _LEGEND = (
     "widened by its ±."
 )
 _FURTHER = (
-    "Below the rows, what the paper does not print: percent at the last round; (w): clients weighted by their test "
-    "examples."
+    "A second table has the metrics that the paper does not print, in percent at the last round; (w): clients weighted "
+    "by their test examples."
 )
 Part = tuple[list[str], list[list[str]]]  # headings, rows
 
 
 def table_markdown(view: TableView) -> str:
-    """Return a table as Markdown: per column what was measured, what is printed, the difference and the verdict."""
+    """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
     further = f" {_FURTHER}" if any(_has_further(block) for block in view.blocks) else ""
     parts = [f"{view.title}: {view.caption}\n"]
     if view.beside:
@@ -37,7 +37,7 @@ def table_markdown(view: TableView) -> str:
 
 
 def table_latex(view: TableView) -> str:
-    """Return a table as LaTeX (booktabs): per setup its tabulars, then what was reduced; other notes as comments."""
+    """Return a table as LaTeX (booktabs): the tabulars of each setup, then its reductions; other notes are comments."""
     parts = [f"% {view.title}: {view.caption}\n"]
     for block in view.blocks:
         cuts = _reduced(block.lines)
@@ -50,8 +50,8 @@ def table_latex(view: TableView) -> str:
 def table_csv(table: TableData, view: TableView) -> str:
     """Return a table as CSV with plain numbers in full precision, a row per method, settings and setup.
 
-    A column of the table named ``m`` has ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and
-    ``m_upper`` (the 95 % interval of the mean); a column of the paper also ``m_paper``, ``m_paper_std``,
+    A table column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and
+    ``m_upper`` (the 95 % interval of the mean); a column of the paper also has ``m_paper``, ``m_paper_std``,
     ``m_difference`` and ``m_agreement``. Numbers are in the unit that the table prints; a missing one is empty.
     """
     rows: list[Fields] = []
@@ -80,7 +80,7 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 
 
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
-    """Return claims as Markdown, the verdict first."""
+    """Return claims as Markdown."""
     heads = ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
     rows = [[c.id, _verdict(c), c.printed, c.text, c.where, c.evidence] for c in views]
     return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
@@ -98,7 +98,7 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
 
 
 def _parts(view: TableView, block: BlockView) -> list[Part]:
-    """Return what the paper prints with the measured numbers, then the further numbers if there are any."""
+    """Return the paper's columns with the measured numbers, then the further columns if there are any."""
     main = _part(block, view.columns, [line.cells for line in block.lines], view.beside)
     if not _has_further(block):
         return [main]
@@ -123,9 +123,9 @@ def _part(
     for label in columns:
         heads += [label, "paper", "diff.", ""] if beside else [label]
     rows = []
-    for line, own in zip(block.lines, cells, strict=True):
+    for line, cells_of_line in zip(block.lines, cells, strict=True):
         row = [line.label, *([line.settings] if settings else []), str(line.seeds)]
-        for cell in own:
+        for cell in cells_of_line:
             row.append(cell.own or "–")
             row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if beside else []
         rows.append([*row, *([line.status] if status else [])])
@@ -133,7 +133,7 @@ def _part(
 
 
 def _reduced(lines: Sequence[LineView]) -> list[str]:
-    """Return what was reduced, each once, with the rows that it holds for; then the notes of the rows."""
+    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         if line.reduced:

@@ -27,17 +27,17 @@ from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 
-LABELS = "labels"  # folder below the results: who has how many examples of each class, by experiment
+LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 
 
 class FigureMaker:
-    """Draws the figures of a paper that there are runs for.
+    """Draws the figures of a paper for which runs exist.
 
     Args:
-        paper: the paper.
-        evidence: the runs.
-        root: the directory below which the runs are.
-        folder: where pictures go.
+        paper: The paper.
+        evidence: The runs.
+        root: Directory that contains the runs.
+        folder: Directory of the pictures.
     """
 
     def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
@@ -54,11 +54,11 @@ class FigureMaker:
         }
 
     def all(self) -> list[FigureView]:
-        """Return the figures of the paper, those that are sketches left out."""
+        """Return the figures of the paper, except for sketches."""
         return [view for f in self.paper.figures.values() if f.kind != "schematic" for view in self.one(f)]
 
     def one(self, figure: Figure) -> list[FigureView]:
-        """Draw a figure if there is anything to draw, and return it; one with several pictures as several."""
+        """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
         found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
         files = self._kinds[figure.kind](figure, found)
         why: dict[tuple[str, ...], list[str]] = {}
@@ -70,7 +70,7 @@ class FigureMaker:
             for words, names in why.items()
         ]
         missing = len(figure.rows) - len(found)
-        note = f"{missing} of {len(figure.rows)} runs are not there yet" if missing else ""
+        note = f"{missing} of {len(figure.rows)} runs are missing" if missing else ""
         number = figure.id.removeprefix("figure").replace("_", "").upper()
         title, reduced = f"{self.paper.name}, Figure {number}", tuple(dict.fromkeys(cuts))
         svgs = [f for f in files if f.suffix == ".svg"]
@@ -95,7 +95,7 @@ class FigureMaker:
         return f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
 
     def _index(self, figure: Figure, row: Row) -> int:
-        """Return a method's place in the paper's list, so that it looks the same in all figures."""
+        """Return a method's index in the paper's list, so that it looks the same in all figures."""
         same = list(dict.fromkeys(self._label(r) for r in figure.rows if r.algo == row.algo))
         order = list(self.paper.methods)
         return order.index(row.algo) if len(same) == 1 else same.index(self._label(row))

@@ -1,4 +1,4 @@
-"""Figures of runs of no paper: a picture of the curves and one of the clients per experiment or data set."""
+"""Figures of runs that belong to no paper: pictures of the curves and of the clients per experiment or data set."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 
 
 def own_figures(table: TableData, folder: Path) -> list[FigureView]:
-    """Draw the runs of a table and return the pictures; settings of different numbers of rounds in different panels.
+    """Draw the runs of a table and return the pictures; settings with different numbers of rounds have separate panels.
 
     Args:
-        table: Of an experiment or data set.
-        folder: Where pictures go.
+        table: Table of an experiment or data set.
+        folder: Directory of the pictures.
     """
     lines = table.lines
     if not lines:
@@ -51,7 +51,7 @@ def _label(line: Line) -> str:
 
 
 def _length(line: Line) -> int:
-    """Return the number of rounds of a setting, that of its configuration; seeds of one setting have the same."""
+    """Return the number of rounds in the configuration of a setting, which all its seeds share."""
     return max(int(run.config["rounds"]) for run in line.found.runs.values())
 
 
@@ -66,7 +66,7 @@ def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Pan
 
 
 def _series(line: Line, field: str, index: int) -> Series | None:
-    """Return the curves of a setting; the label says where a seed ends, if they do not all end in the same round."""
+    """Return the curves of a setting; if its seeds end in different rounds, the label lists these."""
     curves = line.found.curve(field)
     if not curves:
         return None

@@ -145,7 +145,7 @@ def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
             if f.kind not in ("schematic", "functions"):
                 view = views[f"{paper}/{f.id}"]
                 assert view.svg == ""
-                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are not there yet" if f.rows else "")
+                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are missing" if f.rows else "")
 
 
 def test_runs_that_are_missing_are_counted(tmp_path, caught):
@@ -153,11 +153,10 @@ def test_runs_that_are_missing_are_counted(tmp_path, caught):
     runs_of(tmp_path, "fedfa", "figure2", figure.rows[:5])
     fake_row(tmp_path, papers()["fedfa"], figure.rows[5], status="failed")
     (view,) = drawn(tmp_path, "fedfa", "figure2")
-    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are not there yet"
+    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are missing"
     fake_row(tmp_path / "more", papers()["fedfa"], figure.rows[5])
     assert (
-        drawn(tmp_path, "fedfa", "figure2")[0].note
-        == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are not there yet"
+        drawn(tmp_path, "fedfa", "figure2")[0].note == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are missing"
     )
 
 

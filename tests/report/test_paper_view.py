@@ -1,4 +1,4 @@
-"""A paper's tables beside its numbers: verdicts by hand, and commands that lead back to the very runs."""
+"""A paper's tables next to its numbers: verdicts computed by hand, and commands that reproduce the same runs."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from fedbench.runs.store import ResultStore
 HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
 
 
-# ---- a printed number beside what was measured
+# ---- a printed number next to the measured one
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_cells_beside_the_papers_numbers(tmp_path):
     average, worst, best, variance = found.cells
     assert (average.own, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
     assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
-    one = ". The paper names one run; one more of these would lie within 84.03 to 93.97 (95 % prediction interval)"
+    one = ". The paper reports one run; the 95 % prediction interval of a further run is 84.03 to 93.97"
     interval = f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
     assert average.note == interval + one
     assert (worst.own, worst.paper, worst.difference, worst.verdict) == ("70.00 ± 1.00", "78.17", "-8.17", "outside")

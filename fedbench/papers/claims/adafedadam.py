@@ -1,4 +1,4 @@
-"""AdaFedAdam: the claims whose tests no other claim shares."""
+"""AdaFedAdam: claims with a test of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedFa: the claims whose tests no other claim shares."""
+"""FedFa: claims with a test of their own."""
 
 from __future__ import annotations
 
