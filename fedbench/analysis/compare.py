@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TypeAlias
 
-from fedbench.analysis.matching import in_words
+from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import Measure, measure
 from fedbench.analysis.stats import Paired, paired_with_lost
 from fedbench.analysis.tables import departures
@@ -265,7 +265,7 @@ class ComparedBlock:
             elif e.status != "done":
                 self._out[f"{e.name} {e.status}"] += 1
         self.unequal = _unequal(self.done) if key == "algo" else []
-        cuts = {(e.name, in_words(departures([e.run], ignoring=key))) for e in self.done}
+        cuts = {(e.name, departure_texts(departures([e.run], ignoring=key))) for e in self.done}
         self.reduced = sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut)
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedbench.analysis.matching import Found
+from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_lost
 
 
@@ -48,14 +48,14 @@ class Comparison:
 
 
 def compared(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[Found]
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[MatchedRuns]
 ) -> Comparison:
     """Return the comparison of two settings over their common seeds; a is ahead where sign * (a - b) > 0."""
     return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
 
 
 def contest(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: Found, two: Found
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: MatchedRuns, two: MatchedRuns
 ) -> Comparison:
     """Return the comparison of two methods in which a run that diverged counts as behind (``with_lost``).
 
@@ -82,7 +82,7 @@ def contest(
     return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))
 
 
-def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+def above(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
     """Return the comparison of differences, one per seed, with 0; ``found`` contains their runs.
 
     If one of these runs diverged, the others alone do not decide the comparison.
@@ -93,7 +93,7 @@ def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) 
     return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
 
 
-def _open(label: str, found: Sequence[Found]) -> Comparison:
+def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
     """Return a comparison that has been run and is undecided."""
     if any(f.cuts != found[0].cuts for f in found):
         return Comparison(label, uneven=True)
@@ -104,7 +104,7 @@ def _seeds(seeds: Collection[int]) -> str:
     return f"seed {', '.join(map(str, sorted(seeds)))}"
 
 
-def _tested(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+def _tested(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
     known = [d for d in differences.values() if math.isfinite(d)]
     if not known:
         return Comparison(label)

@@ -52,13 +52,13 @@ class Departure:
         return f"{self.key} {config_value(self.here)} (paper {config_value(self.paper)})"
 
 
-def in_words(departures: Iterable[Departure]) -> tuple[str, ...]:
+def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
     """Return departures as text."""
     return tuple(d.text for d in departures)
 
 
 @dataclass(frozen=True)
-class Found:
+class MatchedRuns:
     """The runs that match a row: all runs of one setting, by seed.
 
     Attributes:
@@ -142,7 +142,7 @@ class Evidence:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
-        self._choices: dict[tuple[str | bool, ...], list[Found]] = {}
+        self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -151,11 +151,11 @@ class Evidence:
             found.setdefault((str(run.meta["experiment"]), run.meta["algo"]), []).append(run)
         return found
 
-    def find(self, paper: Paper, row: Row) -> Found:
+    def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return next(iter(self.choices(paper, row)), Found({}))
+        return next(iter(self.choices(paper, row)), MatchedRuns({}))
 
-    def alike(self, paper: Paper, rows: Sequence[Row]) -> list[Found]:
+    def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
 
         If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
@@ -166,11 +166,11 @@ class Evidence:
         present = [c for c in ended if c]
         common = set(present[0]).intersection(*present) if present else set()
         if not common:
-            return [c[0] if c else Found({}) for c in choices]
+            return [c[0] if c else MatchedRuns({}) for c in choices]
         best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
-        return [c[best][1] if c else Found({}) for c in ended]
+        return [c[best][1] if c else MatchedRuns({}) for c in ended]
 
-    def choices(self, paper: Paper, row: Row) -> list[Found]:
+    def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
         best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
         key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
@@ -246,7 +246,7 @@ def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int
     )
 
 
-def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> Found:
+def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if r.counts}
     others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
@@ -259,7 +259,7 @@ def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool
         cuts["eval_every"] = str(every)
     found += of_seeds(done, others, setup.seeds)
     found += of_data(done.values())
-    return Found(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
+    return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
 def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, Found, lower_is_better
+from fedbench.analysis.matching import Evidence, MatchedRuns, lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper
@@ -61,7 +61,7 @@ _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
 }
 
 
-class Shown:
+class FigureRuns:
     """The runs that a figure shows.
 
     Args:
@@ -72,10 +72,10 @@ class Shown:
 
     def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
         self.paper, self.figure = paper, paper.figures[figure]
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, MatchedRuns] = {}
         for setup in dict.fromkeys(r.setup for r in self.figure.rows):
             here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
-            found = evidence.alike(paper, [self.figure.rows[i] for i in here])
+            found = evidence.comparable(paper, [self.figure.rows[i] for i in here])
             self._found |= dict(zip(here, found, strict=True))
 
     def rows(self, setup: str, selections: Sequence[Selection], excluding: Sequence[int] = ()) -> list[int]:
@@ -95,11 +95,11 @@ class Shown:
             raise RequestError(f"{self.figure.id} has no run of {algo}{given} on {setup}")
         return found[0]
 
-    def found(self, i: int) -> Found:
+    def found(self, i: int) -> MatchedRuns:
         """Return the runs of a row."""
         return self._found[i]
 
-    def both(self, *rows: int) -> tuple[Found, ...]:
+    def both(self, *rows: int) -> tuple[MatchedRuns, ...]:
         """Return the runs of some rows."""
         return tuple(self._found[i] for i in rows)
 
@@ -112,7 +112,7 @@ class Shown:
 
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
-    shown = Shown(paper, check.figure, evidence)
+    shown = FigureRuns(paper, check.figure, evidence)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
@@ -146,7 +146,7 @@ def _label(measure: str) -> str:
 
 
 def _measured(
-    shown: Shown, rows: Sequence[int], measure: str, field: str, threshold: float | None
+    shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
 ) -> tuple[dict[int, PerSeed], bool]:
     if measure == "below":
         assert threshold is not None
@@ -162,7 +162,7 @@ def _measured(
     return numbers, lower_is_better(field) if lower is None else lower
 
 
-def _below(found: Found, threshold: float) -> PerSeed:
+def _below(found: MatchedRuns, threshold: float) -> PerSeed:
     """Return the share of clients with an accuracy below the threshold at the end."""
     shares = {}
     for seed, run in found.runs.items():
@@ -192,25 +192,25 @@ def _rounds_to_common(
     return out
 
 
-def moments(found: Found) -> dict[int, np.ndarray]:
+def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
     """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
     return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
 
 
-def _mean_cka(found: Found) -> PerSeed:
+def _mean_cka(found: MatchedRuns) -> PerSeed:
     """Return the mean CKA of the first moments of different clients."""
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def final(found: Found, field: str) -> PerSeed:
+def final(found: MatchedRuns, field: str) -> PerSeed:
     """Return the last value of a field, per seed."""
     return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of a measure of some runs of a figure with a bound."""
-    shown = Shown(paper, check.figure, evidence)
+    shown = FigureRuns(paper, check.figure, evidence)
     sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
     assert bound is not None
     out = []
@@ -224,7 +224,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     return out
 
 
-def _limited(found: Sequence[Found], measure: str, field: str) -> PerSeed:
+def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
         first, second = (final(f, field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}

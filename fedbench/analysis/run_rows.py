@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import best_round, in_words
+from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Metric, papers
@@ -33,7 +33,7 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
         {
             "path": str(run.path.relative_to(folder)),
             **{k: run.meta.get(k) for k in _IDENTITY},
-            "reduced": "; ".join(in_words(departures([run]))),
+            "reduced": "; ".join(departure_texts(departures([run]))),
             **{f"config.{k}": v for k, v in config.items()},
             **(run.last_round() if run.done else {}),
             **(_best(run) if run.done else {}),

@@ -65,7 +65,7 @@ class Cells:
     def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
         m = self.paper.metrics[metric]
-        one, two = self.evidence.alike(self.paper, (better, worse))
+        one, two = self.evidence.comparable(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0

@@ -12,7 +12,7 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.analysis.matching import Departure, Evidence, Found, of_data, of_seeds, reductions
+from fedbench.analysis.matching import Departure, Evidence, MatchedRuns, of_data, of_seeds, reductions
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
@@ -23,7 +23,7 @@ from fedbench.papers.registry import Metric, Paper, Reported, Row, Setup, Table,
 from fedbench.runs.store import Run
 
 # metrics of every table, whether or not a paper prints them
-SHOWN = (
+COMMON_METRICS = (
     "accuracy_mean_weighted",
     "accuracy_std_weighted",
     "accuracy_worst30_weighted",
@@ -143,7 +143,7 @@ class Line:
     algo: str
     label: str
     settings: Tree
-    found: Found
+    found: MatchedRuns
     cells: tuple[Cell, ...]
     status: str
     row: Row | None = None
@@ -212,15 +212,15 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
     """Return the columns of a paper's table, then the common columns that the paper does not print."""
     printed = [Column(paper.metrics[c], True, table.round) for c in table.columns]
     names = {c.name for c in printed}
-    return (*printed, *(c for c in _OWN if c.name not in names))
+    return (*printed, *(c for c in _COMMON_COLUMNS if c.name not in names))
 
 
-def _own_column(name: str) -> Column:
+def _common_column(name: str) -> Column:
     m = measure(name)
     return Column(Metric(m.name, m.heading, m.direction, m.name, m.factor))
 
 
-_OWN = tuple(_own_column(name) for name in SHOWN)
+_COMMON_COLUMNS = tuple(_common_column(name) for name in COMMON_METRICS)
 
 
 def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
@@ -235,7 +235,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
         algo=method.algo,
         label=method.label,
         settings={k: v for k, v in row.hyperparameters.items() if v is not None},
-        found=found if found.runs else Found({}, found.others, setting=found.setting),
+        found=found if found.runs else MatchedRuns({}, found.others, setting=found.setting),
         cells=tuple(_cell(c, found, row, why) for c in columns),
         status=_status(found, planned),
         row=row,
@@ -245,7 +245,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     )
 
 
-def _cell(column: Column, found: Found, row: Row | None = None, why: str | None = None) -> Cell:
+def _cell(column: Column, found: MatchedRuns, row: Row | None = None, why: str | None = None) -> Cell:
     values = tuple(found.values(column.metric, column.round).values())
     if row is None or not column.printed:
         return Cell(values)
@@ -257,7 +257,7 @@ def _weighted(column: Column) -> bool:
     return column.metric.field.endswith("_weighted")
 
 
-def _status(found: Found, planned: Sequence[Entry]) -> str:
+def _status(found: MatchedRuns, planned: Sequence[Entry]) -> str:
     if found.runs:
         return "reduced" if found.reduced else "full"
     if any(e.status == "refused" for e in planned):
@@ -349,10 +349,10 @@ def _places(block: Block) -> set[tuple[str, str, str]]:
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     home = home_of(runs[0].meta["experiment"])
-    lines = _lines(runs, _OWN, home)
+    lines = _lines(runs, _COMMON_COLUMNS, home)
     return TableData(
         name,
-        _OWN,
+        _COMMON_COLUMNS,
         (Block(None, tuple(lines)),),
         paper=home[0] if home else None,
         unfinished=_unfinished(runs),
@@ -390,7 +390,7 @@ def _line_of_runs(
     reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
     if home:
         reduced += of_seeds(done, others, home[1].seeds)
-    found = Found(done, others, tuple(reduced), setting=key[1])
+    found = MatchedRuns(done, others, tuple(reduced), setting=key[1])
     labels = [m.label for m in home[0].methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(
         algo=key[0],

@@ -25,7 +25,7 @@ def table_markdown(view: TableView) -> str:
     """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
     further = f" {_FURTHER}" if any(_has_further(block) for block in view.blocks) else ""
     parts = [f"{view.title}: {view.caption}\n"]
-    if view.beside:
+    if view.with_paper:
         parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}{further}\n"]
     for block in view.blocks:
         if block.title:
@@ -33,7 +33,7 @@ def table_markdown(view: TableView) -> str:
         parts += [markdown(*part) for part in _parts(view, block)]
         parts += ["".join(f"- {text}\n" for text in _reduced(block.lines)), ""]
     parts.append("".join(f"- {n}\n" for n in [*view.notes, *_impossible(view)]))
-    return "\n".join(p for p in parts if p) + ("\n" if view.beside else "")
+    return "\n".join(p for p in parts if p) + ("\n" if view.with_paper else "")
 
 
 def table_latex(view: TableView) -> str:
@@ -99,11 +99,11 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
 
 def _parts(view: TableView, block: BlockView) -> list[Part]:
     """Return the paper's columns with the measured numbers, then the further columns if there are any."""
-    main = _part(block, view.columns, [line.cells for line in block.lines], view.beside)
+    main = _part(block, view.columns, [line.cells for line in block.lines], view.with_paper)
     if not _has_further(block):
         return [main]
     cells = [[CellView(text, "", "", "none", None, "") for text in line.further] for line in block.lines]
-    return [main, _part(block, view.further, cells, beside=False, status=True)]
+    return [main, _part(block, view.further, cells, with_paper=False, status=True)]
 
 
 def _has_further(block: BlockView) -> bool:
@@ -114,20 +114,20 @@ def _part(
     block: BlockView,
     columns: Sequence[str],
     cells: Sequence[Sequence[CellView]],
-    beside: bool,
+    with_paper: bool,
     status: bool = False,
 ) -> Part:
     settings = any(line.settings for line in block.lines)
-    status = status or beside or any(line.status != "full" for line in block.lines)
+    status = status or with_paper or any(line.status != "full" for line in block.lines)
     heads = ["method", *(["settings"] if settings else []), "seeds"]
     for label in columns:
-        heads += [label, "paper", "diff.", ""] if beside else [label]
+        heads += [label, "paper", "diff.", ""] if with_paper else [label]
     rows = []
     for line, cells_of_line in zip(block.lines, cells, strict=True):
         row = [line.label, *([line.settings] if settings else []), str(line.seeds)]
         for cell in cells_of_line:
-            row.append(cell.own or "–")
-            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if beside else []
+            row.append(cell.measured or "–")
+            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if with_paper else []
         rows.append([*row, *([line.status] if status else [])])
     return [*heads, *(["status"] if status else [])], rows
 

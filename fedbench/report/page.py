@@ -82,7 +82,7 @@ class PageColumn:
     """A column of a table: its label, whether it has numbers of a paper, and the index of its first cell."""
 
     label: str
-    beside: bool
+    with_paper: bool
     start: int
 
 
@@ -154,14 +154,14 @@ def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
         mark("basis", claim.basis)
-    own = ids("paper", view.id)
-    claims = tuple((ids(own, "claim", c.id), c) for c in view.claims)
+    chapter_id = ids("paper", view.id)
+    claims = tuple((ids(chapter_id, "claim", c.id), c) for c in view.claims)
     tables = tuple(_table(t, ids) for t in view.tables)
     figures = tuple((ids("figure", f.name), f) for f in view.figures)
     inside = _sum([t.tally for t in tables])
     verdicts = Counter(c.verdict for c in view.claims)
     tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
-    return PageChapter(own, view, claims, tables, figures, tally)
+    return PageChapter(chapter_id, view, claims, tables, figures, tally)
 
 
 def _table(view: TableView, ids: _Anchors) -> PageTable:
@@ -172,9 +172,9 @@ def _table(view: TableView, ids: _Anchors) -> PageTable:
     columns: list[PageColumn] = []
     width = 3 if settings else 2
     for i, label in enumerate(view.columns):
-        beside = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append(PageColumn(label, beside, width))
-        width += 3 if beside else 1
+        with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
+        columns.append(PageColumn(label, with_paper, width))
+        width += 3 if with_paper else 1
     cells = Counter(cell.verdict for line in lines for cell in line.cells)
     tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
     return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally)
@@ -202,7 +202,7 @@ def differs(line: LineView) -> bool:
 
 def has_notes(line: LineView) -> bool:
     """Return whether a measured number of the row has a note."""
-    return any(cell.note and cell.own for cell in line.cells)
+    return any(cell.note and cell.measured for cell in line.cells)
 
 
 def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, str]]:
@@ -287,11 +287,11 @@ def _environment() -> Environment:
     )
     made.filters.update(spread=spread, href=href, run_name=run_name, image=image, parts=parts)
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
-    made.globals.update(mark=mark, ruled=ruled, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
+    made.globals.update(mark=mark, verdict_counts=verdict_counts, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
 
 
-def ruled(counts: Counter[str]) -> str:
+def verdict_counts(counts: Counter[str]) -> str:
     """Return the number of claims per verdict as text: '12 hold, 1 fails and 2 are undecided'."""
     said = []
     for word in CLAIMS:

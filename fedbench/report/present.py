@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.matching import MatchedRuns, departure_texts
 from fedbench.analysis.settings import settings_text
 from fedbench.analysis.stats import interval
 from fedbench.analysis.tables import Cell, Column, Line, TableData, agreement, closing_tables
@@ -52,7 +52,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         blocks=blocks,
         notes=tuple(_notes(table, columns)),
         further=tuple(c.metric.label for c in further),
-        beside=table.table is not None,
+        with_paper=table.table is not None,
     )
 
 
@@ -94,12 +94,12 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
         settings=settings_text(line.settings),
         seeds=len(line.found.runs),
         status=line.status,
-        reduced=in_words(line.found.reduced),
+        reduced=departure_texts(line.found.reduced),
         cells=tuple(texts[:first]),
         runs=() if page is None else tuple(href(run.path, page) for run in runs),
         command=typed,
         note=note_of(line),
-        further=tuple(text.own for text in texts[first:]),
+        further=tuple(text.measured for text in texts[first:]),
     )
 
 
@@ -119,15 +119,15 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
         why = cell.agreement == "impossible"
         note = f"no accuracies of unweighted clients have these numbers: {cell.impossible}" if why else ""
         return CellView("", paper, "", cell.agreement, None, note)
-    own = _with_spread(cell.mean, cell.std, digits)
+    measured = _with_spread(cell.mean, cell.std, digits)
     if cell.printed is None:
-        return CellView(own, "", "", "none", cell.mean, f"n = {cell.n}")
+        return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
     note = compare_with_print(cell.values, cell.printed, digits)[1]
     if runs == 1 and cell.printed.std is None and cell.n > 1:
         note += one_more(cell.values, digits)
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
-    return CellView(own, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
+    return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
 
 
 def _digits(column: Column, printed: Reported | None) -> int:
@@ -177,7 +177,7 @@ def _with_spread(value: float, spread: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Found, seeds: int) -> str:
+def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: MatchedRuns, seeds: int) -> str:
     """Return the command that produces the runs of a row; for a row without runs, at the paper's setting."""
     parts = {**wanted}
     numbers = list(range(seeds))

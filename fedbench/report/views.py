@@ -13,15 +13,15 @@ class CellView:
     """A number of a table next to the paper's.
 
     Attributes:
-        own: Measured number as text; empty if it was not measured.
+        measured: Measured number as text; empty if it was not measured.
         paper: Printed number as text; empty if the paper prints none.
         difference: Measured minus printed number with its sign; empty if one of them is missing.
         verdict: One of ``inside``, ``outside``, ``single``, ``impossible``, ``none`` and ``missing``.
-        number: Sort key of ``own``.
+        number: Sort key of ``measured``.
         note: Basis of the verdict, or the reason why the number is impossible.
     """
 
-    own: str
+    measured: str
     paper: str
     difference: str
     verdict: str
@@ -78,7 +78,7 @@ class TableView:
         blocks: Blocks of rows.
         notes: Lines below the table.
         further: Headings of columns that the paper does not print.
-        beside: Whether the columns have numbers of a paper next to them.
+        with_paper: Whether the columns have numbers of a paper next to them.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TableView:
     blocks: tuple[BlockView, ...]
     notes: tuple[str, ...]
     further: tuple[str, ...] = ()
-    beside: bool = True
+    with_paper: bool = True
 
 
 @dataclass(frozen=True)

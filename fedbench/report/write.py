@@ -18,10 +18,10 @@ from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.registry import papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
-from fedbench.report.own import own_figures
 from fedbench.report.page import page
 from fedbench.report.paper_view import PaperReport
 from fedbench.report.present import summary, view
+from fedbench.report.run_figures import run_figures
 from fedbench.report.views import FigureView, PageView, PaperView, TableView
 from fedbench.runs.store import ResultStore, Run, replace_file
 
@@ -68,10 +68,10 @@ def _write(
         replace_file(target / "tables" / f"{chapter.id}_claims.csv", claims_csv(chapter.claims))
         shown.append(chapter)
         printed += report.tables
-    own = run_tables(runs, printed)
-    views = [view(table, place) for table in own]
-    _write_tables(own, views, target / "tables")
-    figures = [f for table in own if table.paper is None for f in own_figures(table, target / "figures")]
+    other_tables = run_tables(runs, printed)
+    views = [view(table, place) for table in other_tables]
+    _write_tables(other_tables, views, target / "tables")
+    figures = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
     content = PageView(
         "fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged)
     )

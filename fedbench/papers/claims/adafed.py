@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, compared
-from fedbench.analysis.matching import Evidence, Found
-from fedbench.analysis.measures import Shown, low_and_high, rounds_to
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measures import FigureRuns, low_and_high, rounds_to
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
@@ -15,10 +15,10 @@ def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
     cells, metric, setups = Cells(paper, evidence), paper.metrics["std_clients"], ("femnist_skewed", "femnist_original")
     leads: list[dict[int, float]] = []
-    found: list[Found] = []
+    found: list[MatchedRuns] = []
     for setup in setups:
         rows = cells.rows("table3", setup)
-        sides = evidence.alike(paper, rows)
+        sides = evidence.comparable(paper, rows)
         values = {r.algo: f.values(metric) for r, f in zip(rows, sides, strict=True)}
         own = values.pop("adafed")
         seeds = set(own).intersection(*values.values())  # seeds of every rival: the best may be missing
@@ -35,7 +35,7 @@ def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
     Its loss falls by more, and the final gap between the two is below half of the initial one.
     """
-    shown, out = Shown(paper, "figure3", evidence), []
+    shown, out = FigureRuns(paper, "figure3", evidence), []
     for setup in shown.figure.setups:
         found = shown.found(shown.row(setup, "adafed"))
         every = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
@@ -54,7 +54,7 @@ def c18(paper: Paper, evidence: Evidence) -> list[Comparison]:
     A tolerance of one tenth is allowed, since the paper reads its numbers off a picture. A run that stopped before the
     bound without reaching the accuracy does not count.
     """
-    shown, out = Shown(paper, "figure5", evidence), []
+    shown, out = FigureRuns(paper, "figure5", evidence), []
     target = 0.4
     for i, row in enumerate(shown.figure.rows):
         curves = shown.found(i).curve("accuracy_mean")

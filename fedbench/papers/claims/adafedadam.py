@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedbench.analysis.comparison import Comparison, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.measures import Shown, final
+from fedbench.analysis.measures import FigureRuns, final
 from fedbench.papers.registry import Paper
 
 _ERROR, _SPREAD = "error_mean_weighted", "error_rsd_weighted"
@@ -15,7 +15,7 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
     The spread falls from alpha 1 to 4, and by more than from 4 to 8; the mean rises in both steps.
     """
-    shown = Shown(paper, "figure3", evidence)
+    shown = FigureRuns(paper, "figure3", evidence)
     rows = {alpha: shown.row("synthetic", "adafedadam", alpha=alpha) for alpha in (1.0, 4.0, 8.0)}
     one, four, eight = (final(shown.found(i), _SPREAD) for i in rows.values())
     first, second = ({s: x[s] - y[s] for s in x.keys() & y.keys()} for x, y in ((one, four), (four, eight)))
@@ -30,7 +30,7 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
-    shown, out = Shown(paper, "figure3", evidence), []
+    shown, out = FigureRuns(paper, "figure3", evidence), []
     front = [i for i, row in enumerate(shown.figure.rows) if row.algo == "adafedadam"]
     for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
         i = shown.row("synthetic", algo)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.matching import MatchedRuns, departure_texts
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import settings_text
 from fedbench.analysis.tables import Line, TableData
@@ -20,7 +20,7 @@ from fedbench.report.views import FigureView
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 
 
-def own_figures(table: TableData, folder: Path) -> list[FigureView]:
+def run_figures(table: TableData, folder: Path) -> list[FigureView]:
     """Draw the runs of a table and return the pictures; settings with different numbers of rounds have separate panels.
 
     Args:
@@ -31,7 +31,7 @@ def own_figures(table: TableData, folder: Path) -> list[FigureView]:
     if not lines:
         return []
     base, name = folder / table.name.replace("/", "_"), table.name
-    reduced = tuple(f"{_label(x)}: {', '.join(in_words(x.found.reduced))}" for x in lines if x.found.reduced)
+    reduced = tuple(f"{_label(x)}: {', '.join(departure_texts(x.found.reduced))}" for x in lines if x.found.reduced)
     lengths = sorted({_length(line) for line in lines})
     panels = [p for field in _FIELDS for n in lengths if (p := _panel(lines, field, n, len(lengths) > 1)) is not None]
     files = plots.curves(base.with_name(f"{base.name}_curves"), name, panels, reduced=bool(reduced)) if panels else []
@@ -76,7 +76,7 @@ def _series(line: Line, field: str, index: int) -> Series | None:
     return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * measure(field).factor, index)
 
 
-def _accuracies(found: Found) -> np.ndarray:
+def _accuracies(found: MatchedRuns) -> np.ndarray:
     kept = [run for run in found.runs.values() if (run.path / "clients.parquet").exists()]
     parts = [last_clients(run.clients())["accuracy"].dropna().to_numpy(float) for run in kept]
     return 100 * np.concatenate([*parts, np.empty(0)])
