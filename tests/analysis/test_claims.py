@@ -41,7 +41,7 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class Numbers(MatchedRuns):
-    """What stands for a row: numbers by metric and round instead of runs."""
+    """A stand-in for the runs of a row: numbers by metric and round."""
 
     given: dict = field(default_factory=dict)
 
@@ -253,7 +253,7 @@ NOT_BEST = {"kind": "not_best", "table": "t1", "setups": ["a", "b"], "metrics": 
 
 
 def test_not_best_needs_a_better_one_in_every_setup():
-    """Any of three will do, so that the p-value of the best counts three times: 3 / 1024."""
+    """Any of three is enough, so the p-value of the best is multiplied by three: 3 / 1024."""
     above_x, equal = [u + 1 for u in UP], UP
     in_a = of(new=UP, x=above_x, y=LOW, z=LOW)
     assert verdict({**in_a, **of("b", new=UP, x=LOW, y=LOW, z=above_x)}, NOT_BEST).verdict == "holds"

@@ -1,4 +1,4 @@
-"""Which runs stand for which row: runs on disk, made here by hand, of a paper that is made up here."""
+"""Matching of runs with rows: runs on disk and a paper, both made by hand here."""
 
 import hashlib
 import json

@@ -291,7 +291,7 @@ def test_runs_without_moments_are_no_picture(tmp_path, caught):
 def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, tmp_path):
     """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper.
 
-    A sweep beside other methods is a picture of its own.
+    A sweep shown with other methods is a picture of its own.
     """
     m = maker(tmp_path, paper)
     order = list(papers()[paper].methods)
