@@ -145,24 +145,26 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
-        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_unevenly(comparisons)}")
+        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_uneven_note(comparisons)}")
     against = holm([c.less for c in run])  # type: ignore[misc]
     worst = min(range(len(run)), key=lambda i: against[i])
     if against[worst] <= ALPHA:
         return Verdict(
-            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_among(len(run))}", reduced
+            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_corrected_for(len(run))}", reduced
         )
     if len(run) < len(comparisons):
         shown = sum((c.greater or 0.0) <= ALPHA for c in run)
         text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
-        return Verdict("not run", text + _unevenly(comparisons), reduced)
+        return Verdict("not run", text + _uneven_note(comparisons), reduced)
     weakest = max(run, key=lambda c: c.greater or 0.0)
     if weakest.greater is not None and weakest.greater <= ALPHA:
-        return Verdict("holds", f"{_all(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced)
+        return Verdict(
+            "holds", f"{_all_significant(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced
+        )
     return Verdict("undecided", _undecided(weakest), reduced)
 
 
-def _unevenly(comparisons: Sequence[Comparison]) -> str:
+def _uneven_note(comparisons: Sequence[Comparison]) -> str:
     n = sum(c.uneven for c in comparisons)
     return f"; not compared, since the two sides are reduced in different ways: {n}" if n else ""
 
@@ -175,9 +177,9 @@ def _undecided(c: Comparison) -> str:
     return text
 
 
-def _among(n: int) -> str:
+def _corrected_for(n: int) -> str:
     return f", corrected for {n} comparisons" if n > 1 else ""
 
 
-def _all(n: int) -> str:
+def _all_significant(n: int) -> str:
     return "the comparison is significant" if n == 1 else f"all {n} comparisons are significant"

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import Measure, measure
-from fedbench.analysis.stats import Paired, paired_with_lost
+from fedbench.analysis.stats import Paired, paired_with_diverged
 from fedbench.analysis.tables import departures
 from fedbench.config.keys import WATCHING, setting
 from fedbench.core.errors import RequestError, choice, nearest, number
@@ -325,7 +325,7 @@ def _baseline(given: str, done: Sequence[Member], names: Sequence[str]) -> str:
 def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0.95) -> Paired | None:
     """Return a minus b over the seeds that both have, or None if they share no seed.
 
-    A run that diverged counts as worse than the other (``paired_with_lost``); a seed for which both diverged is left
+    A diverged run counts as worse than the other (``paired_with_diverged``); a seed for which both diverged is left
     out. For a metric without a better direction, all pairs with a run that diverged are left out.
 
     Args:
@@ -340,7 +340,7 @@ def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0
     if metric.direction is None:
         lost, won = set(), set()
     differences = {s: d for s in sorted(both) if not isnan(d := values[a][s] - values[b][s])}
-    return paired_with_lost(differences, lost, won, metric.sign, level)
+    return paired_with_diverged(differences, lost, won, metric.sign, level)
 
 
 def scores(values: Values, names: Sequence[str], metric: Measure) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedbench.analysis.matching import MatchedRuns
-from fedbench.analysis.stats import paired, with_lost
+from fedbench.analysis.stats import paired, with_diverged
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def compared(
 def contest(
     label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: MatchedRuns, two: MatchedRuns
 ) -> Comparison:
-    """Return the comparison of two methods in which a run that diverged counts as behind (``with_lost``).
+    """Return the comparison of two methods in which a run that diverged counts as behind (``with_diverged``).
 
     Leaving it out would favour the method that diverges where training is hard. A seed for which both diverged is left
     out.
@@ -76,7 +76,7 @@ def contest(
         return _tested(label, differences, (one, two))
     words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
     label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
-    counted = with_lost(differences, lost, won)
+    counted = with_diverged(differences, lost, won)
     found = _tested(label, counted, (one, two)) if counted else _open(label, (one, two))
     known = any(differences.values()) or not found.mean  # without any difference there is no scale
     return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))

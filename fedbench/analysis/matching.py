@@ -178,14 +178,14 @@ class Evidence:
             setup, wanted = paper.setups[row.setup], paper.overrides(row)
             groups: dict[str, list[Run]] = {}
             for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
-                if _stands_for(run, wanted, setup):
+                if _matches(run, wanted, setup):
                     groups.setdefault(run.meta["hash"], []).append(run)
-            ordered = sorted(groups.values(), key=lambda g: _merit(g, wanted), reverse=True)
-            self._choices[key] = [_found(g, wanted, setup, best) for g in ordered]
+            ordered = sorted(groups.values(), key=lambda g: _quality(g, wanted), reverse=True)
+            self._choices[key] = [_matched_runs(g, wanted, setup, best) for g in ordered]
         return self._choices[key]
 
 
-def _stands_for(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
+def _matches(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
     config = leaves(run.config)
     if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
         return False
@@ -234,7 +234,7 @@ def _most(value: Any) -> float:
     return float(max(value) if isinstance(value, list) else value)
 
 
-def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
+def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
     done, cut = [r for r in group if r.counts], bool(_departures(group[0], wanted))
     # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
     return (
@@ -246,23 +246,26 @@ def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int
     )
 
 
-def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
+def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if r.counts}
     others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
     departures = _departures(group[0], wanted)
-    found = [*reductions(departures, group[0].meta["model"]), *(Departure("setup", text) for text in setup.departs)]
+    found = [
+        *config_departures(departures, group[0].meta["model"]),
+        *(Departure("setup", text) for text in setup.departs),
+    ]
     cuts = {k: config_value(here) for k, (_, here) in departures.items()}
     every = max(r.config.get("eval_every", 1) for r in group)
     if best and every > 1:  # the experiments of such tables evaluate every round
         found.append(Departure("round", every, "all"))
         cuts["eval_every"] = str(every)
-    found += of_seeds(done, others, setup.seeds)
-    found += of_data(done.values())
+    found += seed_departures(done, others, setup.seeds)
+    found += data_departures(done.values())
     return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
-def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
     """Return the departures in the seeds of a row: too few of them, and seeds that diverged.
 
     Args:
@@ -277,12 +280,12 @@ def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted:
     return found + ([Departure("diverged", lost)] if lost else [])
 
 
-def of_data(runs: Iterable[Run]) -> list[Departure]:
+def data_departures(runs: Iterable[Run]) -> list[Departure]:
     """Return a departure for each kind of data that was not read from its publisher's files."""
     return [Departure("data", sentence) for sentence in sorted({s for r in runs for s in r.unofficial})]
 
 
-def reductions(departures: Mapping[str, Any], model: str) -> list[Departure]:
+def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
     """Return the departures from the experiment.
 
     Args:

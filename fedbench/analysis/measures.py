@@ -99,7 +99,7 @@ class FigureRuns:
         """Return the runs of a row."""
         return self._found[i]
 
-    def both(self, *rows: int) -> tuple[MatchedRuns, ...]:
+    def found_runs(self, *rows: int) -> tuple[MatchedRuns, ...]:
         """Return the runs of some rows."""
         return tuple(self._found[i] for i in rows)
 
@@ -126,7 +126,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                     numbers[a],
                     numbers[b],
                     -1.0 if lower else 1.0,
-                    *shown.both(a, b),
+                    *shown.found_runs(a, b),
                 )
                 for a in better
                 for b in worse
@@ -217,10 +217,10 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
-            numbers = _limited(shown.both(i, j), check.measure, check.field)
+            numbers = _limited(shown.found_runs(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.both(i, j)))
+            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.found_runs(i, j)))
     return out
 
 

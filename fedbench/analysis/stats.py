@@ -101,7 +101,7 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
 
 
-def with_lost(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
+def with_diverged(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
     """Return differences completed by the pairs in which one side diverged and has no number.
 
     That side counts as behind by the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale
@@ -116,7 +116,7 @@ def with_lost(differences: Mapping[int, float], lost: Collection[int], won: Coll
     return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
 
 
-def paired_with_lost(
+def paired_with_diverged(
     differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
     """Return the statistics of paired differences in which a run that diverged counts as behind.
@@ -126,7 +126,7 @@ def paired_with_lost(
 
     Args:
         differences: Finite differences by pair, first minus second.
-        lost: Pairs in which the first side has no number, as in ``with_lost``.
+        lost: Pairs in which the first side has no number, as in ``with_diverged``.
         won: Pairs in which the second side has no number.
         sign: 1 if higher is better, -1 if lower is better.
         level: Confidence of the interval, in (0, 1).
@@ -135,7 +135,7 @@ def paired_with_lost(
         The statistics of first minus second; None if there is no pair.
     """
     ahead = {pair: sign * d for pair, d in differences.items()}
-    counted = with_lost(ahead, lost, won)
+    counted = with_diverged(ahead, lost, won)
     if not counted:
         return None
     found = paired([sign * d for d in counted.values()], level)

@@ -12,7 +12,14 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.analysis.matching import Departure, Evidence, MatchedRuns, of_data, of_seeds, reductions
+from fedbench.analysis.matching import (
+    Departure,
+    Evidence,
+    MatchedRuns,
+    config_departures,
+    data_departures,
+    seed_departures,
+)
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
@@ -284,9 +291,9 @@ def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
     changed = {k: v for k, v in meta["departures"].items() if k not in named}
     home = home_of(meta["experiment"])
     return [
-        *reductions(changed, meta["model"]),
+        *config_departures(changed, meta["model"]),
         *(Departure("setup", text) for text in (home[1].departs if home else ())),
-        *of_data(runs),
+        *data_departures(runs),
     ]
 
 
@@ -356,7 +363,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         (Block(None, tuple(lines)),),
         paper=home[0] if home else None,
         unfinished=_unfinished(runs),
-        unofficial=() if home else tuple(d.here for d in of_data(runs)),
+        unofficial=() if home else tuple(d.here for d in data_departures(runs)),
     )
 
 
@@ -389,7 +396,7 @@ def _line_of_runs(
     others = tuple((r.meta["seed"], r.outcome) for r in members if not r.counts)
     reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
     if home:
-        reduced += of_seeds(done, others, home[1].seeds)
+        reduced += seed_departures(done, others, home[1].seeds)
     found = MatchedRuns(done, others, tuple(reduced), setting=key[1])
     labels = [m.label for m in home[0].methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(

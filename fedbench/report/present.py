@@ -124,7 +124,7 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
         return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
     note = compare_with_print(cell.values, cell.printed, digits)[1]
     if runs == 1 and cell.printed.std is None and cell.n > 1:
-        note += one_more(cell.values, digits)
+        note += prediction_text(cell.values, digits)
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
     return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
@@ -157,7 +157,7 @@ def compare_with_print(values: Sequence[float], printed: Reported, digits: int =
     return found, text
 
 
-def one_more(values: Sequence[float], digits: int = 2) -> str:
+def prediction_text(values: Sequence[float], digits: int = 2) -> str:
     """Return a sentence with the prediction interval of one more run, the fair range for a number from a single run.
 
     Args:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedbench.analysis.matching import Departure, Evidence, departure_texts, reductions
+from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
 from fedbench.papers.registry import Method, Metric, Paper, Row, Setup, Table
 from fedbench.runs.store import ResultStore
 
@@ -150,8 +150,11 @@ def test_another_model_is_named_once(tmp_path):
     write_run(tmp_path, "fedavg", 0, changes, model="linear")
     assert departure_texts(find(tmp_path).reduced) == ("model linear (paper resnet)", "seeds 1 (paper 3)")
     departures = {"model._target_": ["a.b.resnet", "c.mlp"], "model.hidden": [None, [4]], "rounds": [9, 2]}
-    assert reductions(departures, "mlp_200") == [Departure("model", "mlp_200", "resnet"), Departure("rounds", 2, 9)]
-    (cut,) = reductions({"model.hidden": [[200, 200], [64]]}, "mlp")
+    assert config_departures(departures, "mlp_200") == [
+        Departure("model", "mlp_200", "resnet"),
+        Departure("rounds", 2, 9),
+    ]
+    (cut,) = config_departures({"model.hidden": [[200, 200], [64]]}, "mlp")
     assert cut.text == "model.hidden [64] (paper [200,200])"
 
 

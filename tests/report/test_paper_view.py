@@ -16,7 +16,7 @@ from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
 from fedbench.report.paper_view import PaperReport
-from fedbench.report.present import command, compare_with_print, one_more, view
+from fedbench.report.present import command, compare_with_print, prediction_text, view
 from fedbench.runs.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
@@ -347,5 +347,5 @@ def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
 
 def test_where_one_more_run_would_lie():
     """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
-    assert "within -2.97 to 6.97 (95 %" in one_more([1.0, 2.0, 3.0])
-    assert "within 5.00 to 5.00" in one_more([5.0, 5.0])
+    assert "of a further run is -2.97 to 6.97" in prediction_text([1.0, 2.0, 3.0])
+    assert "of a further run is 5.00 to 5.00" in prediction_text([5.0, 5.0])

@@ -17,7 +17,7 @@ def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
         i, j = (shown.row(setup, "fedavg") for setup in (one, two))
         a, b = ({s: roughness(c) for s, c in shown.found(k).curve("accuracy_mean").items()} for k in (i, j))
         label = f"roughness on {paper.setups[two].title} above that on {paper.setups[one].title}"
-        out.append(compared(label, b, a, 1.0, shown.both(i, j)))
+        out.append(compared(label, b, a, 1.0, shown.found_runs(i, j)))
     return out
 
 
@@ -32,5 +32,5 @@ def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
         one, two = (final(shown.found(k), "accuracy_mean") for k in (i, j))
         label = f"accuracy_mean at alpha {a:g} and {b:g} within {margin:g}"
         room = [{s: margin - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
-        out.append(worst_of(label, [above(label, r, shown.both(i, j)) for r in room]))
+        out.append(worst_of(label, [above(label, r, shown.found_runs(i, j)) for r in room]))
     return out
