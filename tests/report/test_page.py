@@ -469,13 +469,13 @@ def test_what_the_views_do_not_name_is_refused():
         return replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (BlockView("", (one,)),), ()),))
 
     for view in (of(replace(line, status="perhaps")), of(replace(line, cells=(cell,)))):
-        with pytest.raises(ValueError, match="'perhaps' is no (row|cell) verdict or status; there are: "):
+        with pytest.raises(ValueError, match="unknown (row|cell) verdict or status 'perhaps'; it must be one of "):
             page(view)
     for name in ("verdict", "printed"):
         paper = PaperView("p", "P", "", (), (), (replace(claim, **{name: "perhaps"}),), (), ())
-        with pytest.raises(ValueError, match="'perhaps' is no (claim|printed) verdict"):
+        with pytest.raises(ValueError, match="unknown (claim|printed) verdict or status 'perhaps'"):
             page(replace(EMPTY, papers=(paper,)))
-    with pytest.raises(ValueError, match="not one cell for each of the 1 columns"):
+    with pytest.raises(ValueError, match="does not have one cell for each of the 1 columns"):
         page(of(replace(line, cells=())))
 
 
