@@ -1,13 +1,14 @@
 #!/usr/bin/env python
-"""Speed of the simulator, as a ratio to a tight sequential PyTorch loop in the same run.
+"""Measure the speed of the simulator relative to a tight sequential PyTorch loop.
 
 usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,...] [--json FILE]
 
-The yardstick is one model object whose parameters are copied in per client, rows gathered once per epoch, batches that
-are slices, autograd.grad and a fused foreach update: no DataLoader, no optimizer object; one thread. Rounds of
-everything alternate, so that all see the same machine, and ratios compare the fastest rounds; medians stand beside.
-`train` is a round of the simulator with its shuffling; `recorded` adds the evaluation of every client and the line in
-rounds.jsonl. `floor` is the time that the arithmetic takes at the rate of the fastest matrix product, on all cores.
+The loop uses one model whose parameters are copied in per client, rows gathered once per epoch, batches that are
+slices, autograd.grad and a fused foreach update, without DataLoader or optimiser object, on one thread. Rounds of the
+loop and of the simulator alternate, so that both see the same load of the machine. Ratios compare the fastest rounds;
+those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds the
+evaluation of every client and the line in rounds.jsonl. `floor` is the time of the arithmetic at the rate of the
+fastest matrix product on all cores, as a share of the time of a round.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 
 class PlainLSTM(nn.Module):
-    """The character LSTM as torch has it."""
+    """The character LSTM in plain PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ def plain_cnn(channels: list[int], kernel: int, side: int, hidden: int, classes:
 
 
 def owned(x: np.ndarray, y: np.ndarray, classes: int, n: np.ndarray) -> FederatedDataset:
-    """Return clients of ``n`` training examples each, and as many test examples as a fifth of all would be."""
+    """Return clients with ``n`` examples each, of which four fifths are for training."""
     names = tuple(map(str, range(len(n))))
     examples = Examples(x, y, classes, owner=np.repeat(np.arange(len(n)), n), names=names)
     return assemble(examples, partition=None, clients=None, split=0.8, local_test="split", seed=0)
@@ -129,7 +130,7 @@ def w5() -> FederatedDataset:
 
 @dataclass(frozen=True)
 class Workload:
-    """A data set, a model for it in plain torch and in fedbench, and what a round does."""
+    """A data set, a model for it in plain PyTorch and in fedbench, and the local work of a round."""
 
     about: str
     data: Callable[[], FederatedDataset]
@@ -179,7 +180,7 @@ WORKLOADS = {
 
 
 def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
-    """Return rounds of FedAvg as a careful user would write them without a framework, of the same clients."""
+    """Return a function that runs a round of FedAvg with the same clients, as written carefully without a framework."""
     torch.manual_seed(0)
     device = data.x.device
     net = w.plain().to(device)
@@ -210,7 +211,7 @@ def tight_loop(w: Workload, data: FederatedDataset) -> Callable[[int], None]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -247,7 +248,7 @@ def arithmetic(w: Workload, data: FederatedDataset) -> tuple[int, float]:
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(net(x), y).backward()
     flops = float(counter.get_total_flops())
-    if isinstance(net, PlainLSTM):  # the counter does not look into the fused kernel: 3 passes, 8 H (in + H) a token
+    if isinstance(net, PlainLSTM):  # the counter ignores the fused kernel: 3 passes, 8 H (in + H) per token
         flops = 3 * batch * 80 * sum(8 * 256 * (a + 256) for a in (8, 256)) + 6 * batch * 256 * 80
     epochs = w.work.epochs[0]
     return int(epochs * (-(-counts // batch)).sum()), flops * epochs * counts.sum() / batch
@@ -275,7 +276,7 @@ def matmul_rate(threads: int, device: torch.device = CPU, dtype: torch.dtype = t
 
 
 def measure(w: Workload, rounds: int, names: list[str], rate: float, device: torch.device = CPU) -> dict[str, float]:
-    """Alternate rounds of the yardstick and of fedbench and return seconds per round and ratios."""
+    """Alternate rounds of the loop and of fedbench, and return seconds per round and ratios."""
     data = w.data().to(device, torch.float32)
     loop = tight_loop(w, data)
     seconds: dict[str, list[float]] = {"loop": [], "recorded": [], **{n: [] for n in names}}
@@ -290,7 +291,7 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
                 seconds[name].append(train)
                 if name == "fedavg":
                     seconds["recorded"].append(train + record)
-    warm = {k: v[1:] for k, v in seconds.items()}  # the first round of each also warms caches
+    warm = {k: v[1:] for k, v in seconds.items()}  # the first round also warms caches
     best = {k: min(v) for k, v in warm.items()}
     steps, operations = arithmetic(w, data)
     others = [k for k in warm if k != "loop"]
@@ -309,20 +310,24 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
 def main() -> None:
     """Measure the chosen workloads and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}; default: all")
-    parser.add_argument("--rounds", type=int, help="default: 30 for W1 and W2, 5 for the others")
-    parser.add_argument("--algorithms", default="fedavg,adafedadam", help=f"of {', '.join(ALGORITHMS)}")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help=f"workloads to run, from {', '.join(WORKLOADS)} (default: all)"
+    )
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 30 for W1 and W2, 5 for the others)")
+    parser.add_argument(
+        "--algorithms", default="fedavg,adafedadam", help=f"comma-separated, from {', '.join(ALGORITHMS)}"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     args = parser.parse_args()
     names = args.algorithms.split(",")
     for given, known in ((args.workloads, WORKLOADS), (names, ALGORITHMS)):
         if unknown := set(given) - set(known):
-            parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     names = list(dict.fromkeys(["fedavg", *names]))
     cores = torch.get_num_threads()
     rate = matmul_rate(cores)
     print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; times in ms per round; ratios to the loop (medians)")
-    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'so far':>7}  ratios")
+    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'memory':>7}  ratios")
     results = {}
     for name in args.workloads or WORKLOADS:
         rounds = args.rounds or (30 if name in ("W1", "W2") else 5)

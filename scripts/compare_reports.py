@@ -1,13 +1,13 @@
 """Compare two report directories number by number: ``python scripts/compare_reports.py OLD NEW``.
 
-Tables are read from ``tables/*.csv``, in today's form (``<metric>_mean``, ``_std``, ``_paper``, ...) and in the two
-that came before it (texts such as "89.38 ± 0.32" under the paper's headings, and ``<metric>``, ``<metric>_seed_std``).
+Tables are read from ``tables/*.csv``, in the current form (``<metric>_mean``, ``_std``, ``_paper``, ...) and in the two
+previous forms (texts such as "89.38 ± 0.32" under the paper's headings, and ``<metric>``, ``<metric>_seed_std``).
 Rows are matched by setup, method and settings, columns by heading or metric; numbers agree if they are equal to the
-digits of the coarser one. Older reports named settings in other words and had a table for each experiment next to the
-paper's: such a row is looked for among all rows of its method, in that table and in the blocks of its setup, by its
-numbers; if it stands for no row of the paper today, the paper's numbers that used to be next to it are not missed.
-``runs.parquet`` is compared run by run, claims verdict by verdict, figures by name. What differs is printed; the exit
-status is 1 if anything does.
+digits of the less precise one. Older reports named settings differently and had a table per experiment in addition to
+the paper's: such a row is matched by its numbers with the rows of its method, in that table and in the blocks of its
+setup; if it matches no row of the paper now, the paper's numbers that were next to it are not required.
+``runs.parquet`` is compared run by run, claims verdict by verdict, figures by name. Differences are printed; the exit
+status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXT = ("setup", "method", "algo", "settings", "seeds", "status", "reduced", "n
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what it is, and its numbers by ``<metric>_<end>``."""
+    """A row of a table: its identity, and its numbers by ``<metric>_<end>``."""
 
     table: str
     setup: str
@@ -41,7 +41,7 @@ class Row:
 
 
 def rows_of(path: Path) -> Iterator[Row]:
-    """Give the rows of a CSV file of either form."""
+    """Yield the rows of a CSV file of either form."""
     headings = _fields(path.stem)
     with path.open(encoding="utf-8", newline="") as file:
         for r in csv.DictReader(file):
@@ -91,7 +91,7 @@ def _number(text: str) -> tuple[float, float]:
 
 
 def _settings(text: str) -> str:
-    """Return settings with equal numbers written alike, in one order."""
+    """Return settings in a fixed order with numbers in a common format."""
     pairs = [word.partition("=") for word in text.split()]
     return " ".join(sorted(f"{k}={_plain(v)}" for k, _, v in pairs))
 
@@ -104,7 +104,7 @@ def _plain(text: str) -> str:
 
 
 def compare_tables(old: Path, new: Path) -> tuple[int, list[str]]:
-    """Return how many numbers were compared, and what differs."""
+    """Return the number of compared numbers, and the differences."""
     ours = [row for path in _tables(new) for row in rows_of(path)]
     compared, faults = 0, []
     for path in _tables(old):
@@ -129,7 +129,7 @@ def _same_row(old: Row, new: Row) -> bool:
 
 
 def _may_be(old: Row, new: Row) -> bool:
-    """Return whether a row of a table of an experiment may have become another one."""
+    """Return whether a row of an experiment's table may correspond to another row."""
     if old.setup or old.algo != new.algo:
         return False
     titles = {s.experiment.replace("/", "_"): s.title for p in papers().values() for s in p.setups.values()}
@@ -149,7 +149,7 @@ def _differences(old: Row, new: Row) -> list[str]:
 
 
 def compare_runs(old: Path, new: Path) -> tuple[int, list[str]]:
-    """Return how many numbers of runs were compared, and what differs; columns that are new do not."""
+    """Return the number of compared numbers of runs, and the differences; new columns are ignored."""
     one, two = (pd.read_parquet(folder / "runs.parquet").set_index("path") for folder in (old, new))
     faults = [f"runs.parquet: {path} is missing" for path in one.index.difference(two.index)]
     faults += [f"runs.parquet: column {name} is missing" for name in one.columns.difference(two.columns)]
@@ -157,18 +157,18 @@ def compare_runs(old: Path, new: Path) -> tuple[int, list[str]]:
     for path in both:
         for name in columns:
             a, b = one.loc[path, name], two.loc[path, name]
-            if not (_said(a) == _said(b) or (pd.isna(a) and pd.isna(b))):
+            if not (_normal_text(a) == _normal_text(b) or (pd.isna(a) and pd.isna(b))):
                 faults.append(f"runs.parquet: {path}: {name} {a!r} is {b!r}")
     return len(both) * len(columns), faults
 
 
-def _said(value: object) -> object:
-    """Return text with null written as it is today, anything else as it is."""
+def _normal_text(value: object) -> object:
+    """Return text with null and false as written today; return other values unchanged."""
     return value.replace(" none", " null").replace(" False", " false") if isinstance(value, str) else value
 
 
 def compare_claims(old: Path, new: Path) -> tuple[int, list[str]]:
-    """Return how many verdicts were compared, and what differs."""
+    """Return the number of compared verdicts, and the differences."""
     compared, faults = 0, []
     for path in sorted((old / "tables").glob("*_claims.csv")):
         one, two = (_by_id(folder / "tables" / path.name) for folder in (old, new))
@@ -188,13 +188,13 @@ def _by_id(path: Path) -> dict[str, dict[str, str]]:
 
 
 def compare_figures(old: Path, new: Path) -> tuple[int, list[str]]:
-    """Return how many figures there were, and which are missing."""
+    """Return the number of old figures, and the missing ones."""
     one, two = ({p.name for p in (folder / "figures").glob("*.svg")} for folder in (old, new))
     return len(one), [f"figures: {name} is missing" for name in sorted(one - two)]
 
 
 def main(argv: list[str]) -> int:
-    """Print what differs and return the exit status."""
+    """Print the differences and return the exit status."""
     if len(argv) != 2:
         print(__doc__.splitlines()[0], file=sys.stderr)
         return 2

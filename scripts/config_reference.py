@@ -1,4 +1,4 @@
-"""Write docs/configuration.md: every key of the configuration and every choice of a group, from the config tree.
+"""Write docs/configuration.md, which lists all configuration keys and all choices of the groups, from the config tree.
 
 Usage: python scripts/config_reference.py (= make docs)
 """

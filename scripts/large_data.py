@@ -1,8 +1,8 @@
-"""Prepare and load a set of FEMNIST's size: 3500 clients, 700 000 images of 28 x 28; print seconds and peak memory.
+"""Measure time and memory to prepare and load a data set of FEMNIST's size: 3500 clients, 700 000 images of 28 x 28.
 
     python scripts/large_data.py [DIRECTORY]
 
-The images are random. Each step runs in a process of its own, whose peak memory is what the system reports.
+The images are random. Each step runs in a process of its own; its peak memory is the one that the system reports.
 """
 
 from __future__ import annotations

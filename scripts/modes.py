@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Where stacking clients ends to pay and where threads begin to, for perceptrons: what `engine.mode=auto` rests on.
+"""Measure for which perceptrons stacking clients and using threads is faster, the basis of `engine.mode=auto`.
 
 usage: python scripts/modes.py
 """
@@ -40,7 +40,7 @@ CLIENTS, EXAMPLES, CLASSES, ROUNDS = 100, 40, 10, 3
 
 
 def federation(features: int) -> FederatedDataset:
-    """Clients with random examples, all of one size."""
+    """Return clients with equal numbers of random examples."""
     rng = np.random.default_rng(0)
     x = rng.random((CLIENTS * EXAMPLES, features), dtype=np.float32)
     examples = Examples(
@@ -54,7 +54,7 @@ def federation(features: int) -> FederatedDataset:
 
 
 def seconds(hidden: Sequence[int], data: FederatedDataset, mode: str, size: int, workers: int, batch: int) -> float:
-    """Return the fastest round."""
+    """Return the seconds of the fastest round."""
     with torch.device("meta"):
         task = Task(MLP(data.shape, CLASSES, hidden), torch.device("cpu"), torch.float32)
     engine = Engine(make_oracle(task, mode), mode, size, workers)
@@ -72,7 +72,7 @@ def seconds(hidden: Sequence[int], data: FederatedDataset, mode: str, size: int,
 
 
 def main() -> None:
-    """Print a table."""
+    """Measure all cases and print a table."""
     torch.set_num_threads(1)
     print("hidden, inputs, batch        " + "".join(f"{f'{m}, {w} thread(s)':>22}" for m, _, w in MODES))
     for hidden, features, batch in CASES:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""What a round of FedAvg costs against clients, skew of their sizes, participation and model size.
+"""Measure the cost of a round of FedAvg over the number and skew of clients, participation and model size.
 
 usage: python scripts/scale.py [--picture FILE.png] [--json FILE]
 
-Every point is the fastest of three rounds after the first, with engine.mode=auto, in a process of its own, whose peak
-memory is what the system reports. `femnist` is one round over 3500 clients with 700000 images of 28 x 28.
+Every point is the fastest of three rounds after a warm-up, with engine.mode=auto, in a process of its own; its peak
+memory is the one that the system reports. `femnist` is a round over 3500 clients with 700000 images of 28 x 28.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PANELS: dict[str, tuple[str, list[tuple[float, int, int, float, float, int]]]] =
 
 
 def point(clients: int, examples: int, sigma: float, participation: float, hidden: int) -> dict[str, float]:
-    """Return seconds per round, client-steps of a round and the peak memory of this process."""
+    """Return the seconds per round, the client-steps of a round and the peak memory of this process."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     weights = rng.lognormal(0, sigma, clients)
@@ -95,7 +95,7 @@ def point(clients: int, examples: int, sigma: float, participation: float, hidde
 
 
 def picture(found: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Draw a panel per axis: microseconds per client-step."""
+    """Draw the microseconds per client-step, a panel per varied quantity."""
     from matplotlib.figure import Figure
 
     drawn = [p for p in found if len(found[p]) > 1]
@@ -114,10 +114,10 @@ def picture(found: dict[str, list[dict[str, float]]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure all points and print a table; with --point only that one, for the parent process."""
+    """Measure all points and print a table; with --point, measure one point for the parent process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the results")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.point:

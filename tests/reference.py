@@ -191,7 +191,7 @@ def _fedfa(s, o, w, ends, clients, lr):
 
 
 def _towards(v, anchor, x, y, lr, steps, lam, solver):
-    """Ditto's personal steps; momentum starts anew."""
+    """Ditto's personal steps; momentum starts from zero."""
     b, rho = None, solver.get("momentum", 0.0)
     for _ in range(steps):
         g = loss_and_grad(v, x, y)[1] + lam * (v - anchor)

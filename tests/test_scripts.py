@@ -41,7 +41,7 @@ def test_gpu_check_compares_every_mode_and_notices_what_is_wrong(monkeypatch, ca
     ("name", "clients", "steps"), [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)]
 )
 def test_the_workloads_are_those_that_peers_were_measured_on(name, clients, steps):
-    """Client-steps of a round; W2's clients are drawn anew here, so that they are about as many."""
+    """Client-steps of a round; W2's clients are redrawn here, so their number is only close."""
     bench = script("bench.py")
     w = bench.WORKLOADS[name]
     data = w.data()

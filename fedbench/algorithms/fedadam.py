@@ -21,7 +21,7 @@ def fedadam(
 ) -> Algorithm:
     """FedAdam (Reddi et al., ICLR 2021, Alg. 2): Adam on d = Σ p_k Δ_k, without bias correction, v from τ².
 
-    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods go by this name:
+    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d²; w <- w - η_g m / (√v + τ). Two other methods have the same name:
     ``torch.optim.Adam`` on d (AdaFedAdam paper: server_lr=1e-3 beta2=.999 tau=1e-8 v0=0 bias_correction=true) and τ
     inside the root (AdaFed paper, Eqs. 28-30: eps_inside=true).
 

@@ -22,7 +22,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
         weights: Weights p_k, by number of training examples ("size") or "uniform".
 
     Raises:
-        RequestError: if the local solver has no a_k.
+        RequestError: If the local solver has no a_k.
 
     Identity: equal a_k is FedAvg.
     Deviation: Nesterov momentum and clipping are not in the paper; a_k is then counted for Nesterov's direction, and

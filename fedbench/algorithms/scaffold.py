@@ -26,7 +26,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
         option: Number of the option, 1 or 2.
 
     Raises:
-        RequestError: for option 2 with a local solver whose Δ_k / (τ_k η_l) is not a mean gradient.
+        RequestError: If option 2 is used with a local solver whose Δ_k / (τ_k η_l) is not a mean gradient.
 
     Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
     """

@@ -44,13 +44,13 @@ _Comparing: TypeAlias = Best | NotBest | Compare | Rank | Monotone | CompareTabl
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a claim.
+    """The verdict on a claim.
 
     Attributes:
-        verdict: holds, fails, undecided, not run or not testable.
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
         evidence: The reason, in one line.
-        reduced: Whether a number that it rests on was obtained under anything but the paper's setting.
-        basis: What it rests on: runs, test (of the code) or print (the paper's own numbers).
+        reduced: Whether a number behind it was obtained under a setting other than the paper's.
+        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
     """
 
     verdict: str
@@ -70,7 +70,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
     """
     match claim.check:
         case None:
-            return Verdict("not testable", "no comparison is named that could be tested")
+            return Verdict("not testable", "the claim names no comparison that could be tested")
         case PropertyTest(test=test):
             return Verdict("holds", f"a property of the method, shown by {test}", basis="test")
         case EqualRows() | EqualCells() as check:
@@ -85,11 +85,11 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
 
 
 def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:
-    """Carry out the checks of all claims without runs.
+    """Run the checks of all claims without any runs, to find faults in the paper's file.
 
     Raises:
-        RequestError: Naming the paper, the claim and the first fault: a function or a row that does not exist, or
-            nothing that is compared.
+        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, or a check
+            that compares nothing.
     """
     nothing = Evidence([])
     for claim in paper.claims:
@@ -111,7 +111,7 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
         except RequestError as error:
             raise RequestError(f"{where}: {error}") from error
         if not compared:
-            raise RequestError(f"{where}: it compares nothing; look at its methods, setups and hyperparameters")
+            raise RequestError(f"{where}: the check compares nothing; see its methods, setups and hyperparameters")
 
 
 def _comparisons(paper: Paper, check: _Comparing, evidence: Evidence) -> list[Comparison]:
@@ -136,33 +136,35 @@ def _comparisons(paper: Paper, check: _Comparing, evidence: Evidence) -> list[Co
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons all of which must be shown; those without numbers have not been run.
+    """Return the verdict on comparisons that must all be significant; those without numbers have not been run.
 
     A comparison that lacks some of its parts counts as run only if it is significant without them.
     """
     if not comparisons:
-        return Verdict("not testable", "it names nothing that is compared")
+        return Verdict("not testable", "the claim names nothing to compare")
     run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
     reduced = any(c.reduced for c in run)
     if not run:
-        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_unevenly(comparisons)}")
+        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_uneven_note(comparisons)}")
     against = holm([c.less for c in run])  # type: ignore[misc]
     worst = min(range(len(run)), key=lambda i: against[i])
     if against[worst] <= ALPHA:
         return Verdict(
-            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_among(len(run))}", reduced
+            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_corrected_for(len(run))}", reduced
         )
     if len(run) < len(comparisons):
         shown = sum((c.greater or 0.0) <= ALPHA for c in run)
         text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
-        return Verdict("not run", text + _unevenly(comparisons), reduced)
+        return Verdict("not run", text + _uneven_note(comparisons), reduced)
     weakest = max(run, key=lambda c: c.greater or 0.0)
     if weakest.greater is not None and weakest.greater <= ALPHA:
-        return Verdict("holds", f"{_all(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced)
+        return Verdict(
+            "holds", f"{_all_significant(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced
+        )
     return Verdict("undecided", _undecided(weakest), reduced)
 
 
-def _unevenly(comparisons: Sequence[Comparison]) -> str:
+def _uneven_note(comparisons: Sequence[Comparison]) -> str:
     n = sum(c.uneven for c in comparisons)
     return f"; not compared, since the two sides are reduced in different ways: {n}" if n else ""
 
@@ -175,9 +177,9 @@ def _undecided(c: Comparison) -> str:
     return text
 
 
-def _among(n: int) -> str:
+def _corrected_for(n: int) -> str:
     return f", corrected for {n} comparisons" if n > 1 else ""
 
 
-def _all(n: int) -> str:
+def _all_significant(n: int) -> str:
     return "the comparison is significant" if n == 1 else f"all {n} comparisons are significant"

@@ -1,7 +1,8 @@
-"""Do methods differ: runs that are alike in everything but one key, paired by seed, and tested.
+"""Tests of whether methods differ, on runs that are equal in everything but one key, paired by seed.
 
-Runs that are alike in everything but the compared key, the seed and what changes no numbers are a block. Where methods
-are compared, what comes with a method (``algo`` and ``local``) makes no blocks; if ``local`` differs, a note says so.
+A block contains the runs that are equal in everything but the compared key, the seed and the keys that do not affect
+the numbers. If methods are compared, the keys of a method (``algo`` and ``local``) do not separate blocks; if ``local``
+differs, a note says so.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TypeAlias
 
-from fedbench.analysis.matching import in_words
+from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import Measure, measure
-from fedbench.analysis.stats import Paired, paired_with_lost
+from fedbench.analysis.stats import Paired, paired_with_diverged
 from fedbench.analysis.tables import departures
 from fedbench.config.keys import WATCHING, setting
 from fedbench.core.errors import RequestError, choice, nearest, number
@@ -26,23 +27,23 @@ from fedbench.core.trees import Tree, config_value, leaves
 from fedbench.runs.store import Fields, Run
 
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
-_LISTED = 3  # blocks with nothing to compare that are named
+_LISTED = 3  # number of blocks with nothing to compare that are listed
 Facts: TypeAlias = dict[str, str]
-Values: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the unit that is printed
+Values: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit
 
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Runs that can be compared, and what they have measured.
+    """Runs that can be compared, with their measurements.
 
     Attributes:
-        key: Key of the configuration whose values are compared.
-        metric: What is compared.
-        blocks: Runs that are alike in everything but the compared key, each with its numbers.
+        key: Configuration key whose values are compared.
+        metric: The compared metric.
+        blocks: Blocks of runs that are equal in everything but the compared key, each with its numbers.
         names: Names of the values of the key, in the order of the tables.
         baseline: The name of the value that all others are compared with; None for all pairs.
         alpha: Level of the tests.
-        alone: Blocks with nothing to compare: (title, what is in it).
+        alone: Blocks with nothing to compare, as (title, content).
         without: Number of runs without the key.
     """
 
@@ -68,18 +69,18 @@ def compare(
     """Return the runs in which values of a key can be compared, with their numbers.
 
     Args:
-        runs: As on disk; those that are not done do not count. A run that diverged is worse than its partner by the
-            widest difference of the other seeds; its numbers are in no mean.
+        runs: Runs on disk; unfinished runs do not count. A run that diverged counts as worse than its partner by the
+            largest difference among the other seeds; its numbers are not part of any mean.
         key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
         metric: A key of ``rounds.jsonl``; its value at the last round counts.
-        baseline: The value that all others are compared with, as named in the tables or by its value alone; None for
-            all pairs.
+        baseline: The value that all others are compared with, under its name in the tables or by the value alone; None
+            to compare all pairs.
         alpha: Level of the tests, in (0, 1).
 
     Raises:
-        RequestError: for an unknown key, metric or baseline, a metric that was not measured, a level out of range, or
-            if no two values of the key can be compared.
-        DamagedRun: if a run cannot be read.
+        RequestError: If the key, metric or baseline is unknown, the metric was not measured, the level is out of range,
+            or no two values of the key can be compared.
+        DamagedRun: If a run cannot be read.
     """
     alpha = number("alpha", alpha, above=0, below=1, remedy="0.05 is usual")
     members = _members(runs, key)
@@ -88,11 +89,11 @@ def compare(
     blocks = [ComparedBlock(title, inside, key) for title, inside in _titled(groups)]
     shown = [b for b in blocks if len(b.methods) > 1]
     if not shown:
-        found = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
-        found += f"; and {len(blocks) - _LISTED} more" if blocks[_LISTED:] else ""
+        contents = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
+        contents += f"; and {len(blocks) - _LISTED} more" if blocks[_LISTED:] else ""
         raise RequestError(
             f"nothing to compare: --compare {key} needs finished runs of at least two values of {key} whose other "
-            f"settings are equal; found {found}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
+            f"settings are equal; found {contents}. Run more, for example fedbench -m {key}=A,B seed=0,1,2"
         )
     done = [m for b in shown for m in b.done]
     if not done:
@@ -117,10 +118,10 @@ def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
 
     Args:
         name: A key of ``rounds.jsonl``.
-        rows: Directory and last line of the runs that are compared.
+        rows: Directory and last line of every compared run.
 
     Raises:
-        RequestError: for an unknown metric, or one that was not measured in all of them.
+        RequestError: If the metric is unknown or was not measured in all of the runs.
     """
     choice("metric", name, dict.fromkeys(k for _, last in rows for k in last if k != "round"))
     missing = [path for path, last in rows if last.get(name) is None]
@@ -137,11 +138,12 @@ class Member:
     """A run and its configuration as dotted keys.
 
     Attributes:
-        run: as on disk.
-        flat: the configuration without what changes no numbers.
-        value: of the compared key.
-        base: the value as text.
-        name: of its row in the tables: the base, and settings where runs of one value in one block differ in them.
+        run: The run on disk.
+        flat: The configuration without the keys that do not affect the numbers.
+        value: Value of the compared key.
+        base: The value as text.
+        name: Name of its row in the tables: the base, and the settings in which runs of one value differ within a
+            block.
     """
 
     run: Run
@@ -152,7 +154,7 @@ class Member:
 
     @property
     def status(self) -> str:
-        """What became of the run; only done counts."""
+        """Outcome of the run; only ``done`` counts."""
         return self.run.outcome
 
     @cached_property
@@ -181,7 +183,7 @@ def _members(runs: Sequence[Run], key: str) -> list[Member]:
 
 
 def _groups(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Member]]]:
-    """Return the blocks: what their runs have in common, "" being the experiment or data set, and the runs."""
+    """Return the blocks: what their runs have in common ("" is the experiment or data set), and the runs."""
     apart = {key, *WATCHING, *(("algo", "local") if key == "algo" else ()), *_copies(members, key)}
     groups: dict[tuple[tuple[str, str], ...], list[Member]] = {}
     for e in members:
@@ -196,7 +198,7 @@ def _groups(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Membe
 
 
 def _copies(members: Sequence[Member], key: str) -> set[str]:
-    """Return the keys of ``data`` that repeat the compared one: the config tree hands some on to ``data.source``."""
+    """Return the keys of ``data`` that repeat the compared key: the config tree passes some on to ``data.source``."""
     if not key.startswith("data."):
         return set()
     source = key.startswith("data.source.")
@@ -207,8 +209,8 @@ def _copies(members: Sequence[Member], key: str) -> set[str]:
 def _name(groups: Sequence[tuple[Facts, list[Member]]]) -> None:
     """Name the rows.
 
-    A setting in which runs of one value differ inside a block is in the names of this value in all blocks, so that rows
-    of different blocks find each other.
+    A setting in which runs of one value differ within a block is part of the name of this value in all blocks, so that
+    rows of different blocks have the same name.
     """
     differing: dict[str, set[str]] = {}
     for _, members in groups:
@@ -216,12 +218,14 @@ def _name(groups: Sequence[tuple[Facts, list[Member]]]) -> None:
             settings = {e.run.meta["hash"]: _settings(e) for e in members if e.base == base}
             free = {k for s in settings.values() for k in s if k != "hash"}
             keys = {k for k in free if len({s.get(k) for s in settings.values()}) > 1}
-            told = {tuple(s.get(k) for k in sorted(keys)) for s in settings.values()}
-            differing.setdefault(base, set()).update(keys if len(told) == len(settings) else keys | {"hash"})
+            values = {tuple(s.get(k) for k in sorted(keys)) for s in settings.values()}
+            differing.setdefault(base, set()).update(keys if len(values) == len(settings) else keys | {"hash"})
     for _, members in groups:
         for e in members:
-            mine = _settings(e)
-            e.name = " ".join([e.base, *(f"{k}={mine[k]}" for k in sorted(differing[e.base]) if k in mine)])
+            settings_of_run = _settings(e)
+            e.name = " ".join(
+                [e.base, *(f"{k}={settings_of_run[k]}" for k in sorted(differing[e.base]) if k in settings_of_run)]
+            )
 
 
 def _settings(e: Member) -> Facts:
@@ -229,7 +233,7 @@ def _settings(e: Member) -> Facts:
 
 
 def _titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, list[Member]]]:
-    """Return the blocks by title: experiment or data set, method, and in what it differs from others of this title."""
+    """Return the blocks by title: experiment or data set, method, and the settings that distinguish equal titles."""
     varying = [g for g in ("data", "model") if len({facts.get(g) for facts, _ in groups}) > 1]
     heads = [" ".join(dict.fromkeys(f[k] for k in ("", "algo", *varying) if k in f)) for f, _ in groups]
     titled = []
@@ -242,7 +246,7 @@ def _titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, lis
 
 
 class ComparedBlock:
-    """Runs that may be compared: by method and seed, and what is left out."""
+    """Runs that can be compared, by method and seed, and the runs that are left out."""
 
     def __init__(self, title: str, members: Sequence[Member], key: str) -> None:
         self.title = title
@@ -253,7 +257,7 @@ class ComparedBlock:
             if e.status == "done":
                 seeds = self.methods.setdefault(e.name, {})
                 if seeds.setdefault(e.run.meta["seed"], e) is not e:
-                    self._out[f"{e.name} of a seed that is there already"] += 1
+                    self._out[f"{e.name} with a seed that already counts"] += 1
         for e in members:
             if e.status == "diverged":
                 if e.run.meta["seed"] not in self.methods.setdefault(e.name, {}):
@@ -261,7 +265,7 @@ class ComparedBlock:
             elif e.status != "done":
                 self._out[f"{e.name} {e.status}"] += 1
         self.unequal = _unequal(self.done) if key == "algo" else []
-        cuts = {(e.name, in_words(departures([e.run], but=key))) for e in self.done}
+        cuts = {(e.name, departure_texts(departures([e.run], ignoring=key))) for e in self.done}
         self.reduced = sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut)
 
     @property
@@ -271,12 +275,12 @@ class ComparedBlock:
 
     @property
     def left_out(self) -> str:
-        """How many runs do not count, and why; empty if all do."""
+        """Number of runs that do not count, with the reasons; empty if all count."""
         return ", ".join(f"{count} {why}" for why, count in sorted(self._out.items()))
 
     @property
     def content(self) -> str:
-        """How many runs there are of what."""
+        """Number of runs per method."""
         counts = ", ".join(f"{len(seeds)} {name}" for name, seeds in sorted(self.methods.items()))
         return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self._out else "")
 
@@ -293,11 +297,11 @@ def finite(by_seed: Mapping[int, float]) -> list[float]:
 
 
 def _unequal(done: Sequence[Member]) -> list[str]:
-    """Return the settings of the local solver in which methods differ and that their names do not tell."""
+    """Return the settings of the local solver in which methods differ and that their names do not show."""
     keys = dict.fromkeys(k for e in done for k in e.flat if k.startswith("local."))
     by_key = {k: {e.name: config_value(e.flat.get(k)) for e in done} for k in keys}
-    told = [k for k, of in by_key.items() if len(set(of.values())) == 1 or all(f" {k}=" in name for name in of)]
-    return [f"{k} ({', '.join(map(' '.join, of.items()))})" for k, of in by_key.items() if k not in told]
+    named = [k for k, of in by_key.items() if len(set(of.values())) == 1 or all(f" {k}=" in name for name in of)]
+    return [f"{k} ({', '.join(map(' '.join, of.items()))})" for k, of in by_key.items() if k not in named]
 
 
 def _order(e: Member) -> tuple[bool, float, str]:
@@ -319,16 +323,16 @@ def _baseline(given: str, done: Sequence[Member], names: Sequence[str]) -> str:
 
 
 def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0.95) -> Paired | None:
-    """Return a minus b over the seeds that both have, or None if there are none.
+    """Return a minus b over the seeds that both have, or None if they share no seed.
 
-    A run that diverged is worse than the other (``paired_with_lost``); a seed with which both did says nothing. Of a
-    metric without a better direction, pairs with a run that diverged are left out.
+    A diverged run counts as worse than the other (``paired_with_diverged``); a seed for which both diverged is left
+    out. For a metric without a better direction, all pairs with a run that diverged are left out.
 
     Args:
         values: Numbers by method and seed; NaN where a run diverged.
         a: The first method.
-        b: The second one.
-        metric: What is compared.
+        b: The second method.
+        metric: The compared metric.
         level: Confidence of the interval.
     """
     both = values[a].keys() & values[b].keys()
@@ -336,18 +340,18 @@ def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0
     if metric.direction is None:
         lost, won = set(), set()
     differences = {s: d for s in sorted(both) if not isnan(d := values[a][s] - values[b][s])}
-    return paired_with_lost(differences, lost, won, metric.sign, level)
+    return paired_with_diverged(differences, lost, won, metric.sign, level)
 
 
 def scores(values: Values, names: Sequence[str], metric: Measure) -> list[float]:
-    """Return a score per method, higher is better; a method of which a run diverged has one below all others."""
+    """Return a score per method, higher is better; a method with a diverged run has a score below all others."""
     means = {n: metric.sign * mean(v) for n in names if len(v := finite(values[n])) == len(values[n])}
     last = min(means.values(), default=0.0) - 1
     return [means.get(n, last) for n in names]
 
 
 def gains(values: Sequence[Values], a: str, b: str, metric: Measure) -> list[Paired]:
-    """Return by how much a is better than b, for the blocks in which they have a seed in common."""
+    """Return by how much a is better than b in each block in which they share a seed."""
     first, second = (a, b) if metric.sign > 0 else (b, a)
     found = (difference(v, first, second, metric) for v in values if a in v and b in v)
     return [d for d in found if d is not None]

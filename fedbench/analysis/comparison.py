@@ -1,4 +1,4 @@
-"""One setting against another over the seeds that both have."""
+"""Comparisons of one setting with another over the seeds that both have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedbench.analysis.matching import Found
-from fedbench.analysis.stats import paired, with_lost
+from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.stats import paired, with_diverged
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,16 @@ class Comparison:
     """A statement that one number is above another, tested over seeds.
 
     Attributes:
-        label: what is compared.
-        mean: how far it is ahead on average; infinite if runs that diverged are all that differs; None if a side
-            has not been run.
-        greater: p-value against it being ahead.
-        less: p-value against it being behind.
-        n: pairs of seeds.
-        reduced: whether a side was obtained under anything but the paper's setting.
-        complete: False if parts of it are missing that could still be for it, so that it cannot be refuted.
-        uneven: whether its sides are cut down in different ways, so that they cannot be compared.
-        never_behind: whether it is ahead or level with every seed.
+        label: Description of the comparison.
+        mean: Mean lead of the first side; infinite if only runs that diverged make a difference; None if a side has
+            not been run.
+        greater: p-value of the test that the first side is ahead.
+        less: p-value of the test that the first side is behind.
+        n: Number of pairs, one per seed.
+        reduced: Whether a side was obtained under a setting other than the paper's.
+        complete: False if missing parts could still support the statement, so that it cannot be refuted yet.
+        uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
+        never_behind: Whether the first side is ahead or level for every seed.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Comparison:
     never_behind: bool = False
 
     def text(self) -> str:
-        """Return it in words."""
+        """Return the comparison as text."""
         if self.mean is None or not self.n:
             return self.label
         side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
@@ -48,27 +48,27 @@ class Comparison:
 
 
 def compared(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[Found]
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[MatchedRuns]
 ) -> Comparison:
-    """Return the comparison of two settings by the seeds that both have; for it where sign * (a - b) > 0."""
+    """Return the comparison of two settings over their common seeds; a is ahead where sign * (a - b) > 0."""
     return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
 
 
 def contest(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: Found, two: Found
+    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: MatchedRuns, two: MatchedRuns
 ) -> Comparison:
-    """Return the comparison of two methods, in which a run that diverged is not left out but behind (``with_lost``).
+    """Return the comparison of two methods in which a run that diverged counts as behind (``with_diverged``).
 
-    To leave it out would favour the method that diverges where training is hard. A seed with which both diverged says
-    nothing.
+    Leaving it out would favour the method that diverges where training is hard. A seed for which both diverged is left
+    out.
 
     Args:
-        label: what is compared.
-        a: numbers of the first by seed.
-        b: those of the second.
-        sign: 1 if more is better, -1 if less is.
-        one: the runs of the first.
-        two: those of the second.
+        label: Description of the comparison.
+        a: Numbers of the first method by seed.
+        b: Numbers of the second method by seed.
+        sign: 1 if higher is better, -1 if lower is better.
+        one: Runs of the first method.
+        two: Runs of the second method.
     """
     differences = {s: d for s in sorted(a.keys() & b.keys()) if math.isfinite(d := sign * (a[s] - b[s]))}
     lost, won = one.diverged & b.keys(), two.diverged & a.keys()
@@ -76,16 +76,16 @@ def contest(
         return _tested(label, differences, (one, two))
     words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
     label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
-    counted = with_lost(differences, lost, won)
+    counted = with_diverged(differences, lost, won)
     found = _tested(label, counted, (one, two)) if counted else _open(label, (one, two))
-    known = any(differences.values()) or not found.mean  # without a difference there is no scale
+    known = any(differences.values()) or not found.mean  # without any difference there is no scale
     return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))
 
 
-def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
-    """Return the comparison of differences, one per seed, with 0; ``found`` is what they come from.
+def above(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
+    """Return the comparison of differences, one per seed, with 0; ``found`` contains their runs.
 
-    If a run behind them diverged, the others alone decide nothing.
+    If one of these runs diverged, the others alone do not decide the comparison.
     """
     lost = set().union(*(f.diverged for f in found))
     if not lost or not all(f.runs or f.diverged or differences for f in found):
@@ -93,8 +93,8 @@ def above(label: str, differences: Mapping[int, float], found: Sequence[Found]) 
     return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
 
 
-def _open(label: str, found: Sequence[Found]) -> Comparison:
-    """Return a comparison that has been run and speaks neither for nor against anything."""
+def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
+    """Return a comparison that has been run and is undecided."""
     if any(f.cuts != found[0].cuts for f in found):
         return Comparison(label, uneven=True)
     return Comparison(label, 0.0, 1.0, 1.0, 0, any(bool(f.reduced) for f in found))
@@ -104,7 +104,7 @@ def _seeds(seeds: Collection[int]) -> str:
     return f"seed {', '.join(map(str, sorted(seeds)))}"
 
 
-def _tested(label: str, differences: Mapping[int, float], found: Sequence[Found]) -> Comparison:
+def _tested(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
     known = [d for d in differences.values() if math.isfinite(d)]
     if not known:
         return Comparison(label)
@@ -116,7 +116,7 @@ def _tested(label: str, differences: Mapping[int, float], found: Sequence[Found]
 
 
 def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison that stands only if all its parts do (intersection-union), and is refuted by any of them."""
+    """Return a comparison that holds only if all its parts hold (intersection-union) and fails if any of them fails."""
     if not parts or any(p.greater is None or p.less is None for p in parts):
         return Comparison(label, uneven=any(p.uneven for p in parts))
     weakest = max(parts, key=lambda p: p.greater or 0.0)
@@ -125,7 +125,7 @@ def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:
 
 
 def best_of(label: str, parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison that stands if any of its parts does (Bonferroni), and is refuted only if all are."""
+    """Return a comparison that holds if any of its parts holds (Bonferroni), and fails only if all of them fail."""
     run = [p for p in parts if p.greater is not None and p.less is not None]
     if not run:
         return Comparison(label, uneven=any(p.uneven for p in parts))

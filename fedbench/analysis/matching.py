@@ -1,4 +1,4 @@
-"""Which runs on disk stand for which row of a paper's table, and what they have measured."""
+"""Matching of runs on disk with the rows of a paper's tables, and the values that the runs have measured."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Metric, Paper, Row, Setup
 from fedbench.runs.store import Run
 
-# what a reduced run may change and still stand for a row; any other change makes it a run of something else
-_AMOUNTS = ("rounds", "local.epochs", "local.steps")  # and these only downwards
+# keys that a reduced run may change and still match a row; with any other change it is a run of something else
+_AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
 
 
 @dataclass(frozen=True)
 class Departure:
-    """One way in which runs are not as the paper has them, or their data as the publisher has them.
+    """One difference between runs and the paper's setting, or between their data and the publisher's files.
 
     Attributes:
-        key: A key of the configuration; or model, seeds, round (the best of some rounds only), diverged (these seeds),
-            setup (a sentence on all runs of the setup) or data (a sentence on what was read).
-        here: The value of the runs.
-        paper: The value of the paper; None for the last three.
+        key: A configuration key, or one of ``model``, ``seeds``, ``round`` (the best of only some rounds), ``diverged``
+            (seeds), ``setup`` (a sentence on all runs of the setup) and ``data`` (a sentence on the files read).
+        here: Value of the runs.
+        paper: Value of the paper; None for ``diverged``, ``setup`` and ``data``.
     """
 
     key: str
@@ -40,7 +40,7 @@ class Departure:
 
     @property
     def text(self) -> str:
-        """The departure in words."""
+        """The departure as text."""
         if self.key == "setup":
             return str(self.here)
         if self.key == "data":
@@ -52,21 +52,21 @@ class Departure:
         return f"{self.key} {config_value(self.here)} (paper {config_value(self.paper)})"
 
 
-def in_words(departures: Iterable[Departure]) -> tuple[str, ...]:
-    """Return departures in words."""
+def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
+    """Return departures as text."""
     return tuple(d.text for d in departures)
 
 
 @dataclass(frozen=True)
-class Found:
-    """The runs that stand for a row: of one setting, by seed.
+class MatchedRuns:
+    """The runs that match a row: all runs of one setting, by seed.
 
     Attributes:
         runs: The runs that count.
-        others: Runs of the same setting that failed, diverged or are not finished: (seed, what).
-        reduced: What is not as in the paper, the number of seeds included.
-        cuts: The keys of the configuration that are not as in the paper, and their values here.
-        setting: Hash of the setting; empty without runs.
+        others: Runs of the same setting that failed, diverged or are not finished, as (seed, outcome).
+        reduced: Departures from the paper, including the number of seeds.
+        cuts: Configuration keys that differ from the paper, with their values here.
+        setting: Hash of the setting; empty if there are no runs.
     """
 
     runs: dict[int, Run]
@@ -81,16 +81,16 @@ class Found:
         return {seed for seed, what in self.others if what == "diverged"}
 
     def curve(self, field: str) -> dict[int, pd.Series]:
-        """Return a field over the evaluated rounds, per seed; runs in which it is empty are left out."""
+        """Return a field over the evaluated rounds, per seed; runs that did not measure it are left out."""
         curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
         return {seed: c for seed, c in curves.items() if len(c)}
 
     def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
-        """Return what a metric comes to per seed, in the unit that the paper prints.
+        """Return the value of a metric per seed, in the unit that the paper prints.
 
         Args:
-            metric: of the paper.
-            which: last or best: the round.
+            metric: Metric of the paper.
+            which: Round that counts, ``last`` or ``best``.
         """
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
 
@@ -100,7 +100,7 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
 
     Args:
         rounds: A row per evaluated round, indexed by round.
-        field: A key of ``rounds.jsonl`` or a number derived from such, in the unit of the run.
+        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
     entry = measure(field)
     needed = entry.needs or (field,)
@@ -114,8 +114,8 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
 def _value(run: Run, metric: Metric, which: str) -> float | None:
     if metric.field.startswith("client:"):
         clients = run.clients()
-        mine = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
-        return float(mine["accuracy"].iloc[0]) if len(mine) and mine["accuracy"].notna().all() else None
+        rows = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
+        return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
     if which == "last":
         value = run.last_round().get(metric.field)
         return None if value is None else float(value)
@@ -134,15 +134,15 @@ def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
 
 
 class Evidence:
-    """The runs of a directory, found by what a row asks for.
+    """The runs of a directory, which can be searched for those that match a row.
 
     Args:
-        runs: all of them.
+        runs: All runs of the directory.
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
-        self._choices: dict[tuple[str | bool, ...], list[Found]] = {}
+        self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -151,41 +151,41 @@ class Evidence:
             found.setdefault((str(run.meta["experiment"]), run.meta["algo"]), []).append(run)
         return found
 
-    def find(self, paper: Paper, row: Row) -> Found:
-        """Return the runs that stand for a row: at the paper's setting if there are any, else the least reduced."""
-        return next(iter(self.choices(paper, row)), Found({}))
+    def find(self, paper: Paper, row: Row) -> MatchedRuns:
+        """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
+        return next(iter(self.choices(paper, row)), MatchedRuns({}))
 
-    def alike(self, paper: Paper, rows: Sequence[Row]) -> list[Found]:
-        """Return the runs of rows that are compared: cut down alike if there are such, else those that ``find`` gives.
+    def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
+        """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
 
-        Runs at the paper's setting of one method would else leave those of the others nothing to be compared with. Of
-        several common settings that is taken which comes first in the rows' own orders, on average.
+        If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
+        can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
         choices = [self.choices(paper, r) for r in rows]
         ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
         present = [c for c in ended if c]
         common = set(present[0]).intersection(*present) if present else set()
         if not common:
-            return [c[0] if c else Found({}) for c in choices]
+            return [c[0] if c else MatchedRuns({}) for c in choices]
         best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
-        return [c[best][1] if c else Found({}) for c in ended]
+        return [c[best][1] if c else MatchedRuns({}) for c in ended]
 
-    def choices(self, paper: Paper, row: Row) -> list[Found]:
-        """Return the settings of which there are runs that may stand for a row, the best first."""
+    def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+        """Return the settings whose runs match a row, the best first."""
         best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
         key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
         if key not in self._choices:
             setup, wanted = paper.setups[row.setup], paper.overrides(row)
             groups: dict[str, list[Run]] = {}
             for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
-                if _stands_for(run, wanted, setup):
+                if _matches(run, wanted, setup):
                     groups.setdefault(run.meta["hash"], []).append(run)
-            ordered = sorted(groups.values(), key=lambda g: _merit(g, wanted), reverse=True)
-            self._choices[key] = [_found(g, wanted, setup, best) for g in ordered]
+            ordered = sorted(groups.values(), key=lambda g: _quality(g, wanted), reverse=True)
+            self._choices[key] = [_matched_runs(g, wanted, setup, best) for g in ordered]
         return self._choices[key]
 
 
-def _stands_for(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
+def _matches(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
     config = leaves(run.config)
     if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
         return False
@@ -197,7 +197,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return where a run is not as its row asks: key -> [there, here]."""
+    """Return the keys in which a run differs from its row: key -> [paper, run]."""
     out = {k: v for k, v in run.meta["departures"].items() if k not in wanted}
     if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
         out["rounds"] = [wanted["rounds"], run.config["rounds"]]
@@ -219,14 +219,14 @@ def _reducible(key: str, there: Any, here: Any, config: Mapping[str, Any], setup
 
 
 def _epochs_in_steps(config: Mapping[str, Any], setup: Setup) -> float:
-    """Return the local steps that the epochs of a run's configuration mean for a client of the setup's mean size."""
+    """Return the number of local steps that a run's epochs are for a client of the setup's mean size."""
     batch = config["local.batch_size"]
     size = setup.examples_per_client if batch == "full" else int(batch)
     return _most(config["local.epochs"]) * max(1, math.ceil(setup.examples_per_client / size))
 
 
 def _share(value: Any, clients: float) -> float:
-    """Return the share of the clients that a participation stands for: whole numbers above 1 are clients."""
+    """Return a participation as a share of the clients: an integer above 1 is a number of clients."""
     return float(value) / clients if isinstance(value, int) and value > 1 else float(value)
 
 
@@ -234,9 +234,9 @@ def _most(value: Any) -> float:
     return float(max(value) if isinstance(value, list) else value)
 
 
-def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
+def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
     done, cut = [r for r in group if r.counts], bool(_departures(group[0], wanted))
-    # one that diverged has an outcome too: fewer rounds, in which it did not, must not stand in its place
+    # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
     return (
         any(r.done for r in group),
         not cut,
@@ -246,29 +246,32 @@ def _merit(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int
     )
 
 
-def _found(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> Found:
+def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
     ordered = sorted(group, key=lambda r: r.meta["seed"])
     done = {r.meta["seed"]: r for r in ordered if r.counts}
     others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
     departures = _departures(group[0], wanted)
-    found = [*reductions(departures, group[0].meta["model"]), *(Departure("setup", text) for text in setup.departs)]
+    found = [
+        *config_departures(departures, group[0].meta["model"]),
+        *(Departure("setup", text) for text in setup.departs),
+    ]
     cuts = {k: config_value(here) for k, (_, here) in departures.items()}
     every = max(r.config.get("eval_every", 1) for r in group)
-    if best and every > 1:  # the experiments of such tables have 1
+    if best and every > 1:  # the experiments of such tables evaluate every round
         found.append(Departure("round", every, "all"))
         cuts["eval_every"] = str(every)
-    found += of_seeds(done, others, setup.seeds)
-    found += of_data(done.values())
-    return Found(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
+    found += seed_departures(done, others, setup.seeds)
+    found += data_departures(done.values())
+    return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
-def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
-    """Return what the seeds of a row lack: their number, and those that diverged.
+def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+    """Return the departures in the seeds of a row: too few of them, and seeds that diverged.
 
     Args:
         done: The runs that count, by seed.
-        others: The other runs: (seed, what).
-        wanted: How many seeds the paper averages over.
+        others: The other runs, as (seed, outcome).
+        wanted: Number of seeds that the paper averages over.
     """
     if not done:
         return []
@@ -277,17 +280,17 @@ def of_seeds(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted:
     return found + ([Departure("diverged", lost)] if lost else [])
 
 
-def of_data(runs: Iterable[Run]) -> list[Departure]:
-    """Return which data of runs were not read from their publisher's files."""
+def data_departures(runs: Iterable[Run]) -> list[Departure]:
+    """Return a departure for each kind of data that was not read from its publisher's files."""
     return [Departure("data", sentence) for sentence in sorted({s for r in runs for s in r.unofficial})]
 
 
-def reductions(departures: Mapping[str, Any], model: str) -> list[Departure]:
-    """Return what is not as in the experiment.
+def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
+    """Return the departures from the experiment.
 
     Args:
-        departures: key -> [there, here].
-        model: Name of the model that was run.
+        departures: Mapping from each key that differs to [value of the experiment, value of the run].
+        model: Name of the model of the run.
     """
     found = []
     other = "model._target_" in departures

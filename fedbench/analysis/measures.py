@@ -1,4 +1,4 @@
-"""Claims about figures, as comparisons of one number per run that is taken from its curve."""
+"""Claims about figures, as comparisons of one number per run, computed from its curve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, Found, lower_is_better
+from fedbench.analysis.matching import Evidence, MatchedRuns, lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper
@@ -52,7 +52,7 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
     return float(reached[0]) if len(reached) else float("inf")
 
 
-# measure -> (number of a curve, whether lower is better; None: as for the field)
+# measure -> (number of a curve, whether lower is better; None: the same direction as the field)
 _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
     "area": (area, None),
     "final": (lambda c: float(c.iloc[-1]), None),
@@ -61,7 +61,7 @@ _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
 }
 
 
-class Shown:
+class FigureRuns:
     """The runs that a figure shows.
 
     Args:
@@ -72,15 +72,15 @@ class Shown:
 
     def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
         self.paper, self.figure = paper, paper.figures[figure]
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, MatchedRuns] = {}
         for setup in dict.fromkeys(r.setup for r in self.figure.rows):
             here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
-            found = evidence.alike(paper, [self.figure.rows[i] for i in here])
+            found = evidence.comparable(paper, [self.figure.rows[i] for i in here])
             self._found |= dict(zip(here, found, strict=True))
 
-    def rows(self, setup: str, selections: Sequence[Selection], but: Sequence[int] = ()) -> list[int]:
-        """Return the indices of the rows of a setup that selections name, without those in ``but``."""
-        here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in but]
+    def rows(self, setup: str, selections: Sequence[Selection], excluding: Sequence[int] = ()) -> list[int]:
+        """Return the indices of the rows of a setup that selections name, except those in ``excluding``."""
+        here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup and i not in excluding]
         return list(dict.fromkeys(i for s in selections for i in here if s.fits(self.figure.rows[i])))
 
     def row(self, setup: str, algo: str, **hyper: Any) -> int:
@@ -95,11 +95,11 @@ class Shown:
             raise RequestError(f"{self.figure.id} has no run of {algo}{given} on {setup}")
         return found[0]
 
-    def found(self, i: int) -> Found:
+    def found(self, i: int) -> MatchedRuns:
         """Return the runs of a row."""
         return self._found[i]
 
-    def both(self, *rows: int) -> tuple[Found, ...]:
+    def found_runs(self, *rows: int) -> tuple[MatchedRuns, ...]:
         """Return the runs of some rows."""
         return tuple(self._found[i] for i in rows)
 
@@ -111,22 +111,22 @@ class Shown:
 
 
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons that some runs of a figure are ahead of others in a measure of their curves."""
-    shown = Shown(paper, check.figure, evidence)
+    """Return comparisons of some runs of a figure with others in a measure of their curves."""
+    shown = FigureRuns(paper, check.figure, evidence)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
-        worse = shown.rows(setup, check.worse, but=better)
+        worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
             numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
             out += [
                 contest(
-                    f"{_words(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
+                    f"{_label(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
                     f"on {paper.setups[setup].title}",
                     numbers[a],
                     numbers[b],
                     -1.0 if lower else 1.0,
-                    *shown.both(a, b),
+                    *shown.found_runs(a, b),
                 )
                 for a in better
                 for b in worse
@@ -134,7 +134,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
     return out
 
 
-def _words(measure: str) -> str:
+def _label(measure: str) -> str:
     return {
         "area": "mean over rounds",
         "final": "final value",
@@ -146,13 +146,13 @@ def _words(measure: str) -> str:
 
 
 def _measured(
-    shown: Shown, rows: Sequence[int], measure: str, field: str, threshold: float | None
+    shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
 ) -> tuple[dict[int, PerSeed], bool]:
     if measure == "below":
         assert threshold is not None
         return {i: _below(shown.found(i), threshold) for i in rows}, True
     if measure == "cka":
-        return {i: _alike(shown.found(i)) for i in rows}, False
+        return {i: _mean_cka(shown.found(i)) for i in rows}, False
     curves = {i: shown.found(i).curve(field) for i in rows}
     if measure == "rounds":
         lost = {i: shown.found(i).diverged for i in rows}
@@ -162,7 +162,7 @@ def _measured(
     return numbers, lower_is_better(field) if lower is None else lower
 
 
-def _below(found: Found, threshold: float) -> PerSeed:
+def _below(found: MatchedRuns, threshold: float) -> PerSeed:
     """Return the share of clients with an accuracy below the threshold at the end."""
     shares = {}
     for seed, run in found.runs.items():
@@ -175,10 +175,10 @@ def _below(found: Found, threshold: float) -> PerSeed:
 def _rounds_to_common(
     curves: dict[int, dict[int, pd.Series]], lost: dict[int, set[int]], lower: bool
 ) -> dict[int, PerSeed]:
-    """Return the rounds to the best value that even the slowest of the methods reaches with a seed.
+    """Return, per seed, the rounds to the best value that every method reaches.
 
-    The target would change with who is there: only seeds with which every method has run count, and a run that diverged
-    has no part in the target.
+    The target depends on which methods have run, so only seeds with runs of every method count. A run that diverged
+    does not affect the target.
     """
     out: dict[int, PerSeed] = {i: {} for i in curves}
     for seed in set().union(*curves.values()):
@@ -192,48 +192,48 @@ def _rounds_to_common(
     return out
 
 
-def moments(found: Found) -> dict[int, np.ndarray]:
-    """Return how alike the clients' first moments were at the end, [K, K] per seed."""
+def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
+    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
     return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
 
 
-def _alike(found: Found) -> PerSeed:
-    """Return the mean CKA of different clients' first moments."""
+def _mean_cka(found: MatchedRuns) -> PerSeed:
+    """Return the mean CKA of the first moments of different clients."""
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def final(found: Found, field: str) -> PerSeed:
+def final(found: MatchedRuns, field: str) -> PerSeed:
     """Return the last value of a field, per seed."""
     return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
-    """Return the comparisons that a measure of each of some runs stays on one side of a bound."""
-    shown = Shown(paper, check.figure, evidence)
+    """Return comparisons of a measure of some runs of a figure with a bound."""
+    shown = FigureRuns(paper, check.figure, evidence)
     sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
     assert bound is not None
     out = []
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
-            numbers = _limited(shown.both(i, j), check.measure, check.field)
+            numbers = _limited(shown.found_runs(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.both(i, j)))
+            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.found_runs(i, j)))
     return out
 
 
-def _limited(found: Sequence[Found], measure: str, field: str) -> PerSeed:
+def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
-        mine, other = (final(f, field) for f in found)
-        return {s: mine[s] / other[s] for s in mine.keys() & other.keys()}
+        first, second = (final(f, field) for f in found)
+        return {s: first[s] / second[s] for s in first.keys() & second.keys()}
     of = {"tail": tail, "decline": decline}[measure]
     return {s: of(c) for s, c in found[0].curve(field).items()}
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the training losses over rounds of the clients with the lowest and the highest one at first."""
+    """Return the training losses over rounds of the clients whose first loss is the lowest and the highest."""
     table = clients.pivot(index="round", columns="client", values="train_loss").dropna(axis=1)
     first = table.iloc[0]
     return table[first.idxmin()], table[first.idxmax()]

@@ -1,7 +1,7 @@
-"""Every number that a run has, or that is derived from one: its label, unit, digits, and which direction is better.
+"""The catalogue of metrics: label, unit, digits and better direction of every number of a run, measured or derived.
 
-Tables, figures, comparisons and the checks of a paper's file all read this catalogue; a metric is described nowhere
-else. Nothing here reads a run.
+Tables, figures, comparisons and the checks of a paper's file all use this catalogue; no metric is described anywhere
+else. This module does not read runs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Measure:
 
     Attributes:
         name: The key.
-        label: Words for an axis.
-        heading: Words for a column of a table.
-        unit: Unit of what is shown; empty for a plain number.
-        factor: From the unit of the run to the one that is shown.
-        digits: Digits behind the decimal point of what is shown.
-        direction: ``higher`` or ``lower``, whichever is better; None where neither is.
-        needs: For a derived number, the keys that its formula takes.
+        label: Label of an axis.
+        heading: Heading of a table column.
+        unit: Shown unit; empty for a plain number.
+        factor: Factor from the unit of the run to the shown unit.
+        digits: Number of shown digits after the decimal point.
+        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
+        needs: For a derived number, the keys that its formula uses.
         formula: For a derived number, its function of these keys; None for a key of ``rounds.jsonl``.
     """
 
@@ -60,7 +60,7 @@ class Measure:
 def measure(name: str) -> Measure:
     """Return the entry of a metric.
 
-    A key that the catalogue does not have, such as one of a metric of your own, is shown as it is and has no better
+    A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and has no better
     direction.
     """
     if found := _CLIENT.fullmatch(name):

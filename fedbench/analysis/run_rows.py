@@ -1,4 +1,4 @@
-"""A row per run: what it is, its whole configuration, and what it has measured."""
+"""A row per run: its identity, its whole configuration and its measurements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import best_round, in_words
+from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Metric, papers
@@ -21,19 +21,19 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
 
     ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``: lists are JSON
     text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
-    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds have ``best_<metric>`` and
-    ``best_round`` too.
+    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds
+    also have ``best_<metric>`` and ``best_round``.
 
     Args:
         runs: The runs.
-        folder: Directory below which they are.
+        folder: Directory that contains the runs.
     """
     columns = _typed([leaves(run.config) for run in runs])
     return [
         {
             "path": str(run.path.relative_to(folder)),
             **{k: run.meta.get(k) for k in _IDENTITY},
-            "reduced": "; ".join(in_words(departures([run]))),
+            "reduced": "; ".join(departure_texts(departures([run]))),
             **{f"config.{k}": v for k, v in config.items()},
             **(run.last_round() if run.done else {}),
             **(_best(run) if run.done else {}),

@@ -1,4 +1,4 @@
-"""What distinguishes settings of runs, and the order in which they are listed."""
+"""The keys that distinguish settings of runs, and the order in which settings are listed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedbench.core.trees import Tree, config_value
 from fedbench.runs.store import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
-_NAMED = ("algo", "data", "model")  # sections whose keys mean something only next to the name of the choice
+_NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only together with the name of the choice
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -26,7 +26,7 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
 
     Keys of ``algo``, ``data`` and ``model`` are compared between settings with the same choice of that group, all
     others between all settings. A key of ``data.source`` that repeats one of ``data`` is left out. Settings of a
-    method that differ in nothing but the content of files also have their hash.
+    method that differ only in the content of files also have their hash.
     """
     first = {key: members[0] for key, members in groups.items()}
     flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
@@ -54,7 +54,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return a sort key for each of several settings: by the values of their keys, numbers by size."""
+    """Return a sort key for each of several settings: by the values of their keys, numbers in ascending order."""
     names = dict.fromkeys(name for s in settings for name in s)
     return [tuple(_rank(s.get(name, _ABSENT)) for name in names) for s in settings]
 

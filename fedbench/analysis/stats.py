@@ -1,6 +1,6 @@
-"""Do methods differ: intervals, the sign-flip test, Holm's adjustment, Friedman's and Nemenyi's tests.
+"""Statistics of differences: intervals, the sign-flip test, Holm's adjustment, Friedman's and Nemenyi's tests.
 
-Nothing here knows of runs or of files: arrays come in, numbers go out.
+The functions take arrays and return numbers; none of them uses runs or files.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from statistics import mean, stdev
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-_ENUMERATED = 16  # pairs up to which all sign assignments are gone through
-_DRAWS = 65536  # random sign assignments that are drawn above that
-_CHUNK = 4096  # of them at a time, so that memory stays small
+_ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
+_DRAWS = 65536  # number of random sign assignments drawn for more pairs
+_CHUNK = 4096  # number of assignments drawn at a time, which bounds the memory
 _ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences over pairs, in their own unit.
+    """Statistics of paired differences, in the unit of the differences.
 
     Attributes:
-        n: number of pairs.
-        mean: mean difference.
-        low: lower end of the interval of the mean; None for fewer than two pairs.
-        high: upper end.
-        greater: p-value against a mean above 0.
-        less: p-value against a mean below 0.
+        n: Number of pairs.
+        mean: Mean difference.
+        low: Lower end of the interval of the mean; None for fewer than two pairs.
+        high: Upper end of the interval of the mean; None for fewer than two pairs.
+        greater: p-value of the test that the mean is above 0.
+        less: p-value of the test that the mean is below 0.
     """
 
     n: int
@@ -41,7 +41,7 @@ class Paired:
 
     @property
     def two_sided(self) -> float:
-        """p-value against a mean other than 0: twice the smaller of the two, at most 1."""
+        """p-value of the test that the mean is not 0: twice the smaller of the two, at most 1."""
         return min(1.0, 2 * min(self.greater, self.less))
 
 
@@ -50,10 +50,10 @@ class Friedman:
     """Methods ranked in every block.
 
     Attributes:
-        ranks: average rank of each method over the blocks; 1 is the highest score, equal scores share their ranks.
+        ranks: Average rank of each method over the blocks; 1 is the highest score, equal scores share their ranks.
         statistic: Friedman's chi-square, corrected for equal scores.
-        p: its p-value from the chi-square distribution with one degree of freedom less than there are methods.
-        critical_difference: average ranks further apart than this differ by Nemenyi's test at level 0.05.
+        p: p-value of the statistic, from the chi-square distribution with (number of methods - 1) degrees of freedom.
+        critical_difference: Difference of average ranks above which Nemenyi's test at level 0.05 is significant.
     """
 
     ranks: tuple[float, ...]
@@ -66,13 +66,13 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     """Return Student's t interval of the mean, or None for fewer than two values.
 
     Args:
-        values: [n] in any unit, which is that of the interval too; equal values give an interval of no width.
-        level: its confidence, in (0, 1).
+        values: Values [n] in any unit, which is also that of the interval; equal values give an interval of width 0.
+        level: Confidence of the interval, in (0, 1).
     """
     numbers = [float(v) for v in values]
     if len(numbers) < 2:
         return None
-    # statistics rounds once, at the end: equal values have exactly their mean and no spread
+    # the statistics module rounds once, at the end: equal values have exactly their mean and a spread of 0
     center, spread = mean(numbers), stdev(numbers)
     half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * spread / sqrt(len(numbers))
     return center - half, center + half
@@ -81,17 +81,17 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
 def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     """Return the mean of paired differences, its t interval and the p-values of the sign-flip test.
 
-    If the two of a pair could as well be exchanged, every assignment of signs to the differences is equally likely:
+    If the two sides of a pair are exchangeable, every assignment of signs to the differences is equally likely:
     the p-value is the share of the 2^n assignments whose sum is at least (for ``less``: at most) the observed one,
     which is among them (Fisher, The Design of Experiments, 1935, Sec. 21). Above 16 pairs it is the share among 65536
     assignments from a fixed seed and the observed one (Phipson & Smyth, 2010), so that p is never 0.
 
     Args:
-        differences: [n] finite, n >= 1.
-        level: confidence of the interval, in (0, 1).
+        differences: Finite differences [n], n >= 1.
+        level: Confidence of the interval, in (0, 1).
 
     Raises:
-        ValueError: for no differences.
+        ValueError: If there are no differences.
     """
     numbers = [float(d) for d in differences]
     if not numbers:
@@ -101,41 +101,41 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
 
 
-def with_lost(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
-    """Return differences completed by pairs of which one side has no number, since it diverged.
+def with_diverged(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
+    """Return differences completed by the pairs in which one side diverged and has no number.
 
-    That side counts as behind by as much as the widest of the differences (the worst-rank score of Lachin, 1999, on
-    their scale), or by 1 where all are 0 or there are none.
+    That side counts as behind by the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale
+    of the differences), or by 1 if all differences are 0 or there are none.
 
     Args:
-        differences: by pair, positive where the first side is ahead; finite.
-        lost: pairs in which the first side has no number.
-        won: pairs in which the second has none.
+        differences: Finite differences by pair, positive where the first side is ahead.
+        lost: Pairs in which the first side has no number.
+        won: Pairs in which the second side has no number.
     """
     widest = max(map(abs, differences.values()), default=0.0) or 1.0
     return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
 
 
-def paired_with_lost(
+def paired_with_diverged(
     differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
-    """Return the statistics of paired differences in which a run that diverged is not left out but behind.
+    """Return the statistics of paired differences in which a run that diverged counts as behind.
 
-    To leave it out would favour the method that diverges where training is hard. Where pairs with such a run are all
-    that differs, the mean is infinite and has no interval: there is no scale to say it on.
+    Leaving it out would favour the method that diverges where training is hard. If only pairs with such a run differ,
+    the mean is infinite and has no interval, since the differences give no scale.
 
     Args:
-        differences: By pair, first minus second; finite.
-        lost: Pairs in which the first side has no number, as in ``with_lost``.
-        won: Pairs in which the second has none.
-        sign: 1 if higher is better, -1 if lower is.
+        differences: Finite differences by pair, first minus second.
+        lost: Pairs in which the first side has no number, as in ``with_diverged``.
+        won: Pairs in which the second side has no number.
+        sign: 1 if higher is better, -1 if lower is better.
         level: Confidence of the interval, in (0, 1).
 
     Returns:
-        The statistics of first minus second; None without any pair.
+        The statistics of first minus second; None if there is no pair.
     """
     ahead = {pair: sign * d for pair, d in differences.items()}
-    counted = with_lost(ahead, lost, won)
+    counted = with_diverged(ahead, lost, won)
     if not counted:
         return None
     found = paired([sign * d for d in counted.values()], level)
@@ -153,7 +153,7 @@ def _sign_flips(d: np.ndarray) -> tuple[float, float]:
             sums = np.concatenate([sums + x, sums - x])
         return float(np.mean(sums >= observed - slack)), float(np.mean(sums <= observed + slack))
     rng = np.random.default_rng(0)
-    above = below = 1  # the observed one
+    above = below = 1  # the observed assignment
     for _ in range(_DRAWS // _CHUNK):
         sums = rng.choice([-1.0, 1.0], (_CHUNK, len(d))) @ d
         above += int(np.count_nonzero(sums >= observed - slack))
@@ -162,17 +162,18 @@ def _sign_flips(d: np.ndarray) -> tuple[float, float]:
 
 
 def least_p(n: int) -> float:
-    """Return the smallest one-sided p-value that ``paired`` can give with n pairs: 2^-n, or what its draws resolve."""
+    """Return the smallest one-sided p-value of ``paired`` for n pairs: 2^-n, or the resolution of its random draws."""
     return 2.0**-n if n <= _ENUMERATED else 1 / (_DRAWS + 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
-    Rejecting what is at most α keeps the probability of any wrong rejection at α, however the tests hang together.
+    Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong rejection at α, however
+    the tests depend on each other.
 
     Args:
-        p_values: [m] in [0, 1]; m may be 0.
+        p_values: p-values [m] in [0, 1]; m may be 0.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -184,15 +185,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     """Rank methods in every block and test whether their average ranks differ (Demsar, JMLR 2006, Sec. 3.2).
 
-    The critical difference is q √(k(k+1) / 6N) for k methods and N blocks, q being the 0.95 quantile of the studentized
-    range of k values and infinitely many degrees of freedom, over √2. The chi-square p-value is an approximation, and
-    rough for few blocks.
+    The critical difference is q √(k(k+1) / 6N) for k methods and N blocks, where q is the 0.95 quantile of the
+    studentised range of k values and infinitely many degrees of freedom, divided by √2. The chi-square p-value is an
+    approximation, which is rough for few blocks.
 
     Args:
-        scores: [blocks, methods], higher is better; at least 2 blocks and 3 methods, all finite.
+        scores: Finite scores [blocks, methods], higher is better; at least 2 blocks and 3 methods.
 
     Raises:
-        ValueError: for fewer, or for what is not a finite table.
+        ValueError: If the scores are not a finite table of at least 2 blocks and 3 methods.
     """
     table = np.asarray(scores, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
@@ -208,11 +209,11 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
 
 
 def win_tie_loss(differences_per_block: Iterable[Paired], alpha: float) -> tuple[int, int, int]:
-    """Count the blocks that are won, undecided and lost.
+    """Return the numbers of blocks that are won, undecided and lost.
 
     Args:
-        differences_per_block: one per block, positive where the first method is better.
-        alpha: level in (0, 1) of the two-sided sign-flip test in a block, not adjusted for the number of blocks.
+        differences_per_block: Statistics per block, positive where the first method is better.
+        alpha: Level in (0, 1) of the two-sided sign-flip test in a block, not adjusted for the number of blocks.
     """
     win = tie = loss = 0
     for d in differences_per_block:

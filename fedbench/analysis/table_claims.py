@@ -1,4 +1,4 @@
-"""Claims about tables: comparisons of the numbers that runs have for its cells, and of the printed numbers."""
+"""Claims about tables: comparisons of the measured numbers of cells, and of the printed numbers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Cells:
         self.paper, self.evidence = paper, evidence
 
     def rows(self, table: str, setup: str) -> list[Row]:
-        """Return all rows of a setup, several of one method where their hyperparameters differ."""
+        """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
         return [r for r in self.paper.tables[table].rows if r.setup == setup]
 
     def row(self, table: str, setup: str, algo: str, **hyper: Any) -> Row:
         """Return the first row of a method with the given hyperparameters.
 
         Raises:
-            RequestError: If there is none.
+            RequestError: If no such row exists.
         """
         for row in self.rows(table, setup):
             if row.algo == algo and all(row.hyperparameters.get(k) == v for k, v in hyper.items()):
@@ -55,7 +55,7 @@ class Cells:
         """Return the last row of a method.
 
         Raises:
-            RequestError: If there is none.
+            RequestError: If no such row exists.
         """
         rows = [r for r in self.rows(table, setup) if r.algo == algo]
         if not rows:
@@ -65,7 +65,7 @@ class Cells:
     def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
         m = self.paper.metrics[metric]
-        one, two = self.evidence.alike(self.paper, (better, worse))
+        one, two = self.evidence.comparable(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
@@ -89,28 +89,28 @@ def best(cells: Cells, check: Best) -> list[Comparison]:
     """Return the comparisons of a method with every other row."""
     out = []
     for setup in check.setups:
-        mine = cells.last_row(check.table, setup, check.algo)
-        rivals = [r for r in cells.rows(check.table, setup) if r is not mine]
+        own_row = cells.last_row(check.table, setup, check.algo)
+        rivals = [r for r in cells.rows(check.table, setup) if r is not own_row]
         for metric in check.metrics:
-            found = [cells.compare(check.table, mine, r, metric) for r in rivals]
-            out += [_level_is_enough(c) for c in found] if check.ties else found
+            found = [cells.compare(check.table, own_row, r, metric) for r in rivals]
+            out += [_ties_count(c) for c in found] if check.ties else found
     return out
 
 
-def _level_is_enough(c: Comparison) -> Comparison:
-    """Return a comparison in which level counts as ahead: never behind with n seeds has p = 2^-n (sign test)."""
+def _ties_count(c: Comparison) -> Comparison:
+    """Return a comparison in which a tie counts as ahead: never behind over n seeds has p = 2^-n (sign test)."""
     return replace(c, greater=min(c.greater, least_p(c.n))) if c.never_behind and c.greater is not None else c
 
 
 def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
-    """Return, per setup and metric, the comparison that some row is ahead of the method's."""
+    """Return, per setup and metric, the comparison of the best other row with the method's row."""
     out = []
     label = f"{cells.paper.methods[check.algo].label} beaten"
     for setup in check.setups:
-        mine = cells.last_row(check.table, setup, check.algo)
-        rivals = [r for r in cells.rows(check.table, setup) if r is not mine]
+        own_row = cells.last_row(check.table, setup, check.algo)
+        rivals = [r for r in cells.rows(check.table, setup) if r is not own_row]
         for metric in check.metrics:
-            out.append(best_of(label, [cells.compare(check.table, r, mine, metric) for r in rivals]))
+            out.append(best_of(label, [cells.compare(check.table, r, own_row, metric) for r in rivals]))
     return out
 
 
@@ -133,7 +133,7 @@ def rank(cells: Cells, check: Rank) -> list[Comparison]:
 def monotone(cells: Cells, check: Monotone) -> list[Comparison]:
     """Return the comparisons of each step with the next, per method."""
     rising = check.trend == "increasing"
-    upwards = rising == (cells.paper.metrics[check.metric].direction != "lower")  # towards the better
+    upwards = rising == (cells.paper.metrics[check.metric].direction != "lower")  # towards better values
     out = []
     for algo in check.algo:
         for a, b in pairwise(_steps(cells, check, algo)):
@@ -150,7 +150,7 @@ def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:
 
 
 def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
-    """Return the comparisons of each method in one place with itself in another."""
+    """Return the comparisons of each method in one table and setup with itself in another."""
     one, two = check.better, check.worse
     return [
         cells.compare(
@@ -161,10 +161,10 @@ def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
 
 
 def printed_differences(paper: Paper, check: EqualRows | EqualCells) -> tuple[int, list[str]]:
-    """Return how many pairs of printed numbers are compared, and those that differ, in words.
+    """Return the number of compared pairs of printed numbers, and a text for each pair that differs.
 
     Raises:
-        RequestError: If a row or a number that is compared does not exist.
+        RequestError: If a compared row or number does not exist.
     """
     cells = Cells(paper, Evidence([]))
     if isinstance(check, EqualRows):

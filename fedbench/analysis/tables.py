@@ -1,7 +1,7 @@
-"""From runs to tables, as values: the rows of a paper's table, and the rows of any runs. Nothing here is formatted.
+"""Tables of runs as values: the rows of a paper's table, and the rows of any runs. Nothing is formatted here.
 
-A row of a paper is found among the runs by what it asks for (``fedbench.analysis.matching``). Runs that stand for no
-row of a paper are rows of their own, one per setting. Both have the same columns, cells and statistics.
+``fedbench.analysis.matching`` finds the runs that match a row of a paper. Runs that match no row of a paper have rows
+of their own, one per setting. Both kinds of rows have the same columns, cells and statistics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.analysis.matching import Departure, Evidence, Found, of_data, of_seeds, reductions
+from fedbench.analysis.matching import (
+    Departure,
+    Evidence,
+    MatchedRuns,
+    config_departures,
+    data_departures,
+    seed_departures,
+)
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
@@ -22,8 +29,8 @@ from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Metric, Paper, Reported, Row, Setup, Table, papers
 from fedbench.runs.store import Run
 
-# what every table has, whether or not a paper prints it
-SHOWN = (
+# metrics of every table, whether or not a paper prints them
+COMMON_METRICS = (
     "accuracy_mean_weighted",
     "accuracy_std_weighted",
     "accuracy_worst30_weighted",
@@ -40,9 +47,9 @@ class Column:
     """A column of a table.
 
     Attributes:
-        metric: Its metric, of the paper or from the catalogue.
+        metric: Its metric, from the paper or from the catalogue.
         printed: Whether it is a column of the paper's table.
-        round: ``last`` or ``best``: the round of a run whose number counts.
+        round: Round of a run whose number counts, ``last`` or ``best``.
     """
 
     metric: Metric
@@ -51,12 +58,12 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Name for files: the key of ``rounds.jsonl``, with ``best_`` before it where the best round counts."""
+        """Name in files: the key of ``rounds.jsonl``, with the prefix ``best_`` if the best round counts."""
         return ("best_" if self.round == "best" else "") + self.metric.field
 
     @property
     def digits(self) -> int:
-        """Digits behind the decimal point of what is shown."""
+        """Number of shown digits after the decimal point."""
         return measure(self.metric.field).digits
 
 
@@ -65,8 +72,8 @@ class Cell:
     """A measured number next to the paper's, in the unit of its column.
 
     Attributes:
-        values: One per seed.
-        printed: What the paper prints, or None.
+        values: Measured values, one per seed.
+        printed: The paper's number, or None.
         impossible: Why the printed numbers of the row cannot be statistics of unweighted clients, or None.
     """
 
@@ -81,7 +88,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None without any."""
+        """Mean over seeds; None if there are none."""
         return mean(self.values) if self.values else None
 
     @property
@@ -101,11 +108,11 @@ class Cell:
 
     @property
     def agreement(self) -> str:
-        """How the two compare.
+        """Agreement of the measured and the printed number.
 
         ``inside`` or ``outside``: whether the printed number lies in the interval of the mean, widened by the paper's
-        ±; ``single``: one seed has no interval; ``impossible``: see there; ``missing``: not measured; ``none``: the
-        paper prints nothing.
+        ±; ``single``: one seed has no interval; ``impossible``: see the attribute; ``missing``: not measured; ``none``:
+        the paper prints no number.
         """
         if not self.values:
             return "impossible" if self.impossible and self.printed else "missing"
@@ -115,7 +122,7 @@ class Cell:
 
 
 def agreement(values: Sequence[float], printed: Reported) -> str:
-    """Return inside, outside or single: whether a printed number lies in the interval of the mean, widened by its ±."""
+    """Return ``inside``, ``outside`` or ``single``: whether a printed number lies in the interval, widened by its ±."""
     bounds = interval(values)
     if bounds is None:
         return "single"
@@ -128,22 +135,22 @@ class Line:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        algo: The config group's choice.
+        algo: Name of the algorithm in the config group.
         label: The method as the paper calls it.
-        settings: What tells it from other rows: hyperparameters as the paper names them, or dotted keys.
-        found: The runs, and what is not as in the paper.
-        cells: One per column of the table.
-        status: full, reduced, not run, failed or no data.
-        row: The row of the paper; None for runs that stand for none.
-        wanted: Keys of the configuration that the row sets.
-        errors: Why planned runs failed.
+        settings: Settings that distinguish it from other rows: hyperparameters as the paper names them, or dotted keys.
+        found: The runs, and their departures from the paper.
+        cells: Cells, one per column of the table.
+        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
+        row: The row of the paper; None for runs that match no row.
+        wanted: Configuration keys that the row sets.
+        errors: Error messages of planned runs that failed.
         impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
     """
 
     algo: str
     label: str
     settings: Tree
-    found: Found
+    found: MatchedRuns
     cells: tuple[Cell, ...]
     status: str
     row: Row | None = None
@@ -154,7 +161,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that are compared with one another; ``setup`` is that of the paper, or None."""
+    """Rows that are compared with one another; ``setup`` is the paper's setup, or None."""
 
     setup: Setup | None
     lines: tuple[Line, ...]
@@ -166,12 +173,12 @@ class TableData:
 
     Attributes:
         name: ``<paper>/<table>``, or the experiment or data set of the runs.
-        columns: Those of the paper first.
-        blocks: One per setup of the paper, else a single one.
+        columns: Columns, those of the paper first.
+        blocks: Blocks, one per setup of the paper; a single block for other runs.
         paper: The paper whose experiment it is, or None.
         table: The paper's table; None for rows of runs that belong to no table.
-        unfinished: Runs that do not count in rows of runs: (method, seed, what became of it).
-        unofficial: For runs of no paper, sentences on data that were not read from their publisher's files.
+        unfinished: Runs that do not count in rows of runs, as (method, seed, outcome).
+        unofficial: For runs that belong to no paper, sentences on data that were not read from the publisher's files.
     """
 
     name: str
@@ -198,7 +205,7 @@ def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) 
         paper: The paper.
         table: One of its tables.
         evidence: The runs.
-        ledger: What was planned, and what became of it.
+        ledger: Planned runs and their outcomes.
     """
     columns = columns_of(paper, table)
     blocks = []
@@ -209,24 +216,24 @@ def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) 
 
 
 def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
-    """Return the columns of a paper's table, then those that every table has and this one does not print."""
+    """Return the columns of a paper's table, then the common columns that the paper does not print."""
     printed = [Column(paper.metrics[c], True, table.round) for c in table.columns]
     names = {c.name for c in printed}
-    return (*printed, *(c for c in _OWN if c.name not in names))
+    return (*printed, *(c for c in _COMMON_COLUMNS if c.name not in names))
 
 
-def _own_column(name: str) -> Column:
+def _common_column(name: str) -> Column:
     m = measure(name)
     return Column(Metric(m.name, m.heading, m.direction, m.name, m.factor))
 
 
-_OWN = tuple(_own_column(name) for name in SHOWN)
+_COMMON_COLUMNS = tuple(_common_column(name) for name in COMMON_METRICS)
 
 
 def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
     setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
     found = evidence.find(paper, row)
-    cut = {k: v for k, v in wanted.items() if k != "rounds"}  # what a profile leaves of them
+    cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
     planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
     why = why_impossible(paper, row)
     weighted = any(c.printed and _weighted(c) for c in columns)
@@ -235,7 +242,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
         algo=method.algo,
         label=method.label,
         settings={k: v for k, v in row.hyperparameters.items() if v is not None},
-        found=found if found.runs else Found({}, found.others, setting=found.setting),
+        found=found if found.runs else MatchedRuns({}, found.others, setting=found.setting),
         cells=tuple(_cell(c, found, row, why) for c in columns),
         status=_status(found, planned),
         row=row,
@@ -245,11 +252,11 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     )
 
 
-def _cell(column: Column, found: Found, row: Row | None = None, why: str | None = None) -> Cell:
+def _cell(column: Column, found: MatchedRuns, row: Row | None = None, why: str | None = None) -> Cell:
     values = tuple(found.values(column.metric, column.round).values())
     if row is None or not column.printed:
         return Cell(values)
-    # what cannot be said of unweighted clients says nothing of weighted statistics
+    # a contradiction for unweighted clients does not apply to weighted statistics
     return Cell(values, row.values.get(column.metric.id), None if _weighted(column) else why)
 
 
@@ -257,7 +264,7 @@ def _weighted(column: Column) -> bool:
     return column.metric.field.endswith("_weighted")
 
 
-def _status(found: Found, planned: Sequence[Entry]) -> str:
+def _status(found: MatchedRuns, planned: Sequence[Entry]) -> str:
     if found.runs:
         return "reduced" if found.reduced else "full"
     if any(e.status == "refused" for e in planned):
@@ -270,23 +277,23 @@ def _status(found: Found, planned: Sequence[Entry]) -> str:
 # ---- rows of any runs
 
 
-def departures(runs: Sequence[Run], but: str = "") -> list[Departure]:
-    """Return what of runs of one setting is not as a paper, or the publisher of the data, has it; seeds aside.
+def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
+    """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
 
-    What a row of the paper sets, and the runs have just so, is no departure.
+    A value that a row of the paper sets, and that the runs have, is not a departure.
 
     Args:
-        runs: At least one.
-        but: A key of the configuration that does not count.
+        runs: The runs, at least one.
+        ignoring: A configuration key that is not considered.
     """
     meta = runs[0].meta
-    named = {*_as_printed(runs[0]), but}
+    named = {*_as_printed(runs[0]), ignoring}
     changed = {k: v for k, v in meta["departures"].items() if k not in named}
     home = home_of(meta["experiment"])
     return [
-        *reductions(changed, meta["model"]),
+        *config_departures(changed, meta["model"]),
         *(Departure("setup", text) for text in (home[1].departs if home else ())),
-        *of_data(runs),
+        *data_departures(runs),
     ]
 
 
@@ -314,15 +321,15 @@ def _printed_settings(experiment: str | None, algo: str) -> tuple[Mapping[str, A
     )
 
 
-def run_tables(runs: Iterable[Run], but: Iterable[TableData] = ()) -> list[TableData]:
+def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> list[TableData]:
     """Return tables with a row per setting of any runs, one table per experiment or data set, by name.
 
     Args:
         runs: The runs.
-        but: Tables that show some of them already. A method of which these show all settings has no rows; one of
-            which they show some has all its rows, so that a swept key has all its values in one place.
+        already_shown: Tables that show some of the runs already. A method with all its settings in these tables is left
+            out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
     """
-    shown = {place for table in but for block in table.blocks for place in _places(block)}
+    shown = {place for table in already_shown for block in table.blocks for place in _places(block)}
     by_name: dict[str, list[Run]] = {}
     for run in runs:
         by_name.setdefault(_name(run), []).append(run)
@@ -349,14 +356,14 @@ def _places(block: Block) -> set[tuple[str, str, str]]:
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
     home = home_of(runs[0].meta["experiment"])
-    lines = _lines(runs, _OWN, home)
+    lines = _lines(runs, _COMMON_COLUMNS, home)
     return TableData(
         name,
-        _OWN,
+        _COMMON_COLUMNS,
         (Block(None, tuple(lines)),),
         paper=home[0] if home else None,
         unfinished=_unfinished(runs),
-        unofficial=() if home else tuple(d.here for d in of_data(runs)),
+        unofficial=() if home else tuple(d.here for d in data_departures(runs)),
     )
 
 
@@ -365,7 +372,7 @@ def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
 
 
 def _lines(runs: Sequence[Run], columns: Sequence[Column], home: tuple[Paper, Setup] | None) -> list[Line]:
-    """Return a line per setting that has a run that counts, methods by the paper's order, else by name."""
+    """Return a line per setting with a run that counts; methods are in the paper's order, else sorted by name."""
     groups = {k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)}
     differing_in = distinguishing(groups)
     lines = [_line_of_runs(key, groups[key], differing_in[key], columns, home) for key in groups]
@@ -389,8 +396,8 @@ def _line_of_runs(
     others = tuple((r.meta["seed"], r.outcome) for r in members if not r.counts)
     reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
     if home:
-        reduced += of_seeds(done, others, home[1].seeds)
-    found = Found(done, others, tuple(reduced), setting=key[1])
+        reduced += seed_departures(done, others, home[1].seeds)
+    found = MatchedRuns(done, others, tuple(reduced), setting=key[1])
     labels = [m.label for m in home[0].methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(
         algo=key[0],
@@ -406,9 +413,9 @@ def _line_of_runs(
 
 
 def closing_tables(runs: Sequence[Run]) -> list[TableData]:
-    """Return the tables that runs have come to: of a paper's setup its block of the table, else a row per setting.
+    """Return the tables of runs at the end of a sweep: the block of a paper's setup, or a row per setting.
 
-    A block has the rows that were run, and settings of the same experiment that stand for none of them.
+    A block contains the rows that were run, and settings of the same experiment that match no row.
     """
     by_name: dict[str, list[Run]] = {}
     for run in runs:
@@ -433,7 +440,7 @@ def _closing(name: str, runs: Sequence[Run]) -> TableData:
 
 
 def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
-    """Return rows of a paper and other settings of the same experiment in one order, all with what differs."""
+    """Return rows of a paper and other settings of the same experiment in one order, all with the keys that differ."""
     differing_in = distinguishing({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
     lines = []
     for line in (*printed, *others):
@@ -447,7 +454,7 @@ def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]
 def table_of(experiment: str) -> tuple[Paper, Table, Setup] | None:
     """Return the table of a paper that an experiment belongs to, and the setup; None if there is none.
 
-    A setup may be in several tables; the experiment is named after the first one that it is in.
+    A setup may be in several tables; the experiment is named after the first of them.
     """
     found = [
         (p, t, p.setups[s])

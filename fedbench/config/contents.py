@@ -25,7 +25,7 @@ def content_digest(path: Path, apart: Path | None = None) -> str:
         apart: A directory below ``path`` that does not count, such as that of the results.
 
     Raises:
-        RequestError: if the path cannot be read.
+        RequestError: If the path cannot be read.
     """
     try:
         now = time.time()

@@ -49,7 +49,7 @@ def number(
     """Return ``value`` as a float if it is a number within the bounds and at most 1e30 in absolute value.
 
     Raises:
-        RequestError: naming the value, the bounds and the remedy.
+        RequestError: With the value, the bounds and the remedy.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     bounds = [
@@ -86,7 +86,7 @@ def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", in
         instead: What else the key takes, such as ``auto``, for the message; the caller has looked for it.
 
     Raises:
-        RequestError: naming the value, the bound and the remedy.
+        RequestError: With the value, the bounds and the remedy.
     """
     n = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
     if n is None or isinstance(value, bool) or not at_least <= n <= _LARGEST_INTEGER:
@@ -101,7 +101,7 @@ def sizes(name: str, value: object) -> list[int]:
     """Return ``value`` as a list if it is a list of integers above 0; it may be empty.
 
     Raises:
-        RequestError: otherwise.
+        RequestError: If it is not.
     """
     if not isinstance(value, list | tuple):
         raise RequestError(f"{name} must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
@@ -112,7 +112,7 @@ def boolean(name: str, value: object) -> bool:
     """Return ``value`` if it is true or false.
 
     Raises:
-        RequestError: otherwise.
+        RequestError: If it is not.
     """
     if not isinstance(value, bool):
         raise RequestError(f"{name} must be true or false, got {typed(value)}")
@@ -123,7 +123,7 @@ def choice(name: str, value: object, allowed: Iterable[object]) -> object:
     """Return ``value`` if it is one of ``allowed``.
 
     Raises:
-        RequestError: with the allowed values and the nearest one.
+        RequestError: If it is not; the message has the allowed values and the nearest one.
     """
     allowed = list(allowed)
     if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):

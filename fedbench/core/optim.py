@@ -40,7 +40,7 @@ def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
     """Return ``opt`` if it has none of ``parts``.
 
     Raises:
-        RequestError: naming the method, what it cannot be combined with, and why.
+        RequestError: With the method, the setting that it cannot be combined with, and the reason.
     """
     keys = {"momentum": "local.momentum=0", "weight decay": "local.weight_decay=0", "clipping": "local.clip_norm=null"}
     for part in parts:
@@ -75,7 +75,7 @@ def sgd(
         clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not clip.
 
     Raises:
-        RequestError: for a value out of range, or ``nesterov`` without momentum.
+        RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
     """
     momentum = number("local.momentum", momentum, at_least=0, below=1)
     weight_decay = number("local.weight_decay", weight_decay, at_least=0)
@@ -130,7 +130,7 @@ def adam(
         eps_inside: Whether τ is under the root.
 
     Raises:
-        RequestError: for a value out of range.
+        RequestError: If a value is out of range.
     """
     beta1 = number("algo.beta1", beta1, at_least=0, below=1)
     beta2 = number("algo.beta2", beta2, at_least=0, below=1)

@@ -50,7 +50,7 @@ def traits_of(model: nn.Module) -> ModelTraits:
     """Return the traits of a model: its attribute ``traits``, or the defaults.
 
     Raises:
-        RequestError: if ``traits`` is of another type, or if a trait is an attribute of the model itself.
+        RequestError: If ``traits`` is of another type, or if a trait is an attribute of the model itself.
     """
     traits = getattr(model, "traits", None)
     name = type(model).__name__

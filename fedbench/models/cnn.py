@@ -23,7 +23,7 @@ class ConvNet(nn.Module):
         hidden: Size of the hidden linear layer.
 
     Raises:
-        RequestError: for examples that are not images, images too small to pool, or a size out of range.
+        RequestError: If the examples are not images, the images are too small to pool, or a size is out of range.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class MLP(nn.Module):
         hidden: Sizes of the hidden layers, at least one.
 
     Raises:
-        RequestError: for a size below 1, or no hidden layer.
+        RequestError: If a size is below 1, or there is no hidden layer.
     """
 
     def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> None:

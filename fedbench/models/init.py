@@ -25,7 +25,7 @@ def initial(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
         generator: Generator of the draws.
 
     Raises:
-        RequestError: for a layer with parameters of another kind.
+        RequestError: If a layer of another kind has parameters.
     """
     traits = traits_of(model)
     begin, he = traits.begin, traits.initialisation == "he"

@@ -65,7 +65,7 @@ class LSTM(nn.Module):
         every: Return logits for every token instead of for the last one alone.
 
     Raises:
-        RequestError: for examples that are not tokens, vectors that the data set does not have, or a size out of range.
+        RequestError: If the examples are not tokens, the data set has no vectors, or a size is out of range.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
         groups: Number of groups of channels that are normalised together.
 
     Raises:
-        RequestError: for examples that are not images, or an option out of range.
+        RequestError: If the examples are not images, or an option is out of range.
     """
     choice("model.depth", depth, (18, 50))
     choice("model.stem", stem, ("3x3", "7x7"))

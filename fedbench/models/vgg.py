@@ -24,7 +24,7 @@ class VGG11(nn.Module):
         classes: Number of classes.
 
     Raises:
-        RequestError: for examples that are not images, or images too small for five poolings.
+        RequestError: If the examples are not images, or are too small for five poolings.
     """
 
     traits = ModelTraits(initialisation="he")

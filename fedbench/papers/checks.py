@@ -1,4 +1,4 @@
-"""How claims are tested, as data: a class per kind of check. ``fedbench.analysis.claims`` carries them out."""
+"""Checks of claims as data, a class per kind of check. ``fedbench.analysis.claims`` runs them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Best:
     """The method is ahead of every other row.
 
     Attributes:
-        table: Id of the table, and so below.
-        setups: In each of them.
-        metrics: In each of them.
+        table: Id of the table, here and in the classes below.
+        setups: Ids of the setups, in each of which the statement holds.
+        metrics: Ids of the metrics, in each of which the statement holds.
         algo: The method.
-        ties: Whether being level is enough.
+        ties: Whether a tie counts as ahead.
     """
 
     kind: ClassVar[str] = "best"
@@ -84,10 +84,10 @@ class Monotone:
     Attributes:
         table: Id of the table.
         metric: The metric.
-        algo: The methods, each by itself.
+        algo: The methods, each tested by itself.
         over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
-        trend: Which way it goes.
-        order: The setups, in order.
+        trend: Direction of the change.
+        order: The setups in order.
         setup: The setup in which a hyperparameter varies.
     """
 
@@ -101,7 +101,7 @@ class Monotone:
     setup: SetupId | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse steps that are not named, and a hyperparameter that a row lacks."""
+        """Refuse steps without names, and a hyperparameter that a row lacks."""
         if self.over == "setups":
             if len(self.order) < 2:
                 raise RequestError(f"{where}: over: setups needs order, a list of at least two setups")
@@ -124,7 +124,7 @@ class Place:
 
 @dataclass(frozen=True)
 class CompareTables:
-    """Each method is ahead in one place of where it is in another."""
+    """Each method is better in one table and setup than in another."""
 
     kind: ClassVar[str] = "compare_tables"
     metric: MetricId
@@ -169,8 +169,8 @@ class Selection:
     """Runs of a figure.
 
     Attributes:
-        algo: The method; ``others`` for all that the other side does not name, ``all`` for all.
-        hyperparameters: Values that the runs have.
+        algo: The method; ``others`` for all methods that the other side does not name, ``all`` for all methods.
+        hyperparameters: Hyperparameters of the selected runs.
     """
 
     algo: str
@@ -192,7 +192,7 @@ class Selection:
         return row.algo == self.algo and all(row.hyperparameters.get(k) == v for k, v in self.hyperparameters.items())
 
     def __str__(self) -> str:
-        """Return it as the file has it."""
+        """Return the selection as it is written in the file."""
         pairs = {"algo": self.algo, **self.hyperparameters}
         return repr(pairs if self.hyperparameters else self.algo)
 
@@ -207,12 +207,12 @@ class Curves:
 
     Attributes:
         figure: Id of the figure.
-        better: The runs on one side.
-        worse: Those on the other.
-        measure: Measures, each by itself.
-        fields: Fields of the curves, each by itself; ``accuracy`` for below and ``moments`` for cka.
-        setups: Some of the figure's setups; all if empty.
-        threshold: The accuracy of the measure below.
+        better: The runs that are claimed to be better.
+        worse: The runs that they are compared with.
+        measure: Measures, each tested by itself.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
+        setups: Setups of the figure; all of them if empty.
+        threshold: Accuracy threshold of the measure below.
     """
 
     kind: ClassVar[str] = "curves"
@@ -225,7 +225,7 @@ class Curves:
     threshold: float | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse fields that runs do not have, a missing threshold, and selections of nothing."""
+        """Refuse fields that runs do not have, a missing threshold, and selections without runs."""
         for name in self.fields:
             if not set(self.measure) <= {"below", "cka"} and not is_field(name):
                 raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
@@ -242,8 +242,8 @@ class Limit:
     Attributes:
         figure: Id of the figure.
         methods: The runs.
-        measure: tail: the mean over the last tenth of the curve; decline: that as a share of the first value;
-            seconds_over: the last value over that of the reference.
+        measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
+            value; or ``seconds_over``, the last value divided by that of the reference.
         field: Field of the curves.
         at_least: Lower bound, or None.
         at_most: Upper bound, or None.
@@ -260,7 +260,7 @@ class Limit:
     reference: Selection | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse no bound or two, a missing reference, and selections of nothing."""
+        """Refuse a missing or second bound, a missing reference, and selections without runs."""
         if (self.at_least is None) == (self.at_most is None):
             raise RequestError(f"{where}: a limit has either at_least or at_most")
         if self.measure == "seconds_over" and self.reference is None:
@@ -284,7 +284,7 @@ class PropertyTest:
 
 @dataclass(frozen=True)
 class Function:
-    """A check of its own: the function of ``fedbench/papers/claims/<paper>.py`` that is called as the claim's id."""
+    """A check by a function: the one in ``fedbench/papers/claims/<paper>.py`` with the claim's id as its name."""
 
     kind: ClassVar[str] = "function"
 
@@ -310,7 +310,7 @@ def read_check(value: Any, where: str, known: Known) -> Check:
     """Return the check of an entry.
 
     Raises:
-        RequestError: For the first fault.
+        RequestError: With the first fault.
     """
     if not isinstance(value, Mapping):
         raise RequestError(f"{where}: check must be a mapping with kind, or null; got {value!r}")

@@ -1,7 +1,7 @@
-"""Whether printed statistics can belong to any set of accuracies at all.
+"""Tests of whether any set of accuracies can have the printed statistics.
 
-Papers say how large a tail is as a share of the clients, not how they round it. Statistics are called impossible only
-if they are so with the number of clients in a tail rounded down and with it rounded up.
+Papers state the size of a tail as a share of the clients, but not how they round it. Statistics are called impossible
+only if they are impossible with the number of clients in a tail rounded down and with it rounded up.
 
 The least deviation, given the average of N clients and those of their tails, puts each tail and all other clients at
 one point each. For the largest, let r be the average outside the tails, and the worst tail of n clients average r -
@@ -18,8 +18,8 @@ import math
 
 from fedbench.papers.registry import Metric, Paper, Row
 
-_ROUNDING = 0.05  # of printed percentages
-_EXACT = 1e-9  # a share that is an integer but for rounding, such as 0.3 * 100, has one size
+_ROUNDING = 0.05  # largest rounding error of printed percentages
+_EXACT = 1e-9  # a share within rounding of an integer, such as 0.3 * 100, has one size
 
 
 def impossible(
@@ -30,10 +30,10 @@ def impossible(
     Args:
         clients: Number of clients.
         fraction: Share of the clients in a tail.
-        average: Mean over all clients in percent, like the numbers below.
-        deviation: Population standard deviation.
-        worst: Mean of the worst tail.
-        best: Mean of the best tail, or None if none is printed.
+        average: Mean over all clients, in percent.
+        deviation: Population standard deviation, in percent.
+        worst: Mean of the worst tail, in percent.
+        best: Mean of the best tail, in percent, or None if it is not printed.
     """
     exact = fraction * clients
     sizes = sorted({max(1, math.floor(exact + _EXACT)), max(1, math.ceil(exact - _EXACT))})
@@ -48,7 +48,7 @@ def _impossible(
     tails = [worst] if best is None else [worst, best]
     others = clients - size * len(tails)
     if others <= 0:
-        return None  # the tails are all there is: their averages are bound by nothing else
+        return None  # no client is outside the tails: nothing else bounds their averages
     rest = (clients * average - size * sum(tails)) / others
     highest = 100.0 if best is None else best
     if not worst - _ROUNDING <= rest <= highest + _ROUNDING:
@@ -80,7 +80,10 @@ def why_impossible(paper: Paper, row: Row) -> str | None:
         _printed(paper, row, f"accuracy_{kind}") for kind in ("mean", "std", "variance", "worst", "best")
     )
     if variance is not None:
-        deviation = (100 * math.sqrt(variance[0] / 100), variance[1])  # squares of fractions come in 1e-4
+        deviation = (
+            100 * math.sqrt(variance[0] / 100),
+            variance[1],
+        )  # variances of fractions are printed in units of 1e-4
     if clients is None or average is None or deviation is None or worst is None:
         return None
     fraction = worst[1].fraction

@@ -1,4 +1,4 @@
-"""How long planned runs take, by the seconds that finished runs took."""
+"""Estimated durations of planned runs, from the seconds that finished runs took."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Duration:
     """The time that runs take.
 
     Attributes:
-        seconds: Sum over the runs of which something is known.
-        rough: Whether some of it comes from runs of another setting.
-        unknown: Number of runs of which nothing is known.
+        seconds: Sum over the runs with an estimate.
+        rough: Whether part of the sum comes from runs of another setting.
+        unknown: Number of runs without an estimate.
     """
 
     seconds: float = 0.0
@@ -26,14 +26,14 @@ class Duration:
     unknown: int = 0
 
     def text(self, at_once: int = 1) -> str:
-        """Return it in words: ``~`` marks a rough figure, ``+ ?`` runs of which nothing is known.
+        """Return the duration as text: ``~`` marks a rough estimate, ``+ ?`` runs without an estimate.
 
         Args:
-            at_once: Number of runs that share the time.
+            at_once: Number of runs that run in parallel.
         """
         if not self.seconds:
             return "unknown" if self.unknown else "–"
-        return f"{'~' if self.rough else ''}{_words(self.seconds / at_once)}{' + ?' if self.unknown else ''}"
+        return f"{'~' if self.rough else ''}{_time_text(self.seconds / at_once)}{' + ?' if self.unknown else ''}"
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class _Finished:
 class Durations:
     """Times of the finished runs of a results directory.
 
-    A planned run takes the mean of the runs of its own setting, with other seeds. Without one it takes as long per
-    round as the runs of its algorithm in the same experiment, else as those of all algorithms there: a rough figure.
+    The estimate for a planned run is the mean over runs of the same setting with other seeds. Without such runs it is
+    rough: the mean time per round of its algorithm's runs in the same experiment, or of all algorithms there.
 
     Args:
         results: The results directory.
@@ -59,7 +59,7 @@ class Durations:
         self._finished: dict[str, list[_Finished]] = {}
 
     def of(self, runs: Iterable[PlannedRun]) -> Duration:
-        """Return the time of those runs that are not done."""
+        """Return the estimated time of the runs that are not done."""
         every = [self._of_one(r) for r in runs if not r.done]
         return Duration(sum(d.seconds for d in every), any(d.rough for d in every), sum(d.unknown for d in every))
 
@@ -83,7 +83,7 @@ def _read(path: Path) -> _Finished | None:
     try:
         last = Run(path, {}, {}).last_round()
     except DamagedRun:
-        return None  # says nothing of the time; the report names it
+        return None  # without a time; the report lists it as damaged
     rounds = int(last["round"])
     if not rounds:
         return None
@@ -91,7 +91,7 @@ def _read(path: Path) -> _Finished | None:
     return _Finished(path.parent.parent.name, path.parent.name, rounds, seconds)
 
 
-def _words(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

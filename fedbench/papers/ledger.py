@@ -1,4 +1,4 @@
-"""What ``fedbench reproduce`` was asked for and what became of it: ``plan.json`` in the results directory."""
+"""The runs that ``fedbench reproduce`` planned and their outcomes: ``plan.json`` in the results directory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Entry:
     """One run of a plan.
 
     Attributes:
-        experiment: its config.
-        algo: the config group's choice.
-        set: config keys that the row of the paper sets.
-        seed: of the run.
-        status: planned, done, diverged, failed or refused.
-        error: what went wrong, or None.
+        experiment: Name of the experiment's config.
+        algo: Name of the algorithm in the config group.
+        set: Config keys that the row of the paper sets.
+        seed: Random seed of the run.
+        status: One of ``planned``, ``done``, ``diverged``, ``failed`` and ``refused``.
+        error: Message of the error that ended the run, or None.
     """
 
     experiment: str
@@ -39,7 +39,7 @@ class Ledger:
     """A plan and its outcome.
 
     Attributes:
-        entries: the runs.
+        entries: The planned runs.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -50,7 +50,7 @@ class Ledger:
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Return the plan of a results directory; an empty one if none was made there."""
+    """Return the plan of a results directory; an empty plan if there is none."""
     path = folder / _FILE
     if not path.exists():
         return Ledger()
@@ -59,7 +59,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def write_ledger(folder: Path, entries: Sequence[Entry]) -> None:
-    """Write the plan of a results directory; what other plans have left there and this one does not name is kept."""
+    """Write the plan of a results directory; entries of earlier plans that are not in this one are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     new = {_key(e): e for e in entries}
     kept = {_key(e): e for e in read_ledger(folder).entries if _key(e) not in new}

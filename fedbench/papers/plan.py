@@ -1,4 +1,4 @@
-"""Which runs the chosen tables and figures need under a profile."""
+"""The runs that chosen tables and figures need under a profile."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PROFILES = ("full", "cpu", "smoke")
 
 @dataclass
 class PlannedRun:
-    """One run.
+    """A planned run.
 
     Attributes:
-        paper: Paper that it is for.
-        row: Row of the table or figure that asked first.
+        paper: Paper that needs the run.
+        row: First row of a table or figure that needs the run.
         seed: Random seed of the run.
         wanted: Config keys that the row sets.
-        cut: Config keys that the profile sets, in place of the row's where both do.
-        parts: Tables and figures that need it.
-        also: Other ways in which rows ask for the same run.
+        cut: Config keys that the profile sets; they replace those of the row.
+        parts: Tables and figures that need the run.
+        also: Config keys of other rows that need the same run.
         path: The run's directory, once it is known.
         config: The configuration of the setting (with seed 0), once it is known.
     """
@@ -45,33 +45,33 @@ class PlannedRun:
 
     @property
     def experiment(self) -> str:
-        """The config of its setup."""
+        """Name of the experiment's config."""
         return self.paper.setups[self.row.setup].experiment
 
     @property
     def algo(self) -> str:
-        """The config group's choice."""
+        """Name of the algorithm in the config group."""
         return self.paper.methods[self.row.algo].algo
 
     @property
     def done(self) -> bool:
-        """Whether it is on disk."""
+        """Whether the run is finished on disk."""
         return self.path is not None and (self.path / "DONE").exists()
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The config keys that it sets."""
+        """Config keys that the run sets."""
         return {**self.wanted, **self.cut}
 
     @property
     def setting(self) -> tuple[str, ...]:
-        """Its setting without the seed, as overrides."""
+        """The setting without the seed, as overrides."""
         keys = (f"{k}={config_value(v)}" for k, v in self.keys.items())
         return (f"experiment={self.experiment}", f"algo={self.algo}", *keys)
 
     @property
     def overrides(self) -> list[str]:
-        """Its setting and seed, as overrides."""
+        """The setting and the seed, as overrides."""
         return [*self.setting, f"seed={self.seed}"]
 
 
@@ -82,10 +82,10 @@ def parts(paper: Paper) -> list[str]:
 
 
 def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
-    """Return the tables and figures that names stand for: ``paper/table`` or ``paper``; without names, all of them.
+    """Return the tables and figures with the given names, ``paper/table`` or ``paper``; without names, all of them.
 
     Raises:
-        RequestError: For a name that is neither.
+        RequestError: If a name is neither.
     """
     known = [(p, part) for p in papers().values() for part in parts(p)]
     if not names:
@@ -102,42 +102,42 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
 
 
 def plan(names: Sequence[str], profile: str, seeds: int | None = None) -> list[PlannedRun]:
-    """Return the runs that tables and figures need, each once, in the order in which they ask for them.
+    """Return the runs that tables and figures need, each once, in the order of the tables and figures.
 
     Args:
         names: Names as for ``chosen``.
-        profile: full for the paper's setting; cpu or smoke for the reductions that the papers' files name.
-        seeds: Number of seeds in place of the paper's or the profile's.
+        profile: ``full`` for the paper's setting, or ``cpu`` or ``smoke`` for the reductions in the papers' files.
+        seeds: Number of seeds, which replaces that of the paper or the profile; None to keep it.
     """
-    jobs: dict[tuple[str, ...], PlannedRun] = {}
+    planned: dict[tuple[str, ...], PlannedRun] = {}
     for paper, part in chosen(names):
         for row in paper.rows(part):
-            for job in _of_row(paper, row, profile, seeds):
-                jobs.setdefault(tuple(job.overrides), job).parts.append(f"{paper.id}/{part}")
-    return list(jobs.values())
+            for run in _of_row(paper, row, profile, seeds):
+                planned.setdefault(tuple(run.overrides), run).parts.append(f"{paper.id}/{part}")
+    return list(planned.values())
 
 
 def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
     setup = paper.setups[row.setup]
     cut = next((c for name, c in setup.profiles.items() if name == profile), Reduction())
     wanted = paper.overrides(row)
-    # a row's own settings stay, but a method of several stages has rounds of its own, which are cut as well
+    # a row keeps its own settings, except for rounds: those of a method with several stages are reduced as well
     keys = {k: v for k, v in cut.set.items() if k not in wanted or k == "rounds"}
     for seed in range(seeds or cut.seeds or setup.seeds):
         yield PlannedRun(paper, row, seed, wanted, keys)
 
 
 def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False) -> list[PlannedRun]:
-    """Find the directory of each run, and return each run once: settings typed in two ways may be the same run.
+    """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
 
     Args:
         runs: The plan; paths and configurations are set.
         common: Overrides for all runs, such as results_dir.
-        only_existing: Leave out the paths of runs that cannot be done, since nothing of their experiment and algorithm
-            is on disk, and that no other run can be the same as; this saves composing their configurations.
+        only_existing: Leave out the paths of runs that cannot be finished because their experiment and algorithm have
+            no directory, and that cannot equal another run; this saves composing their configurations.
 
     Raises:
-        RequestError: For a configuration that cannot be composed.
+        RequestError: If a configuration cannot be composed.
     """
     composer = ExperimentComposer(common)
     settings = {run.setting: run for run in runs}
@@ -162,7 +162,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
 
 
 def table_names() -> list[tuple[str, str]]:
-    """Return the names that ``fedbench reproduce`` takes, with captions."""
+    """Return the names that ``fedbench reproduce`` accepts, with captions."""
     return [
         (f"{paper.id}/{part}", paper.tables[part].caption if part in paper.tables else paper.figures[part].caption)
         for paper, part in chosen([])

@@ -1,10 +1,10 @@
-"""Plain values of YAML read into frozen dataclasses.
+"""Reading of plain YAML values into frozen dataclasses.
 
-The fields of a class say what an entry must have (no default) and may have, and their types what the values are:
+The fields of a class define the keys that an entry must have (no default) and may have, their types the values:
 ``str``, ``int``, ``float``, ``bool``, ``Any``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, X]``,
 ``dict[str, X]`` and other such classes. ``Annotated`` adds ``Ref``, ``AtLeast``, ``RunField``, ``Many`` or ``Called``.
-A class may have two methods of its own: a class method ``read(value, where, known)`` where its YAML has another form
-than its fields, and ``validate(where, known)`` for what no single field shows.
+A class may have two methods of its own: a class method ``read(value, where, known)`` if the form of its YAML differs
+from its fields, and ``validate(where, known)`` for rules that involve several fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedbench.core.errors import RequestError, nearest
 
 Known = Mapping[str, Mapping[str, Any]]  # section of the paper -> id -> entry, for the sections read so far
 
-# what a run has per evaluated round, and what is derived from that
+# the metrics of an evaluated round, and the numbers derived from them
 _FIELD = re.compile(
     r"accuracy_(mean|std|variance|min|max)|accuracy_(worst|best)(5|10|20|30)|accuracy_(mean|std|worst30)_weighted|"
     r"angle_degrees|kl_uniform|(train|test)_loss|train_perplexity|error_(mean|rsd)(_weighted)?|improved_clients|"
@@ -31,7 +31,7 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True)
 class Ref:
-    """The value is an id of a section that has been read."""
+    """The value is an id of a section that has already been read."""
 
     section: str
 
@@ -48,12 +48,12 @@ class RunField:
 
 
 class Many:
-    """A single value stands for a list of one."""
+    """A single value is read as a list of one."""
 
 
 @dataclass(frozen=True)
 class Called:
-    """What an entry of the list, or a key of the mapping, is called in messages."""
+    """The name of an entry of the list, or of a key of the mapping, in messages."""
 
     name: str
 
@@ -64,16 +64,16 @@ def is_field(name: object) -> bool:
 
 
 def read(kind: Any, value: Any, where: str, known: Known) -> Any:
-    """Return a value of YAML as the type asks for it.
+    """Return a YAML value, checked and converted to a type.
 
     Args:
-        kind: Type, or class of the entry.
-        value: What YAML has.
+        kind: Type, or dataclass of the entry.
+        value: The YAML value.
         where: Name of the place, for messages.
         known: Sections that references may name.
 
     Raises:
-        RequestError: For the first fault, with its place and what is allowed there.
+        RequestError: With the place of the first fault and what is allowed there.
     """
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -96,7 +96,7 @@ def one_of(where: str, value: Any, allowed: Collection[Any]) -> Any:
     """Return ``value`` if it is allowed.
 
     Raises:
-        RequestError: With the allowed values and the nearest spelling.
+        RequestError: If it is not; the message has the allowed values and the nearest one.
     """
     if not isinstance(value, str | int | float | None) or value not in allowed:
         words = ["null" if a is None else str(a) for a in allowed]
@@ -167,17 +167,17 @@ def _entry(kind: Any, value: Any, where: str, known: Known) -> Any:
 
 
 def fill(kind: Any, value: Any, where: str, known: Known, skip: Collection[str] = ()) -> Any:
-    """Return an object of a dataclass with its fields from a mapping, checked.
+    """Return an instance of a dataclass with the checked values of a mapping as its fields.
 
     Args:
-        kind: Dataclass.
-        value: What YAML has; must be a mapping.
+        kind: The dataclass.
+        value: The YAML value, which must be a mapping.
         where: Name of the place, for messages.
         known: Sections that references may name.
-        skip: Keys of the mapping that are no fields.
+        skip: Keys of the mapping that are not fields.
 
     Raises:
-        RequestError: For the first fault.
+        RequestError: With the first fault.
     """
     needed = [f.name for f in fields(kind) if not _has_default(f)]
     allowed = [f.name for f in fields(kind) if _has_default(f)]

@@ -1,4 +1,4 @@
-"""What the papers report, as data: a YAML file per paper in this folder. docs/adding_a_paper.md explains the keys."""
+"""The papers' reports as data: a YAML file per paper in this folder. docs/adding_a_paper.md explains the keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reported:
 
     Attributes:
         mean: The number, in the unit of its metric.
-        std: The ± printed with it, or None.
+        std: The printed ±, or None.
     """
 
     mean: float
@@ -46,11 +46,11 @@ class Metric:
 
     Attributes:
         id: Name of the column in the rows.
-        label: Heading.
-        direction: Which values are better; None for neither.
-        field: Where a run has it: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
-        factor: From the run's unit to the printed one.
-        definition: The definition that is adopted, in words.
+        label: Heading of the column.
+        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
+        field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
+        factor: Factor from the run's unit to the printed one.
+        definition: The adopted definition as text.
         fraction: Share of the clients in a tail; None for other metrics.
     """
 
@@ -63,7 +63,7 @@ class Metric:
     fraction: Annotated[float, AtLeast(0)] | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse a tail without its share."""
+        """Refuse a tail metric without the share of its clients."""
         tail = self.field.startswith(("accuracy_worst", "accuracy_best"))
         if tail and not 0 < (self.fraction or 0) < 1:
             raise RequestError(
@@ -76,9 +76,9 @@ class Method:
     """A row label of the paper.
 
     Attributes:
-        id: Name in the paper's rows.
+        id: Name of the method in the paper's rows.
         label: Name for readers.
-        algo: Choice of the config group.
+        algo: Name of the algorithm in the config group.
         keys: Config key of each hyperparameter in the rows.
         set: Config keys that this label always sets.
     """
@@ -100,8 +100,8 @@ class Reduction:
     """How a profile reduces a setup.
 
     Attributes:
-        set: Config keys.
-        seeds: Number of seeds; None for the paper's.
+        set: Config keys that the profile sets.
+        seeds: Number of seeds; None to keep the paper's.
     """
 
     set: dict[str, Any] = field(default_factory=dict)
@@ -113,16 +113,16 @@ class Setup:
     """A setting of the paper.
 
     Attributes:
-        id: Name in the paper's rows.
+        id: Name of the setup in the paper's rows.
         title: Name for readers.
-        experiment: The config that carries it out at the paper's values.
-        clients: Number of clients; None if the paper does not say.
-        seeds: Number of seeds over which the paper averages; 1 if it does not say.
-        examples_per_client: Mean number of training examples of a client: how many steps its local epochs have, so that
-            a run with ``local.steps`` can be seen to do less.
-        gaps: Ids of what the paper leaves open here.
+        experiment: Name of the config with the paper's values.
+        clients: Number of clients; None if the paper does not state it.
+        seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
+        examples_per_client: Mean number of training examples of a client. It gives the number of steps of the local
+            epochs, which shows whether a run with ``local.steps`` is reduced.
+        gaps: Ids of the gaps of the paper that concern this setup.
         profiles: Reductions by profile.
-        departs: What the paper prints and fedbench does not carry out, in words: such a setting is never full.
+        departs: Parts of the printed setting that fedbench does not implement, as text; such a setup is never full.
     """
 
     id: str
@@ -144,7 +144,7 @@ class Row:
         setup: Id of the setup.
         algo: Id of the method.
         hyperparameters: Values as printed.
-        values: Numbers by metric; empty for runs of figures.
+        values: Printed numbers by metric; empty for runs of figures.
     """
 
     setup: str
@@ -162,12 +162,12 @@ class Table:
     """A table with results.
 
     Attributes:
-        id: Such as table5.
-        caption: In our words.
-        setups: Ids of the setups, in order.
-        columns: Ids of the metrics, in order.
-        rows: In order.
-        round: The round whose numbers are reported.
+        id: Id such as ``table5``.
+        caption: Caption in our own words.
+        setups: Ids of the setups, in the paper's order.
+        columns: Ids of the metrics, in the paper's order.
+        rows: Rows, in the paper's order.
+        round: Round whose numbers are reported, ``last`` or ``best``.
     """
 
     id: str
@@ -178,7 +178,7 @@ class Table:
     round: Literal["last", "best"] = "last"
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse rows of setups and columns that the table does not have."""
+        """Refuse rows with setups or columns that the table does not have."""
         for number, row in enumerate(self.rows, 1):
             one_of(f"{where}: row {number}: setup", row.setup, self.setups)
             for column in row.values:
@@ -187,7 +187,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A figure without data: nothing is drawn."""
+    """A figure without data, which is not drawn."""
 
     setups: ClassVar[tuple[str, ...]] = ()
 
@@ -211,7 +211,7 @@ class PerSetup:
     """A panel per setup.
 
     Attributes:
-        setups: Ids, in order.
+        setups: Ids of the setups, in the paper's order.
     """
 
     setups: SetupIds
@@ -219,11 +219,11 @@ class PerSetup:
 
 @dataclass(frozen=True)
 class CurvesPerSetup(PerSetup):
-    """Fields over the rounds.
+    """Curves of fields over the rounds.
 
     Attributes:
         fields: Fields of ``rounds.jsonl``.
-        distribution: Whether the final spread over clients is drawn too.
+        distribution: Whether the final distribution over clients is drawn as well.
     """
 
     fields: Fields
@@ -256,8 +256,8 @@ class FrontPerSetup(PerSetup):
     """Two final values against each other.
 
     Attributes:
-        fields: The axes.
-        sweep: What draws the front.
+        fields: Fields of the two axes.
+        sweep: The method and hyperparameter that draw the front.
     """
 
     fields: tuple[Annotated[str, RunField()], Annotated[str, RunField()]]
@@ -265,7 +265,7 @@ class FrontPerSetup(PerSetup):
 
 
 Spec = Sketch | Adjustments | PerSetup
-# kind of a figure -> what it needs
+# kind of a figure -> its specification
 SPECS: dict[str, type[Spec]] = {
     "curves": CurvesPerSetup,
     "distribution": PerSetup,
@@ -302,11 +302,11 @@ class Figure:
     """A figure.
 
     Attributes:
-        id: Such as figure2.
-        caption: In our words.
-        kind: A key of ``SPECS``.
-        rows: The runs that it shows, in every setup.
-        spec: What its kind needs.
+        id: Id such as ``figure2``.
+        caption: Caption in our own words.
+        kind: Kind of the figure, a key of ``SPECS``.
+        rows: The shown runs, for every setup.
+        spec: Specification of its kind.
     """
 
     id: str
@@ -317,7 +317,7 @@ class Figure:
 
     @property
     def setups(self) -> tuple[str, ...]:
-        """Ids of the setups, in order."""
+        """Ids of the setups, in the paper's order."""
         return self.spec.setups
 
     @classmethod
@@ -372,7 +372,7 @@ class _ClaimEntry:
 
 @dataclass(frozen=True)
 class Gap:
-    """What the paper does not say, and what is adopted in its place."""
+    """Something that the paper does not state, and what fedbench adopts instead."""
 
     id: str
     field: str
@@ -383,7 +383,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Where the paper's text and numbers disagree, and what fedbench makes of it."""
+    """A disagreement within the paper, and how fedbench resolves it."""
 
     id: str
     statement: str
@@ -408,14 +408,14 @@ class Paper:
         id: Short name, also the folder of its experiments.
         name: Name of its method, for headings.
         citation: Authors, title, year, venue.
-        metrics: By id.
-        methods: By id.
-        setups: By id.
-        tables: By id; those with results only.
-        figures: By id.
-        claims: In order.
-        gaps: In order.
-        contradictions: (id, what disagrees and what fedbench makes of it).
+        metrics: Metrics by id.
+        methods: Methods by id.
+        setups: Setups by id.
+        tables: Tables with results, by id.
+        figures: Figures by id.
+        claims: Claims in the paper's order.
+        gaps: Gaps in the order of the file.
+        contradictions: Contradictions as (id, statement and resolution).
     """
 
     id: str
@@ -439,7 +439,7 @@ class Paper:
         return self.methods[row.algo].overrides(row.hyperparameters)
 
 
-# in the order in which they refer to one another
+# in an order in which each section refers only to earlier ones
 _SECTIONS: dict[str, Any] = {
     "gaps": Gap,
     "metrics": Metric,
@@ -457,7 +457,7 @@ def papers() -> dict[str, Paper]:
     """Return the papers on record, by id.
 
     Raises:
-        RequestError: If a file has a fault.
+        RequestError: If a file is invalid.
     """
     return {p.id: p for p in map(read_paper, sorted(Path(__file__).parent.glob("*.yaml")))}
 
@@ -466,7 +466,7 @@ def read_paper(path: Path) -> Paper:
     """Return the paper of a YAML file.
 
     Raises:
-        RequestError: Naming the file, the entry and the first fault.
+        RequestError: With the file, the entry and its first fault.
     """
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -507,6 +507,6 @@ def _refuse_loose_hyperparameters(where: str, method: Method, hyperparameters: M
     for name in hyperparameters:
         if name not in method.keys:
             raise RequestError(
-                f"{where}: nothing says which config key the hyperparameter {name} is; add it to keys of the method "
-                f"{method.id}, as in keys: {{lr: local.lr}}"
+                f"{where}: the hyperparameter {name} has no config key; add it to keys of the method {method.id}, "
+                f"as in keys: {{lr: local.lr}}"
             )

@@ -13,25 +13,26 @@ from fedbench.analysis.stats import Paired, friedman, holm, least_p, win_tie_los
 from fedbench.report.notes import listed_notes, p_text, too_few
 from fedbench.report.render import markdown
 
-_LISTED = 3  # blocks with nothing to compare that are named
+_LISTED = 3  # number of blocks with nothing to compare that are listed
 
 
 def compared_text(compared: ComparedRuns) -> str:
-    """Return Markdown text on which values of a key are better than which, and how certain that is.
+    """Return a comparison of the values of a key as Markdown text.
 
-    Per block: mean ± sample STD, then paired differences with their interval at 1 - alpha, the two-sided p of the
-    sign-flip test and the same adjusted over the table (``fedbench.analysis.stats``). Over two blocks or more: how many
-    are won, undecided and lost, and for three values or more average ranks as in Demsar (JMLR 2006). Where neither
-    direction of the metric is better, the text says higher and lower in place of better and worse.
+    Each block has the mean ± sample STD of every value, then paired differences with their interval at 1 - alpha, the
+    two-sided p of the sign-flip test, and this p adjusted over the table (``fedbench.analysis.stats``). Two blocks or
+    more also have the numbers of blocks won, undecided and lost, and, for three values or more, average ranks as in
+    Demsar (JMLR 2006). If neither direction of the metric is better, the text uses higher and lower instead of better
+    and worse.
     """
     parts = [_of_block(compared, block, values) for block, values in compared.blocks]
     if len(compared.blocks) > 1:
         parts.append(_over_blocks(compared))
     notes = [f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]]
     if more := len(compared.alone[_LISTED:]):
-        notes.append(f"{more} more with nothing to compare")
+        notes.append(f"{more} more block{'s' if more > 1 else ''} with nothing to compare")
     if compared.without:
-        notes.append(f"left out: {compared.without} without {compared.key}")
+        notes.append(f"left out: {compared.without} run{'s' if compared.without > 1 else ''} without {compared.key}")
     return "\n".join(parts + listed_notes(notes)).rstrip()
 
 
@@ -56,11 +57,11 @@ def _of_block(compared: ComparedRuns, block: ComparedBlock, values: Values) -> s
     tested = {pair: d for pair in pairs if (d := difference(values, *pair, metric, 1 - alpha)) is not None}
     notes = [f"{a} and {b} have no seed in common" for a, b in pairs if (a, b) not in tested]
     if baseline is not None and baseline not in values:
-        notes.append(f"{baseline} is not here")
+        notes.append(f"{baseline} has no runs in this block")
     if tested:
         parts += _differences(tested, metric, alpha)
         counts = [d.n for d in tested.values()]
-        best = holm([min(1.0, 2 * least_p(n)) for n in counts])  # no adjusted p can be below these
+        best = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
         notes += too_few([n for n, p in zip(counts, best, strict=True) if p > alpha], len(counts), alpha)
     return "\n".join(parts + listed_notes(notes + _block_notes(block, metric)))
 
@@ -69,7 +70,7 @@ def _block_notes(block: ComparedBlock, metric: Measure) -> list[str]:
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
     if lost := [f"{name} with seed {', '.join(map(str, sorted(s)))}" for name, s in sorted(block.lost.items())]:
-        counted = "so in no mean" + (" and worse by the widest difference" if metric.direction else "")
+        counted = "not in any mean" + (", counted as worse by the largest difference" if metric.direction else "")
         notes.append(f"diverged, {counted}: {'; '.join(lost)}")
     return notes + ([f"left out: {block.left_out}"] if block.left_out else [])
 
@@ -103,8 +104,8 @@ def _over_blocks(compared: ComparedRuns) -> str:
     rows = [[a, *("/".join(map(str, found.get((a, b), "–"))) for b in names)] for a in names]
     won = "won/undecided/lost" if metric.direction else "higher/undecided/lower"
     parts = [
-        f"over {len(values)} blocks: {won} by the method of the row; decided: two-sided p <= {alpha:g} in "
-        "the block, not adjusted\n",
+        f"over {len(values)} blocks: {won} by the method of the row; a block is decided if its two-sided "
+        f"p <= {alpha:g}, not adjusted\n",
         markdown(["method", *names], rows),
     ]
     notes = too_few([n for n in counts if 2 * least_p(n) > alpha], 1, alpha)
@@ -117,15 +118,15 @@ def _over_blocks(compared: ComparedRuns) -> str:
 
 def _ranks(values: Sequence[Values], names: Sequence[str], metric: Measure) -> tuple[list[str], list[str]]:
     """Return the average ranks of the methods over the blocks that have all of them, and notes."""
-    whole = [v for v in values if len(v) == len(names)]
-    if len(whole) < 2:
-        return [], [f"no average ranks, which take 2 blocks with all methods: there are {len(whole)}"]
-    f = friedman([scores(v, names, metric) for v in whole])
-    lost = any(isnan(x) for v in whole for m in v.values() for x in m.values())
+    full = [v for v in values if len(v) == len(names)]
+    if len(full) < 2:
+        return [], [f"no average ranks: they need 2 blocks with all methods, got {len(full)}"]
+    f = friedman([scores(v, names, metric) for v in full])
+    lost = any(isnan(x) for v in full for m in v.values() for x in m.values())
     text = (
-        f"average ranks over {len(whole)} blocks with all methods, 1 is {'best' if metric.direction else 'highest'}; "
+        f"average ranks over {len(full)} blocks with all methods, 1 is {'best' if metric.direction else 'highest'}; "
         f"Friedman's test: chi-square {f.statistic:.2f}, p = {p_text(f.p)}; Nemenyi's critical difference at 0.05: "
         f"{f.critical_difference:.2f}\n"
     )
     table = markdown(["method", "average rank"], [[n, f"{r:.2f}"] for n, r in zip(names, f.ranks, strict=True)])
-    return [text, table], ["ranks: a method of which a run diverged is last in its block"] if lost else []
+    return [text, table], ["ranks: a method with a diverged run is last in its block"] if lost else []

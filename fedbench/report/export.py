@@ -15,17 +15,17 @@ _LEGEND = (
     "widened by its ±."
 )
 _FURTHER = (
-    "Below the rows, what the paper does not print: percent at the last round; (w): clients weighted by their test "
-    "examples."
+    "A second table has the metrics that the paper does not print, in percent at the last round; (w): clients weighted "
+    "by their test examples."
 )
 Part = tuple[list[str], list[list[str]]]  # headings, rows
 
 
 def table_markdown(view: TableView) -> str:
-    """Return a table as Markdown: per column what was measured, what is printed, the difference and the verdict."""
+    """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
     further = f" {_FURTHER}" if any(_has_further(block) for block in view.blocks) else ""
     parts = [f"{view.title}: {view.caption}\n"]
-    if view.beside:
+    if view.with_paper:
         parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}{further}\n"]
     for block in view.blocks:
         if block.title:
@@ -33,11 +33,11 @@ def table_markdown(view: TableView) -> str:
         parts += [markdown(*part) for part in _parts(view, block)]
         parts += ["".join(f"- {text}\n" for text in _reduced(block.lines)), ""]
     parts.append("".join(f"- {n}\n" for n in [*view.notes, *_impossible(view)]))
-    return "\n".join(p for p in parts if p) + ("\n" if view.beside else "")
+    return "\n".join(p for p in parts if p) + ("\n" if view.with_paper else "")
 
 
 def table_latex(view: TableView) -> str:
-    """Return a table as LaTeX (booktabs): per setup its tabulars, then what was reduced; other notes as comments."""
+    """Return a table as LaTeX (booktabs): the tabulars of each setup, then its reductions; other notes are comments."""
     parts = [f"% {view.title}: {view.caption}\n"]
     for block in view.blocks:
         cuts = _reduced(block.lines)
@@ -50,8 +50,8 @@ def table_latex(view: TableView) -> str:
 def table_csv(table: TableData, view: TableView) -> str:
     """Return a table as CSV with plain numbers in full precision, a row per method, settings and setup.
 
-    A column of the table named ``m`` has ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and
-    ``m_upper`` (the 95 % interval of the mean); a column of the paper also ``m_paper``, ``m_paper_std``,
+    A table column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and
+    ``m_upper`` (the 95 % interval of the mean); a column of the paper also has ``m_paper``, ``m_paper_std``,
     ``m_difference`` and ``m_agreement``. Numbers are in the unit that the table prints; a missing one is empty.
     """
     rows: list[Fields] = []
@@ -80,7 +80,7 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 
 
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
-    """Return claims as Markdown, the verdict first."""
+    """Return claims as Markdown."""
     heads = ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
     rows = [[c.id, _verdict(c), c.printed, c.text, c.where, c.evidence] for c in views]
     return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
@@ -98,12 +98,12 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
 
 
 def _parts(view: TableView, block: BlockView) -> list[Part]:
-    """Return what the paper prints with the measured numbers, then the further numbers if there are any."""
-    main = _part(block, view.columns, [line.cells for line in block.lines], view.beside)
+    """Return the paper's columns with the measured numbers, then the further columns if there are any."""
+    main = _part(block, view.columns, [line.cells for line in block.lines], view.with_paper)
     if not _has_further(block):
         return [main]
     cells = [[CellView(text, "", "", "none", None, "") for text in line.further] for line in block.lines]
-    return [main, _part(block, view.further, cells, beside=False, status=True)]
+    return [main, _part(block, view.further, cells, with_paper=False, status=True)]
 
 
 def _has_further(block: BlockView) -> bool:
@@ -114,26 +114,26 @@ def _part(
     block: BlockView,
     columns: Sequence[str],
     cells: Sequence[Sequence[CellView]],
-    beside: bool,
+    with_paper: bool,
     status: bool = False,
 ) -> Part:
     settings = any(line.settings for line in block.lines)
-    status = status or beside or any(line.status != "full" for line in block.lines)
+    status = status or with_paper or any(line.status != "full" for line in block.lines)
     heads = ["method", *(["settings"] if settings else []), "seeds"]
     for label in columns:
-        heads += [label, "paper", "diff.", ""] if beside else [label]
+        heads += [label, "paper", "diff.", ""] if with_paper else [label]
     rows = []
-    for line, own in zip(block.lines, cells, strict=True):
+    for line, cells_of_line in zip(block.lines, cells, strict=True):
         row = [line.label, *([line.settings] if settings else []), str(line.seeds)]
-        for cell in own:
-            row.append(cell.own or "–")
-            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if beside else []
+        for cell in cells_of_line:
+            row.append(cell.measured or "–")
+            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if with_paper else []
         rows.append([*row, *([line.status] if status else [])])
     return [*heads, *(["status"] if status else [])], rows
 
 
 def _reduced(lines: Sequence[LineView]) -> list[str]:
-    """Return what was reduced, each once, with the rows that it holds for; then the notes of the rows."""
+    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         if line.reduced:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Evidence, Found, in_words
+from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.measures import low_and_high, moments
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import settings_text
@@ -27,22 +27,22 @@ from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 
-LABELS = "labels"  # folder below the results: who has how many examples of each class, by experiment
+LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 
 
 class FigureMaker:
-    """Draws the figures of a paper that there are runs for.
+    """Draws the figures of a paper for which runs exist.
 
     Args:
-        paper: the paper.
-        evidence: the runs.
-        root: the directory below which the runs are.
-        folder: where pictures go.
+        paper: The paper.
+        evidence: The runs.
+        root: Directory that contains the runs.
+        folder: Directory of the pictures.
     """
 
     def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
         self.paper, self.evidence, self.root, self.folder = paper, evidence, root, folder
-        self._kinds: dict[str, Callable[[Figure, dict[int, Found]], Sequence[Path]]] = {
+        self._kinds: dict[str, Callable[[Figure, dict[int, MatchedRuns]], Sequence[Path]]] = {
             "curves": self._curves,
             "distribution": self._distribution,
             "sweep": self._sweep,
@@ -54,23 +54,23 @@ class FigureMaker:
         }
 
     def all(self) -> list[FigureView]:
-        """Return the figures of the paper, those that are sketches left out."""
+        """Return the figures of the paper, except for sketches."""
         return [view for f in self.paper.figures.values() if f.kind != "schematic" for view in self.one(f)]
 
     def one(self, figure: Figure) -> list[FigureView]:
-        """Draw a figure if there is anything to draw, and return it; one with several pictures as several."""
+        """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
         found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
         files = self._kinds[figure.kind](figure, found)
         why: dict[tuple[str, ...], list[str]] = {}
         for i, f in found.items():
             if f.reduced:
-                why.setdefault(in_words(f.reduced), []).append(self._title(figure, i))
+                why.setdefault(departure_texts(f.reduced), []).append(self._title(figure, i))
         cuts = [
             ("all runs" if len(names) == len(found) > 1 else ", ".join(dict.fromkeys(names))) + ": " + ", ".join(words)
             for words, names in why.items()
         ]
         missing = len(figure.rows) - len(found)
-        note = f"{missing} of {len(figure.rows)} runs are not there yet" if missing else ""
+        note = f"{missing} of {len(figure.rows)} runs are missing" if missing else ""
         number = figure.id.removeprefix("figure").replace("_", "").upper()
         title, reduced = f"{self.paper.name}, Figure {number}", tuple(dict.fromkeys(cuts))
         svgs = [f for f in files if f.suffix == ".svg"]
@@ -95,12 +95,12 @@ class FigureMaker:
         return f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
 
     def _index(self, figure: Figure, row: Row) -> int:
-        """Return a method's place in the paper's list, so that it looks the same in all figures."""
+        """Return a method's index in the paper's list, so that it looks the same in all figures."""
         same = list(dict.fromkeys(self._label(r) for r in figure.rows if r.algo == row.algo))
         order = list(self.paper.methods)
         return order.index(row.algo) if len(same) == 1 else same.index(self._label(row))
 
-    def _curves(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _curves(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         assert isinstance(figure.spec, CurvesPerSetup)
         panels = []
         for setup in figure.setups:
@@ -117,7 +117,7 @@ class FigureMaker:
             files = [*files, *self._distribution(figure, found, "_distribution")]
         return files
 
-    def _series(self, figure: Figure, found: dict[int, Found], setup: str, field: str) -> list[Series]:
+    def _series(self, figure: Figure, found: dict[int, MatchedRuns], setup: str, field: str) -> list[Series]:
         series = []
         for i, f in found.items():
             row = figure.rows[i]
@@ -128,7 +128,7 @@ class FigureMaker:
                 series.append(Series(self._label(row), table.index.to_numpy(float), y, self._index(figure, row)))
         return series
 
-    def _distribution(self, figure: Figure, found: dict[int, Found], part: str = "") -> Sequence[Path]:
+    def _distribution(self, figure: Figure, found: dict[int, MatchedRuns], part: str = "") -> Sequence[Path]:
         panels = []
         for setup in figure.setups:
             values = []
@@ -145,7 +145,7 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         return plots.distribution(self._base(figure, part), self._heading(figure), panels, reduced=reduced)
 
-    def _sweep(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _sweep(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         assert isinstance(figure.spec, SweepPerSetup)
         parameter, panels = figure.spec.parameter, []
         for setup in figure.setups:
@@ -161,7 +161,7 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         return plots.sweep(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
-    def _front(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _front(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         assert isinstance(figure.spec, FrontPerSetup)
         if not found:
             return []
@@ -193,7 +193,7 @@ class FigureMaker:
             files += plots.curves(self._base(figure, "_curves"), heading, panels, reduced=reduced)
         return files
 
-    def _labels(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _labels(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         panels = []
         for setup in figure.setups:
             path = self.root / LABELS / f"{self.paper.setups[setup].experiment}.json"
@@ -202,7 +202,7 @@ class FigureMaker:
                 panels.append((self.paper.setups[setup].title, counts))
         return plots.bars(self._base(figure), self._heading(figure), panels) if panels else []
 
-    def _two_clients(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _two_clients(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         panels = []
         for i, f in found.items():
             pairs = [low_and_high(run.clients()) for run in f.runs.values()]
@@ -216,7 +216,7 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         return plots.curves(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
-    def _cka(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _cka(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         panels = []
         for i, f in found.items():
             seed, matrix = next(iter(moments(f).items()), (0, None))
@@ -227,7 +227,7 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         return plots.matrix(self._base(figure), self._heading(figure), panels, reduced=reduced)
 
-    def _functions(self, figure: Figure, found: dict[int, Found]) -> Sequence[Path]:
+    def _functions(self, figure: Figure, found: dict[int, MatchedRuns]) -> Sequence[Path]:
         assert isinstance(figure.spec, Adjustments)
         t = np.arange(1, figure.spec.rounds + 1)
         z = figure.spec.beta**t
@@ -243,7 +243,7 @@ def last_clients(clients: pd.DataFrame) -> pd.DataFrame:
     return last
 
 
-def _columns(found: Sequence[Found], field: str) -> np.ndarray:
+def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
     """Return final values [seeds, settings], NaN where a seed was not run."""
     ends: list[Mapping[int, Any]] = [{s: c.iloc[-1] for s, c in f.curve(field).items()} for f in found]
     seeds = sorted(set().union(*ends))

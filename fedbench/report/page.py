@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing but itself. The same views give the same bytes."""
+"""The report as one self-contained HTML file. The same views give the same bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 @dataclass(frozen=True)
 class Mark:
-    """How a word is shown: a colour, never without a sign and the word itself."""
+    """Appearance of a word: a colour, which always comes with an icon and the word itself."""
 
     tone: Literal["good", "bad", "warn", "odd", "mute"]
     icon: str
@@ -68,7 +68,7 @@ _MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basi
 
 @dataclass(frozen=True)
 class Tally:
-    """How often each verdict stands, how many rows are reduced, how many claims were decided without runs."""
+    """Numbers of verdicts, of reduced rows, and of claims decided without runs."""
 
     claims: Counter[str]
     cells: Counter[str]
@@ -79,16 +79,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class PageColumn:
-    """A column of a table: whether numbers of a paper are next to it, and where it starts."""
+    """A column of a table: its label, whether it has numbers of a paper, and the index of its first cell."""
 
     label: str
-    beside: bool
+    with_paper: bool
     start: int
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table with what its layout needs."""
+    """A table with the values that its layout needs."""
 
     id: str
     view: TableView
@@ -111,7 +111,7 @@ class PageChapter:
 
 
 class _Anchors:
-    """Ids from names: readable, stable and never twice the same."""
+    """Ids made from names: readable, stable and unique."""
 
     def __init__(self, *taken: str) -> None:
         self._taken = set(taken)
@@ -130,7 +130,7 @@ def page(view: PageView) -> str:
     """Return the page as one HTML document.
 
     Raises:
-        ValueError: if a verdict or status is none of those that ``views`` names, or a row has not one cell a column.
+        ValueError: If a verdict or status is not one of those in ``views``, or a row does not have one cell per column.
     """
     ids = _Anchors("main", "summary", "own", "environment", "notes", "legend")
     papers = tuple(_paper(p, ids) for p in view.papers)
@@ -154,27 +154,27 @@ def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
         mark("basis", claim.basis)
-    own = ids("paper", view.id)
-    claims = tuple((ids(own, "claim", c.id), c) for c in view.claims)
+    chapter_id = ids("paper", view.id)
+    claims = tuple((ids(chapter_id, "claim", c.id), c) for c in view.claims)
     tables = tuple(_table(t, ids) for t in view.tables)
     figures = tuple((ids("figure", f.name), f) for f in view.figures)
     inside = _sum([t.tally for t in tables])
     verdicts = Counter(c.verdict for c in view.claims)
     tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
-    return PageChapter(own, view, claims, tables, figures, tally)
+    return PageChapter(chapter_id, view, claims, tables, figures, tally)
 
 
 def _table(view: TableView, ids: _Anchors) -> PageTable:
     lines = [line for block in view.blocks for line in block.lines]
     if any(len(line.cells) != len(view.columns) for line in lines):
-        raise ValueError(f"{view.name}: a row has not one cell for each of the {len(view.columns)} columns")
+        raise ValueError(f"{view.name}: a row does not have one cell for each of the {len(view.columns)} columns")
     settings = any(line.settings for line in lines)
     columns: list[PageColumn] = []
     width = 3 if settings else 2
     for i, label in enumerate(view.columns):
-        beside = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append(PageColumn(label, beside, width))
-        width += 3 if beside else 1
+        with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
+        columns.append(PageColumn(label, with_paper, width))
+        width += 3 if with_paper else 1
     cells = Counter(cell.verdict for line in lines for cell in line.cells)
     tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
     return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally)
@@ -191,24 +191,24 @@ def _sum(tallies: Sequence[Tally]) -> Tally:
 
 
 def is_reduced(line: LineView) -> bool:
-    """Whether a row has to be marked as reduced."""
+    """Return whether a row is marked as reduced."""
     return line.status == "reduced" or bool(line.reduced)
 
 
 def differs(line: LineView) -> bool:
-    """Whether a number of the row is not what the paper prints."""
+    """Return whether a number of the row differs from the paper's."""
     return any(cell.verdict in ("outside", "impossible") for cell in line.cells)
 
 
 def has_notes(line: LineView) -> bool:
-    """Whether there is more to say of a number that was measured."""
-    return any(cell.note and cell.own for cell in line.cells)
+    """Return whether a measured number of the row has a note."""
+    return any(cell.note and cell.measured for cell in line.cells)
 
 
 def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, str]]:
-    """Return why numbers of a row are impossible, with their columns; once for all where the notes end alike.
+    """Return why numbers of a row are impossible, with their columns; columns whose notes end alike share one entry.
 
-    Where that is all of the row, its columns are not named.
+    If the entry applies to the whole row, its columns are not named.
     """
     found = [(c.label, cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"]
     sentences = [note.split(". ") for _, note in found]
@@ -223,50 +223,50 @@ def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, st
 
 
 def mark(kind: str, word: str) -> Mark:
-    """Return how a verdict or status is shown."""
+    """Return the appearance of a verdict or status."""
     known = _MARKS[kind]
     if word not in known:
-        raise ValueError(f"{word!r} is no {kind} verdict or status; there are: {', '.join(known)}")
+        raise ValueError(f"unknown {kind} verdict or status {word!r}; it must be one of {', '.join(known)}")
     return known[word]
 
 
 def href(path: str) -> str:
-    """Return a path as an href that leads to a file next to the page and nowhere else."""
-    safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; what is quoted stays
+    """Return a path as an href that can only point to a file relative to the page."""
+    safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; existing quotes stay
     return f"./{safe}" if safe.startswith("//") else safe
 
 
 def spread(number: str) -> str:
-    """Return a mean with its spread such that a line may end between them, but not behind the sign."""
+    """Return a mean with its spread such that a line break is possible between them, but not after the ± sign."""
     return number.replace("± ", "±\N{NO-BREAK SPACE}")
 
 
 def run_name(path: str) -> str:
-    """Return the seed that a run's folder names, else the folder."""
+    """Return the seed in the name of a run's folder, else the name of the folder."""
     seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
     return seeds[-1] if seeds else path.rstrip("/").rpartition("/")[2] or path
 
 
 def image(svg: str) -> str:
-    """Return an SVG file as a data URI: as an image it cannot run scripts, and its ids clash with no other's."""
+    """Return an SVG file as a data URI: as an image it cannot run scripts, and its ids cannot clash with others."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
 
 
 def parts(counts: Counter[str], kind: str) -> list[tuple[str, str, str]]:
     """Return a stacked bar of width 100: tone, start and width of each part."""
     words = [w for w in _MARKS[kind] if counts[w] and _MARKS[kind][w].word]
-    whole = sum(counts[w] for w in words)
+    total = sum(counts[w] for w in words)
     bars: list[tuple[str, str, str]] = []
     start = 0.0
     for word in words:
-        width = 100 * counts[word] / whole
+        width = 100 * counts[word] / total
         bars.append((_MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
         start += width
     return bars
 
 
 def _policy(css: str, js: str) -> str:
-    """Return a content security policy: this style, this script, images from data URIs, and nothing else."""
+    """Return a content security policy that allows only this style, this script and images from data URIs."""
     style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
     rest = "img-src data:; base-uri 'none'; form-action 'none'"
     return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {rest}"
@@ -287,12 +287,12 @@ def _environment() -> Environment:
     )
     made.filters.update(spread=spread, href=href, run_name=run_name, image=image, parts=parts)
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
-    made.globals.update(mark=mark, ruled=ruled, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
+    made.globals.update(mark=mark, verdict_counts=verdict_counts, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
 
 
-def ruled(counts: Counter[str]) -> str:
-    """Return how often each verdict on a claim stands: '12 hold, 1 fails and 2 are undecided'."""
+def verdict_counts(counts: Counter[str]) -> str:
+    """Return the number of claims per verdict as text: '12 hold, 1 fails and 2 are undecided'."""
     said = []
     for word in CLAIMS:
         one = counts[word] == 1

@@ -1,4 +1,4 @@
-"""A paper next to what was measured: its tables, its claims, and what it leaves open."""
+"""A paper next to the measurements: its tables, its claims and its gaps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedbench.report.views import ClaimView, FigureView, PaperView
 
 
 class PaperReport:
-    """Everything that a report says of a paper.
+    """The content of a report about a paper.
 
     Args:
         paper: The paper.
         evidence: The runs.
-        ledger: What was planned and what failed.
+        ledger: Planned runs and their outcomes.
     """
 
     def __init__(self, paper: Paper, evidence: Evidence, ledger: Ledger) -> None:
@@ -29,11 +29,11 @@ class PaperReport:
         self.tables: list[TableData] = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
 
     def view(self, figures: Sequence[FigureView], page: Path | None) -> PaperView:
-        """Return the paper as a page shows it.
+        """Return the paper as the page shows it.
 
         Args:
-            figures: Its figures.
-            page: Directory of the page, from which links to runs lead; None for a page without links.
+            figures: Figures of the paper.
+            page: Directory of the page, to which links to runs are relative; None for a page without links.
         """
         p = self.paper
         return PaperView(

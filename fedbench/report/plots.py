@@ -1,13 +1,13 @@
 """Pictures from arrays, as PNG and SVG: the same data give the same bytes.
 
-Each function below that draws takes first ``base``, the path of its files without ``.png`` and ``.svg``, and then the
-arguments it names, among them ``title``, of the whole picture, and ``reduced``: whether to say "reduced setting" in the
-corner. It returns the paths of the PNG and of the SVG. It raises ``RequestError`` if matplotlib is not installed and
-``ValueError`` if the data do not fit together; nothing is written then.
+The first argument of each drawing function is ``base``, the path of its files without ``.png`` and ``.svg``. Its named
+arguments include ``title``, the title of the whole picture, and ``reduced``, whether to write "reduced setting" in the
+corner. It returns the paths of the PNG and the SVG. It raises ``RequestError`` if matplotlib is not installed and
+``ValueError`` if the data are inconsistent, in which case nothing is written.
 
-A panel is 3.3 inches wide in print, where no text is below 8 pt (the unit of font sizes). Colours are those of Okabe
-and Ito, which colour-blind readers tell apart; lines differ by dashes and markers too. An index stands for one look,
-whatever else is drawn. Spread over seeds is the sample STD.
+A panel is 3.3 inches wide in print, with no text smaller than 8 pt (the unit of font sizes). Colours are those of Okabe
+and Ito, which colour-blind readers can distinguish; lines also differ in dashes and markers. An index always gives the
+same look, independently of the rest of the picture. Spread over seeds is the sample STD.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 
-# Their numbers share no factor: 252 looks differ. Yellow is too faint for a line.
+# The three lengths share no factor, which gives 252 different looks. Yellow is too faint for a line.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-_FILLS = (*_COLOURS, "#F0E442", "#777777", "#DDDDDD")  # of classes
+_FILLS = (*_COLOURS, "#F0E442", "#777777", "#DDDDDD")  # colours of classes
 
-_WIDTH = 3.3  # of a panel, inches
+_WIDTH = 3.3  # width of a panel, inches
 _SIZE = (_WIDTH, 2.4)
-_POINTS = 400  # of a curve
-_CLIENTS = 60  # in a picture of labels
-_CELLS = 12  # to a side of a matrix whose values are written out
+_POINTS = 400  # most points of a curve
+_CLIENTS = 60  # most clients in a picture of labels
+_CELLS = 12  # most rows of a matrix whose values are written out
 _SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _STYLE: dict[Any, Any] = {
     **dict.fromkeys((*_SIZES, "legend.title_fontsize"), 8),
@@ -49,7 +49,7 @@ _BAND: dict[str, Any] = {"alpha": 0.18, "linewidth": 0, "zorder": 1.5}
 _EDGE: dict[str, Any] = {"edgecolor": "0.3", "linewidth": 0.2}
 
 _P = ParamSpec("_P")
-Figure = Any  # matplotlib's own: its annotations change between the versions that will do
+Figure = Any  # matplotlib's Figure: its annotations differ between the supported versions
 Values = tuple[str, np.ndarray, int]  # label, percent [N], index
 Point = tuple[str, np.ndarray, np.ndarray, int]  # label, x [S], y [S], index
 Tried = tuple[str, np.ndarray, np.ndarray, Sequence[str]]  # label, x [V, S], y [V, S], V values of the parameter
@@ -77,7 +77,7 @@ class Panel:
 
 
 def _picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[Path]]:
-    """Make a function that draws one that draws and writes, in this module's style whatever the user's settings are."""
+    """Wrap a drawing function so that it writes its files in this module's style, whatever the user's settings."""
 
     @wraps(draw)
     def written(base: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> list[Path]:
@@ -102,32 +102,37 @@ def _picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list
 
 @_picture
 def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
-    """Draw the mean over seeds as a line and, of several seeds, a band from the least to the greatest.
+    """Draw the mean over seeds as a line and, for several seeds, a band from the lowest to the highest value.
 
-    A point at which no seed has a value is left out. Of more than 400 points 400 are drawn, evenly spread from the
-    first to the last. A logarithmic axis (``log_y``) cuts values of 0 and below off at its lower end.
+    Points at which no seed has a value are left out. If there are more than 400 points, 400 of them are drawn, evenly
+    spread from the first to the last. A logarithmic axis (``log_y``) cuts off values of 0 and below at its lower end.
     """
     figure, places = _frames(title, panels, reduced)
     for axes, panel in zip(places, panels, strict=True):
         for series in panel.series:
-            kept = _kept(series.y)
+            kept = _drawn_points(series.y)
             x, y, look = series.x[kept], series.y[:, kept], _look(series.index)
             axes.plot(x, _mean(y, 0), label=series.label, markevery=_every(len(x), series.index), **look)
             if len(y) > 1:
                 axes.fill_between(x, np.nanmin(y, 0), np.nanmax(y, 0), color=look["color"], **_BAND)
         known = np.concatenate([s.y[np.isfinite(s.y)] for s in panel.series])
         if log_y and known.size:
-            _check(known.max() > 0, panel.title, "", f"a logarithmic axis ends above 0, the values at {known.max():g}")
+            _check(
+                known.max() > 0,
+                panel.title,
+                "",
+                f"a logarithmic axis needs values above 0; the largest is {known.max():g}",
+            )
             axes.set_yscale("log")
-            _plain(axes.yaxis)
+            _plain_numbers(axes.yaxis)
     return figure
 
 
 @_picture
 def sweep(title: str, panels: Sequence[Panel], log_x: bool = False, reduced: bool = False) -> Figure:
-    """Draw the mean over seeds at each value of a parameter, with bars of one STD to either side.
+    """Draw the mean over seeds at each value of a parameter, with error bars of one STD.
 
-    A logarithmic axis (``log_x``) has a place for 0 at the left of all other values, and none below.
+    A logarithmic axis (``log_x``) shows 0 to the left of all other values, and cannot show negative values.
     """
     figure, places = _frames(title, panels, reduced)
     for axes, panel in zip(places, panels, strict=True):
@@ -148,7 +153,7 @@ def sweep(title: str, panels: Sequence[Panel], log_x: bool = False, reduced: boo
 def distribution(title: str, panels: Sequence[tuple[str, Sequence[Values]]], reduced: bool = False) -> Figure:
     """Draw how accuracies spread over clients: a histogram at the left, from the worst client to the best at the right.
 
-    A panel is its title and (label, values in percent [N], index) of each method; NaN is left out.
+    A panel consists of its title and (label, values in percent [N], index) per method; NaN is left out.
     """
     legend = _lines((label, index) for _, rows in panels for label, _, index in rows)
     figure, places = _sheet(title, reduced, 2 * len(panels), legend, columns=2, size=(_WIDTH, 2.1))
@@ -156,14 +161,14 @@ def distribution(title: str, panels: Sequence[tuple[str, Sequence[Values]]], red
         left.set(xlabel="accuracy of a client (%)", ylabel="clients", xlim=(0, 100))
         left.set_title(_wrap(name, 2 * _WIDTH - 0.5, 9))
         right.set(xlabel="rank of the client, worst first", ylabel="accuracy (%)")
-        _whole(left.yaxis, right.xaxis)
+        _integer_ticks(left.yaxis, right.xaxis)
         _check(rows, name, "", "there is nothing to draw")
         for label, values, index in rows:
             _check(values.ndim == 1, name, label, f"values have shape {values.shape}, not [N]")
             y = np.sort(values[~np.isnan(values)])
             _check(((y > -1e-6) & (y < 100 + 1e-6)).all(), name, label, "a value is not within 0..100 percent")
             counts, edges = np.histogram(y.clip(0, 100), bins=20, range=(0, 100))
-            look, ranked = _look(index), _kept(y[None])
+            look, ranked = _look(index), _drawn_points(y[None])
             left.stairs(counts, edges, edgecolor=look["color"], linestyle=look["linestyle"], linewidth=1.3)
             right.plot(ranked + 1, y[ranked], label=label, markevery=_every(len(ranked), index), **look)
     return figure
@@ -173,11 +178,11 @@ def distribution(title: str, panels: Sequence[tuple[str, Sequence[Values]]], red
 def front(
     title: str, points: Sequence[Point], connected: Sequence[Sweep], x_label: str, y_label: str, reduced: bool = False
 ) -> Figure:
-    """Draw methods in the plane of two measures: means over seeds, with bars of one STD to either side.
+    """Draw methods in the plane of two measures: means over seeds, with error bars of one STD.
 
-    ``points`` has (label, x [S], y [S], index) of each method; ``connected`` has (label, x [V, S], y [V, S], V texts)
-    of each method whose parameter was swept, the texts being its values, and may end in an index: else it is -1 for the
-    first, -2 for the second and so on, which are looks from the other end of the palette.
+    ``points`` has (label, x [S], y [S], index) per method. ``connected`` has (label, x [V, S], y [V, S], V texts) per
+    method with a swept parameter, where the texts are its values. An index may follow; the default is -1 for the first,
+    -2 for the second and so on, which are looks from the other end of the palette.
     """
     swept = [(*row[:4], row[4] if len(row) == 5 else -1 - k) for k, row in enumerate(connected)]
     legend = _lines(((row[0], row[3]) for row in points), linestyle="none", markersize=6)
@@ -201,10 +206,10 @@ def front(
 
 @_picture
 def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = False) -> Figure:
-    """Draw the labels of each client: stacked counts of up to 10 classes, shares by colour of more.
+    """Draw the labels of each client: stacked counts for up to 10 classes, shares by colour for more.
 
-    A panel is its title and how many examples of each class each client has, [clients, classes]. Of more than 60
-    clients those with most examples are drawn, in the order of their numbers, and the axis says so.
+    A panel consists of its title and the number of examples per client and class, [clients, classes]. If there are more
+    than 60 clients, the 60 with the most examples are drawn, in the order of their numbers, and the axis says so.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.patches import Patch
@@ -217,7 +222,7 @@ def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = F
     figure, places = _sheet(title, reduced, len(panels), legend, size=(_WIDTH, 2.6))
     for box in figure.legends:
         box.set_title("class")
-    norm = PowerNorm(0.5, 0, 1)  # 62 even classes have .016 each, which is to be seen
+    norm = PowerNorm(0.5, 0, 1)  # 62 even classes have shares of .016, which must be visible
     shaded = []
     for axes, (name, counts) in zip(places, panels, strict=True):
         drawn = np.sort(np.argsort(-counts.sum(1), kind="stable")[:_CLIENTS])
@@ -235,7 +240,7 @@ def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = F
             axes.grid(False)
             share = shown / np.maximum(shown.sum(1, keepdims=True), 1)
             axes.imshow(share.T, aspect="auto", interpolation="nearest", origin="lower", norm=norm)
-            _whole(axes.yaxis)
+            _integer_ticks(axes.yaxis)
             shaded.append(axes)
         ticks = at[:: next(step for step in (1, 2, 5, 10) if len(at) <= 8 * step)]
         axes.set_xticks(ticks, labels=[str(k) for k in drawn[ticks]])
@@ -248,24 +253,22 @@ def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = F
 def matrix(
     title: str, panels: Sequence[tuple[str, np.ndarray]], vmin: float = 0, vmax: float = 1, reduced: bool = False
 ) -> Figure:
-    """Draw square matrices by colour, all on the scale ``vmin..vmax``; up to 12 rows with the values written out.
+    """Draw square matrices by colour on the scale ``vmin..vmax``; matrices of up to 12 rows show their values as text.
 
-    A panel is its title and its values [N, N]; NaN is left grey.
+    A panel consists of its title and its values [N, N]; NaN is grey.
     """
     import matplotlib
 
     _check(vmin < vmax, title, "", f"vmin must be below vmax, got {vmin:g} and {vmax:g}")
     colours = matplotlib.colormaps["RdBu_r" if vmin < 0 < vmax else "viridis"].with_extremes(bad="0.8")
-    figure, places = _sheet(
-        title, reduced, len(panels), [], size=(_WIDTH + 0.2, 3.2)
-    )  # with room for the bar of colours
+    figure, places = _sheet(title, reduced, len(panels), [], size=(_WIDTH + 0.2, 3.2))  # with room for the colour bar
     for axes, (name, values) in zip(places, panels, strict=True):
         square = values.ndim == 2 and values.shape[0] == values.shape[1] > 0
         _check(square, name, "", f"values have shape {values.shape}, not [N, N]")
         image = axes.imshow(values, cmap=colours, vmin=vmin, vmax=vmax, interpolation="nearest")
         axes.set_title(_wrap(name, _WIDTH - 0.5, 9))
         axes.grid(False)
-        _whole(axes.xaxis, axes.yaxis)
+        _integer_ticks(axes.xaxis, axes.yaxis)
         for (i, j), value in np.ndenumerate(values if len(values) <= _CELLS else values[:0]):
             light = np.dot(colours(image.norm(value))[:3], (0.299, 0.587, 0.114)) > 0.5
             axes.text(j, i, _short(value), ha="center", va="center", color="black" if light else "white")
@@ -275,7 +278,7 @@ def matrix(
 
 
 def _short(value: float) -> str:
-    """Return a number in few enough digits for twelve of them side by side."""
+    """Return a number as text that is short enough for twelve in a row."""
     digits = 2 if abs(value) < 0.995 else 1 if abs(value) < 9.95 else 0
     return "–" if np.isnan(value) else f"{value:.{digits}f}".replace("0.", ".", 1)
 
@@ -294,7 +297,7 @@ def _frames(title: str, panels: Sequence[Panel], reduced: bool) -> tuple[Figure,
             _check(fits, panel.title, s.label, f"x has shape {s.x.shape} and y {s.y.shape}, not [T] and [S, T]")
             _check(np.isfinite(s.x).all(), panel.title, s.label, "a value of x is not finite")
     legend = _lines((s.label, s.index) for p in panels for s in p.series)
-    columns = len({p.y_label for p in panels})  # what is shown of one setting stands in one row
+    columns = len({p.y_label for p in panels})  # the panels of one setting are in one row
     figure, places = _sheet(title, reduced, len(panels), legend, columns if columns in (2, 3) else 0)
     for axes, panel in zip(places, panels, strict=True):
         axes.set(xlabel=_wrap(panel.x_label, _WIDTH - 0.8), ylabel=_wrap(panel.y_label, 1.9))
@@ -311,7 +314,7 @@ def _sheet(
     _check(number, title, "", "there is nothing to draw")
     columns = columns or (2 if number == 4 else min(3, number))
     rows, width = -(-number // columns), columns * size[0]
-    above = _wrap(title, width - 0.2 - reduced, 10) or " "  # a blank keeps the row of the label free
+    above = _wrap(title, width - 0.2 - reduced, 10) or " "  # a blank reserves the row of the label
     for handle in legend:
         handle.set_label(_wrap(handle.get_label(), width - 0.7))
     longest = max((len(line) for handle in legend for line in handle.get_label().split("\n")), default=0)
@@ -342,13 +345,13 @@ def _look(index: int) -> dict[str, Any]:
 
 
 def _every(points: int, index: int) -> tuple[int, int]:
-    """Return first and step of a curve's eight or so markers, which stand elsewhere on each curve."""
+    """Return the first index and the step of a curve's markers, about eight, at different places for each curve."""
     step = max(1, round(points / 8))
     return index * step // 3 % step, step
 
 
-def _kept(y: np.ndarray) -> np.ndarray:
-    """Return which points of y [S, T] to draw: of those at which a seed has a value, not too many."""
+def _drawn_points(y: np.ndarray) -> np.ndarray:
+    """Return the indices of the points of y [S, T] to draw: points with a value, at most 400."""
     known = np.flatnonzero(~np.isnan(y).all(0))
     return np.asarray(known[np.linspace(0, len(known) - 1, min(len(known), _POINTS)).round().astype(int)])
 
@@ -359,7 +362,7 @@ def _mean(y: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _spread(y: np.ndarray, axis: int) -> np.ndarray:
-    """Return the sample STD of what is known; NaN of less than two values and of infinite ones."""
+    """Return the sample STD of the finite values; NaN for fewer than two values and for infinite values."""
     known = (~np.isnan(y)).sum(axis)
     with np.errstate(invalid="ignore"):
         squares = np.nansum((y - np.expand_dims(_mean(y, axis), axis)) ** 2, axis)
@@ -371,14 +374,14 @@ def _wrap(text: str, inches: float, size: float = 8) -> str:
     return textwrap.fill(text, max(8, int(72 * inches / (0.58 * size))), break_on_hyphens=False)
 
 
-def _whole(*axes: Any) -> None:
-    """Put ticks at whole numbers only."""
+def _integer_ticks(*axes: Any) -> None:
+    """Put ticks only at integers."""
     for axis in axes:
         axis.get_major_locator().set_params(integer=True)
 
 
-def _plain(axis: Any) -> None:
-    """Label a logarithmic axis by plain numbers, as small exponents are illegible, and a short one more often."""
+def _plain_numbers(axis: Any) -> None:
+    """Label a logarithmic axis with plain numbers, since small exponents are illegible; a short axis has more ticks."""
     from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -389,11 +392,11 @@ def _plain(axis: Any) -> None:
 
 
 def _log_of_tried(axes: Any, tried: np.ndarray) -> None:
-    """Make the horizontal axis logarithmic, with ticks at the values tried if these are few and apart."""
+    """Make the horizontal axis logarithmic, with ticks at the tried values if they are few and far enough apart."""
     above = tried[tried > 0]
     scale: dict[str, Any] = {"value": "symlog", "linthresh": above[0]} if above.size < tried.size else {"value": "log"}
     axes.set_xscale(**scale)
-    _plain(axes.xaxis)
+    _plain_numbers(axes.xaxis)
     at = axes.xaxis.get_transform().transform(tried)
     if len(tried) <= 8 and np.diff(at).min(initial=np.inf) >= 0.1 * (at[-1] - at[0]):
         axes.set_xticks(tried, labels=[f"{v:g}" for v in tried])

@@ -1,4 +1,4 @@
-"""Tables of values as tables of text, which Markdown, LaTeX and the page lay out."""
+"""Conversion of tables of values into tables of text, which Markdown, LaTeX and the page lay out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.matching import MatchedRuns, departure_texts
 from fedbench.analysis.settings import settings_text
 from fedbench.analysis.stats import interval
 from fedbench.analysis.tables import Cell, Column, Line, TableData, agreement, closing_tables
@@ -24,7 +24,7 @@ OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): cli
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Return the tables that runs have come to as Markdown text."""
+    """Return the tables of runs as Markdown text."""
     return "\n".join(table_markdown(view(table)) for table in closing_tables(runs)).rstrip()
 
 
@@ -33,7 +33,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
 
     Args:
         table: The numbers.
-        page: Directory of the page, from which links to runs lead; None for a page without links.
+        page: Directory of the page, to which links to runs are relative; None for a page without links.
     """
     columns = [c for c in table.columns if c.printed] or list(table.columns)
     further = [c for c in table.columns if c not in columns]
@@ -52,7 +52,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         blocks=blocks,
         notes=tuple(_notes(table, columns)),
         further=tuple(c.metric.label for c in further),
-        beside=table.table is not None,
+        with_paper=table.table is not None,
     )
 
 
@@ -70,11 +70,15 @@ def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
     notes = [f"{c.metric.label}: {c.metric.definition}" for c in columns if c.metric.definition]
     open_here = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
     if open_here:
-        notes.append(f"what the paper leaves open here: {', '.join(open_here)}, listed with the paper")
+        notes.append(
+            f"gaps of the paper that concern this table: {', '.join(open_here)}; they are listed with the paper"
+        )
     if table.table is not None and table.table.round == "best":
-        notes.append("best round of each run, as the paper is read; what the paper does not print is of the last round")
+        notes.append(
+            "best round of each run, as we read the paper; metrics not in the paper are those of the last round"
+        )
     if table.paper is not None and table.table is None:
-        notes.append(f"settings of an experiment of {table.paper.name} that stand for no row of its tables")
+        notes.append(f"settings of an experiment of {table.paper.name} that match no row of its tables")
     notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
     return notes + list(table.unofficial)
 
@@ -90,17 +94,17 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
         settings=settings_text(line.settings),
         seeds=len(line.found.runs),
         status=line.status,
-        reduced=in_words(line.found.reduced),
+        reduced=departure_texts(line.found.reduced),
         cells=tuple(texts[:first]),
         runs=() if page is None else tuple(href(run.path, page) for run in runs),
         command=typed,
         note=note_of(line),
-        further=tuple(text.own for text in texts[first:]),
+        further=tuple(text.measured for text in texts[first:]),
     )
 
 
 def note_of(line: Line) -> str:
-    """Return what else a reader of a row has to know, in words."""
+    """Return further information about a row as text."""
     impossible = []
     if line.impossible:
         text = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
@@ -115,15 +119,15 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
         why = cell.agreement == "impossible"
         note = f"no accuracies of unweighted clients have these numbers: {cell.impossible}" if why else ""
         return CellView("", paper, "", cell.agreement, None, note)
-    own = _with_spread(cell.mean, cell.std, digits)
+    measured = _with_spread(cell.mean, cell.std, digits)
     if cell.printed is None:
-        return CellView(own, "", "", "none", cell.mean, f"n = {cell.n}")
+        return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
     note = compare_with_print(cell.values, cell.printed, digits)[1]
     if runs == 1 and cell.printed.std is None and cell.n > 1:
-        note += one_more(cell.values, digits)
+        note += prediction_text(cell.values, digits)
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
-    return CellView(own, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
+    return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
 
 
 def _digits(column: Column, printed: Reported | None) -> int:
@@ -132,15 +136,15 @@ def _digits(column: Column, printed: Reported | None) -> int:
 
 
 def compare_with_print(values: Sequence[float], printed: Reported, digits: int = 2) -> tuple[str, str]:
-    """Say whether a printed number agrees with what was measured.
+    """Return whether a printed number agrees with the measured values.
 
     Args:
-        values: One per seed.
+        values: Measured values, one per seed.
         printed: The paper's number.
-        digits: Digits of the numbers in the text.
+        digits: Number of digits of the numbers in the text.
 
     Returns:
-        inside, outside or single, as ``fedbench.analysis.tables.agreement``, and a sentence.
+        The agreement as in ``fedbench.analysis.tables.agreement``, and an explanation.
     """
     found, bounds, wide = agreement(values, printed), interval(values), printed.std or 0.0
     if bounds is None:
@@ -153,19 +157,19 @@ def compare_with_print(values: Sequence[float], printed: Reported, digits: int =
     return found, text
 
 
-def one_more(values: Sequence[float], digits: int = 2) -> str:
-    """Return a sentence on where one more run would lie, which is the fair range for a number from a single run.
+def prediction_text(values: Sequence[float], digits: int = 2) -> str:
+    """Return a sentence with the prediction interval of one more run, the fair range for a number from a single run.
 
     Args:
-        values: Two or more, one per seed.
-        digits: Digits of the numbers.
+        values: Two or more values, one per seed.
+        digits: Number of digits of the numbers in the text.
     """
     bounds = interval(values)
     assert bounds is not None
     centre, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2 * math.sqrt(len(values) + 1)
     return (
-        f". The paper names one run; one more of these would lie within {centre - half:.{digits}f} to "
-        f"{centre + half:.{digits}f} (95 % prediction interval)"
+        f". The paper reports one run; the 95 % prediction interval of a further run is {centre - half:.{digits}f} to "
+        f"{centre + half:.{digits}f}"
     )
 
 
@@ -173,15 +177,15 @@ def _with_spread(value: float, spread: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Found, seeds: int) -> str:
-    """Return the command that gives the runs of a row; of a row that was not run, at the paper's setting."""
+def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: MatchedRuns, seeds: int) -> str:
+    """Return the command that produces the runs of a row; for a row without runs, at the paper's setting."""
     parts = {**wanted}
     numbers = list(range(seeds))
     if found.runs:
         run = next(iter(found.runs.values()))
         numbers = list(found.runs)
         keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
-        if "model._target_" in keys:  # of another model only what was typed is not by default
+        if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
             parts["model"] = run.meta["model"]
             keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
         keys |= (typed & WATCHING) | (wanted.keys() & {"rounds"})

@@ -54,12 +54,12 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text in which the signs that LaTeX reserves stand for themselves."""
+    """Return text with the reserved characters of LaTeX escaped."""
     return "".join(_LATEX.get(c, c) for c in text)
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Return CSV with the columns of all rows, in the order in which they first come up."""
+    """Return CSV with the columns of all rows, in the order of their first appearance."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(k for r in rows for k in r)), lineterminator="\n")
     writer.writeheader()
@@ -68,5 +68,5 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def href(run: Path, page: Path) -> str:
-    """Return the way from a page's directory to a run's."""
+    """Return the relative path from a page's directory to a run's."""
     return Path(os.path.relpath(run, page)).as_posix() + "/"

@@ -1,6 +1,6 @@
-"""What a report shows, as plain values: texts are ready to print and verdicts are words.
+"""The content of a report as plain values: texts are ready to print and verdicts are words.
 
-What is compared, and how, is decided where they are made; Markdown, LaTeX and the page only lay them out.
+The modules that make these views decide what is compared and how; Markdown, LaTeX and the page only lay them out.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ class CellView:
     """A number of a table next to the paper's.
 
     Attributes:
-        own: What was measured, as it is printed; empty if it was not.
-        paper: What the paper prints; empty if it prints nothing.
-        difference: Own minus paper, with its sign; empty if one of them is missing.
-        verdict: inside, outside, single, impossible, none or missing.
-        number: What ``own`` is sorted by.
-        note: How the verdict was made, or why the number is impossible.
+        measured: Measured number as text; empty if it was not measured.
+        paper: Printed number as text; empty if the paper prints none.
+        difference: Measured minus printed number with its sign; empty if one of them is missing.
+        verdict: One of ``inside``, ``outside``, ``single``, ``impossible``, ``none`` and ``missing``.
+        number: Sort key of ``measured``.
+        note: Basis of the verdict, or the reason why the number is impossible.
     """
 
-    own: str
+    measured: str
     paper: str
     difference: str
     verdict: str
@@ -35,14 +35,14 @@ class LineView:
 
     Attributes:
         label: The method as the paper calls it.
-        settings: What tells it from other rows.
+        settings: Settings that distinguish it from other rows.
         seeds: Number of seeds that count.
-        status: full, reduced, not run, failed or no data.
-        reduced: What is not as in the paper.
-        cells: One for each column of the table.
+        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
+        reduced: Departures from the paper.
+        cells: Cells, one per column of the table.
         runs: Folders of the runs, as hrefs relative to the page.
         command: The shell command that reproduces the row.
-        note: Anything else that a reader has to know.
+        note: Further information.
         further: Texts of the table's further columns.
     """
 
@@ -72,13 +72,13 @@ class TableView:
 
     Attributes:
         name: ``<paper>/<table>``, or the experiment or data set.
-        title: Its heading.
-        caption: A line below the heading.
-        columns: Headings.
-        blocks: The rows.
+        title: Heading of the table.
+        caption: Line below the heading.
+        columns: Headings of the columns.
+        blocks: Blocks of rows.
         notes: Lines below the table.
-        further: Headings of numbers that the paper does not print.
-        beside: Whether the columns have numbers of a paper next to them.
+        further: Headings of columns that the paper does not print.
+        with_paper: Whether the columns have numbers of a paper next to them.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TableView:
     blocks: tuple[BlockView, ...]
     notes: tuple[str, ...]
     further: tuple[str, ...] = ()
-    beside: bool = True
+    with_paper: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class ClaimView:
     """A claim of a paper.
 
     Attributes:
-        id: its name within the paper.
-        text: the claim.
-        where: the place in the paper.
-        verdict: holds, fails, undecided, not run or not testable.
-        evidence: what the verdict rests on.
-        reduced: whether a run behind it is not as in the paper.
-        printed: what the paper's own numbers say: supports, contradicts, mixed or not tabulated.
-        basis: what the verdict rests on: runs, test (of the code) or print (the paper's own numbers).
+        id: Id of the claim within the paper.
+        text: The claim as a sentence.
+        where: Place of the claim in the paper.
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
+        evidence: Reason for the verdict.
+        reduced: Whether a run behind the verdict departs from the paper's setting.
+        printed: Verdict of the paper's own numbers: ``supports``, ``contradicts``, ``mixed`` or ``not tabulated``.
+        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
     """
 
     id: str
@@ -118,7 +118,7 @@ class ClaimView:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure; ``svg`` is the text of an SVG file, '' if there is nothing to draw yet."""
+    """A figure; ``svg`` is the text of an SVG file, or '' if there is nothing to draw yet."""
 
     name: str
     title: str
@@ -130,17 +130,17 @@ class FigureView:
 
 @dataclass(frozen=True)
 class PaperView:
-    """All of a paper.
+    """The content of a report about a paper.
 
     Attributes:
-        id: its short name.
-        title: of the paper.
-        citation: authors, venue and year.
-        tables: in the paper's order.
-        figures: in the paper's order.
-        claims: in the paper's order.
-        assumptions: id, what the paper does not say, what is adopted, why.
-        contradictions: where in the paper, and what contradicts what.
+        id: Short name of the paper.
+        title: Title of the chapter.
+        citation: Authors, venue and year.
+        tables: Tables in the paper's order.
+        figures: Figures in the paper's order.
+        claims: Claims in the paper's order.
+        assumptions: Gaps of the paper, as (id, missing information, adopted value, reason).
+        contradictions: Contradictions within the paper, as (id, text).
     """
 
     id: str
@@ -160,10 +160,10 @@ class PageView:
     Attributes:
         title: Title of the page.
         papers: Papers that have runs or a plan.
-        tables: Tables of runs that stand for no row of a paper.
-        figures: Figures of runs of no paper.
-        environment: Names and values.
-        notes: Notes on the page as a whole.
+        tables: Tables of runs that match no row of a paper.
+        figures: Figures of runs that belong to no paper.
+        environment: Versions, devices and commits, as (name, value).
+        notes: Notes about the whole page.
     """
 
     title: str

@@ -18,24 +18,25 @@ from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.registry import papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
-from fedbench.report.own import own_figures
 from fedbench.report.page import page
 from fedbench.report.paper_view import PaperReport
 from fedbench.report.present import summary, view
+from fedbench.report.run_figures import run_figures
 from fedbench.report.views import FigureView, PageView, PaperView, TableView
 from fedbench.runs.store import ResultStore, Run, replace_file
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
-    """Write the report of the runs below a directory, and return what is in its tables and where it is.
+    """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
-        folder: Directory with runs below it.
-        into: Where the report goes, without links to its runs, so that it can be moved; None: ``folder/report``.
-        only: The id of one paper, whose runs alone are reported.
+        folder: Directory that contains the runs.
+        into: Directory of the report, which then has no links to its runs and can be moved; None for
+            ``folder/report``.
+        only: Id of a paper, to report only its runs; None for all runs.
 
     Raises:
-        RequestError: if there is no run below the folder and no plan in it, or the report cannot be written.
+        RequestError: If the folder has neither runs nor a plan, or the report cannot be written.
     """
     store, ledger = ResultStore(folder), read_ledger(folder)
     runs = [r for r in store if only is None or str(r.meta["experiment"]).startswith(f"{only}/")]
@@ -53,35 +54,37 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     except OSError as error:
         raise RequestError(f"{target} cannot be written: {error}") from error
     text = summary([r for r in runs if home_of(r.meta["experiment"]) is None])
-    return "\n".join(t for t in (text, *(_in_short(v) for v in shown), left_out, f"written: {target}") if t)
+    return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
 
 
 def _write(
     runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, links: bool, damaged: Sequence[str]
 ) -> list[PaperView]:
-    """Write tables, figures, claims and the page, and return what is shown of the papers."""
+    """Write tables, figures, claims and the page, and return the views of the papers."""
     place = target if links else None
     shown, printed = [], []
     for report, figures in _papers(runs, ledger, folder, target):
-        said = report.view(figures, place)
-        _write_tables(report.tables, said.tables, target / "tables")
-        replace_file(target / "tables" / f"{said.id}_claims.md", claims_markdown(said.claims, said.title))
-        replace_file(target / "tables" / f"{said.id}_claims.csv", claims_csv(said.claims))
-        shown.append(said)
+        chapter = report.view(figures, place)
+        _write_tables(report.tables, chapter.tables, target / "tables")
+        replace_file(target / "tables" / f"{chapter.id}_claims.md", claims_markdown(chapter.claims, chapter.title))
+        replace_file(target / "tables" / f"{chapter.id}_claims.csv", claims_csv(chapter.claims))
+        shown.append(chapter)
         printed += report.tables
-    own = run_tables(runs, printed)
-    views = [view(table, place) for table in own]
-    _write_tables(own, views, target / "tables")
-    figures = [f for table in own if table.paper is None for f in own_figures(table, target / "figures")]
-    whole = PageView("fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged))
-    replace_file(target / "index.html", page(whole))
+    other_tables = run_tables(runs, printed)
+    views = [view(table, place) for table in other_tables]
+    _write_tables(other_tables, views, target / "tables")
+    figures = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
+    content = PageView(
+        "fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged)
+    )
+    replace_file(target / "index.html", page(content))
     return shown
 
 
 def _papers(
     runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path
 ) -> Iterator[tuple[PaperReport, list[FigureView]]]:
-    """Give the papers of which there are runs or plans, with their figures."""
+    """Yield the papers with runs or a plan, each with its figures."""
     evidence = Evidence(runs)
     begun = {e.experiment.split("/")[0] for e in ledger.entries}
     begun |= {str(r.meta["experiment"]).split("/")[0] for r in runs}
@@ -101,7 +104,7 @@ def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folde
         replace_file(base.with_name(f"{base.name}.tex"), table_latex(shown))
 
 
-def _in_short(view: PaperView) -> str:
+def _totals(view: PaperView) -> str:
     claims = Counter(c.verdict for c in view.claims)
     cells = Counter(c.verdict for t in view.tables for b in t.blocks for line in b.lines for c in line.cells)
     words = ", ".join(
@@ -116,7 +119,7 @@ def _in_short(view: PaperView) -> str:
 
 
 def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """Return versions, devices and commits that the runs were made with, each value with how many runs have it."""
+    """Return the versions, devices and commits of the runs, with the number of runs per value if they differ."""
     facts: dict[str, Counter[str]] = {}
     for run in runs:
         meta = run.meta

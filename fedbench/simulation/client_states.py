@@ -42,7 +42,7 @@ class StateAllocator:
         """Return the states of ``count`` clients that all start with the state ``one``.
 
         Raises:
-            RequestError: if they belong in a file and no folder was given.
+            RequestError: If the states have to be kept in a file and no folder was given.
         """
         self.bytes, self._names = count * nbytes(one), list(one)
         if not one or not self.bytes:

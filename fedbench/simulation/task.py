@@ -49,7 +49,7 @@ class Layout:
         """Return the flat vector [P] of parameters given by name.
 
         Raises:
-            RequestError: if names or shapes are not the model's.
+            RequestError: If names or shapes differ from those of the model.
         """
         want = dict(zip(self.names, self.shapes, strict=True))
         got = {k: v.shape for k, v in parameters.items()}
@@ -75,7 +75,7 @@ class Task:
         bf16: Whether to run forward and backward passes under bfloat16 autocast.
 
     Raises:
-        RequestError: if the model has buffers (such as the running statistics of BatchNorm), draws from a global
+        RequestError: If the model has buffers (such as the running statistics of BatchNorm), draws from a global
             generator, has no parameters, or has misplaced traits.
     """
 
@@ -114,7 +114,7 @@ class Task:
         """Return an initial model w [P], drawn on the CPU in float32 whatever the device and precision.
 
         Raises:
-            RequestError: for a layer with parameters of an unknown kind.
+            RequestError: If a layer of an unknown kind has parameters.
         """
         return self.layout.flatten(initial(self.model, generator)).to(self.device, self.dtype)
 

@@ -281,7 +281,7 @@ def test_modes_chunks_and_seeds():
 
 
 def test_clean_data_stay_as_they_are():
-    """One client, or clients of one example: no scores to tell apart, nobody is noisy."""
+    """One client, or clients of one example: the scores cannot be separated, so no client is noisy."""
     for sizes in ((9,), (1, 1, 1)):
         data = federation(sizes=sizes)
         algo = make("fedcorr", iterations=2, rounds1=2, mixup=False)

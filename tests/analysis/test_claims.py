@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedbench.analysis.claims import decide, judge
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.checks import EqualCells, EqualRows, PropertyTest, read_check
 from fedbench.papers.claims import functions
 from fedbench.papers.registry import Claim, Method, Metric, Paper, Reported, Row, Setup, Table, papers
@@ -18,7 +18,7 @@ METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")
 GAMMAS = (0.5, 1.0, 2.0, 10.0)
 UP = tuple(range(1, 11))  # ten seeds, no two alike
-FULL = Found({})
+FULL = MatchedRuns({})
 
 
 def table(name, rows, which="last"):
@@ -40,8 +40,8 @@ PAPER = Paper(
 
 
 @dataclass(frozen=True)
-class Numbers(Found):
-    """What stands for a row: numbers by metric and round instead of runs."""
+class Numbers(MatchedRuns):
+    """A stand-in for the runs of a row: numbers by metric and round."""
 
     given: dict = field(default_factory=dict)
 
@@ -253,7 +253,7 @@ NOT_BEST = {"kind": "not_best", "table": "t1", "setups": ["a", "b"], "metrics": 
 
 
 def test_not_best_needs_a_better_one_in_every_setup():
-    """Any of three will do, so that the p-value of the best counts three times: 3 / 1024."""
+    """Any of three is enough, so the p-value of the best is multiplied by three: 3 / 1024."""
     above_x, equal = [u + 1 for u in UP], UP
     in_a = of(new=UP, x=above_x, y=LOW, z=LOW)
     assert verdict({**in_a, **of("b", new=UP, x=LOW, y=LOW, z=above_x)}, NOT_BEST).verdict == "holds"
@@ -404,7 +404,7 @@ def test_words_of_a_comparison():
 
 
 def lost(*seeds):
-    return Found({}, tuple((s, "diverged") for s in seeds))
+    return MatchedRuns({}, tuple((s, "diverged") for s in seeds))
 
 
 def test_a_run_that_diverged_is_behind_by_the_widest_difference():
@@ -473,8 +473,8 @@ def test_divergence_cannot_make_a_method_win():
 
 
 def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
-    gone, cut = lost(0), Found({}, ((0, "diverged"),), ("rounds 2",), (("rounds", "2"),))
-    assert decide([compared("x", {}, {}, 1.0, [gone, Found({})])]).verdict == "not run"
+    gone, cut = lost(0), MatchedRuns({}, ((0, "diverged"),), ("rounds 2",), (("rounds", "2"),))
+    assert decide([compared("x", {}, {}, 1.0, [gone, MatchedRuns({})])]).verdict == "not run"
     assert contest("x", {}, {}, 1.0, gone, cut).uneven
     assert above("x", {}, [gone, cut]).uneven
 

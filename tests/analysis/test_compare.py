@@ -141,7 +141,7 @@ def test_a_metric_without_a_better_direction_has_higher_and_lower_values(tmp_pat
     (row,) = tables(text)[1]
     assert (row["seeds"], row["difference"], row["verdict"]) == ("6", "+0.0200", "higher")
     assert "update_norm at the last round; neither direction is better" in text
-    assert "diverged, so in no mean: new with seed 6" in text
+    assert "diverged, not in any mean: new with seed 6" in text
 
 
 def test_runs_are_paired_by_seed(tmp_path):
@@ -193,7 +193,7 @@ def test_a_note_says_how_many_seeds_a_verdict_takes(tmp_path, methods, seeds, al
     assert decided == (takes is None)  # these differences are as clear as can be
     assert (f"with {seeds} seeds" in text) == (takes is not None)
     if takes:
-        assert f"takes {takes} seeds" in text
+        assert f"needs {takes} seeds" in text
 
 
 def test_methods_without_a_common_seed_are_named(tmp_path):
@@ -229,7 +229,7 @@ def test_a_run_that_diverged_is_worse_by_the_widest_difference(tmp_path, metric,
     (row,) = differences
     assert (row["seeds"], float(row["difference"])) == ("3", pytest.approx((1 + 3 + sign * 3) / 3, abs=0.01))
     assert (
-        "- diverged, so in no mean and worse by the widest difference: a with seed 3; b with seed 2, 3\n"
+        "- diverged, not in any mean, counted as worse by the largest difference: a with seed 3; b with seed 2, 3\n"
         in report(tmp_path, metric=metric) + "\n"
     )
 
@@ -246,7 +246,7 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     write_run(tmp_path / "first", "b", 0, {"accuracy_mean": 0.2})
     text = report(tmp_path)
     assert [(r["method"], r["accuracy_mean"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
-    assert "left out: 1 a of a seed that is there already" in text
+    assert "left out: 1 a with a seed that already counts" in text
     assert text == compared_text(compare(list(ResultStore(tmp_path))[::-1], "algo", "accuracy_mean"))
 
 
@@ -329,7 +329,7 @@ def test_runs_without_the_key_are_counted(tmp_path):
     write_run(tmp_path, "b", 0, {"accuracy_mean": 0.1})
     text = report(tmp_path, "algo.gamma")
     assert [r["method"] for r in tables(text)[0]] == ["algo.gamma=1.5", "algo.gamma=null"]
-    assert text.endswith("- left out: 1 without algo.gamma")
+    assert text.endswith("- left out: 1 run without algo.gamma")
 
 
 def test_a_key_that_the_source_repeats_is_one_key(tmp_path):
@@ -364,7 +364,7 @@ def test_settings_of_one_method_are_rows_of_their_own_with_the_same_names_in_all
         ("a", "b algo.q=0.1"),
         ("b algo.q=1", "b algo.q=0.1"),
     }
-    assert "- b algo.q=0.1 is not here" in text
+    assert "- b algo.q=0.1 has no runs in this block" in text
     with pytest.raises(RequestError, match=r"'b' fits several rows; give one of b algo.q=0.1, b algo.q=1"):
         report(tmp_path, baseline="b")
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"rounds": 30})
@@ -435,7 +435,7 @@ def test_lower_is_the_better_rank_where_lower_is_better(tmp_path):
 
 def test_ranks_take_three_methods_and_two_full_blocks(tmp_path):
     grid(tmp_path, {1: VALUES[1], 3: VALUES[3]})
-    assert "no average ranks, which take 2 blocks with all methods: there are 1" in report(tmp_path)
+    assert "no average ranks: they need 2 blocks with all methods, got 1" in report(tmp_path)
     two = [r for r in ResultStore(tmp_path) if r.meta["algo"] != "c"]
     text = compared_text(compare(two, "algo", "accuracy_mean"))
     assert "average rank" not in text
@@ -454,7 +454,7 @@ def test_few_seeds_decide_no_block(tmp_path):
     text = report(tmp_path)
     assert tables(text)[-1][1]["a"] == "0/2/0"
     assert (
-        text.count("with 3 seeds (n give no p below 2^(1-n)): p <= 0.05 takes 6 seeds") == 3
+        text.count("with 3 seeds (n seeds give no p below 2^(1-n)): p <= 0.05 needs 6 seeds") == 3
     )  # two blocks, and over them
 
 
@@ -517,7 +517,7 @@ def test_ranks_put_a_method_of_which_a_run_diverged_last(tmp_path):
     write_run(tmp_path, "a", 2, {"accuracy_mean": 0.9}, status="diverged", data="one")
     text = report(tmp_path)
     assert {r["method"]: r["average rank"] for r in tables(text)[-1]} == {"a": "2.00", "b": "1.50", "c": "2.50"}
-    assert "- ranks: a method of which a run diverged is last in its block" in text
+    assert "- ranks: a method with a diverged run is last in its block" in text
 
 
 def test_a_seed_that_is_done_somewhere_did_not_diverge(tmp_path):

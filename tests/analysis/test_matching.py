@@ -1,4 +1,4 @@
-"""Which runs stand for which row: runs on disk, made here by hand, of a paper that is made up here."""
+"""Matching of runs with rows: runs on disk and a paper, both made by hand here."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedbench.analysis.matching import Departure, Evidence, in_words, reductions
+from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
 from fedbench.papers.registry import Method, Metric, Paper, Row, Setup, Table
 from fedbench.runs.store import ResultStore
 
@@ -87,12 +87,12 @@ def test_runs_as_the_experiment_has_them_are_full(tmp_path):
 def test_seeds_are_counted_against_the_papers(tmp_path):
     write_run(tmp_path, "fedavg", 7)
     write_run(tmp_path, "fedavg", 1)
-    assert in_words(find(tmp_path).reduced) == ("seeds 2 (paper 3)",)
+    assert departure_texts(find(tmp_path).reduced) == ("seeds 2 (paper 3)",)
     assert find(tmp_path).cuts == ()  # fewer seeds are no other setting
     write_run(tmp_path, "fedavg", 2)
-    assert in_words(find(tmp_path).reduced) == ()
+    assert departure_texts(find(tmp_path).reduced) == ()
     write_run(tmp_path, "fedavg", 3)
-    assert in_words(find(tmp_path).reduced) == ()
+    assert departure_texts(find(tmp_path).reduced) == ()
     assert len(find(tmp_path).runs) == 4
 
 
@@ -115,7 +115,7 @@ def test_a_cut_is_named_with_the_papers_value(tmp_path, changes, words):
         write_run(tmp_path, "fedavg", seed, changes)
     found = find(tmp_path)
     assert len(found.runs) == 3
-    assert in_words(found.reduced) == (words,)
+    assert departure_texts(found.reduced) == (words,)
     assert [k for k, _ in found.cuts] == list(changes)
 
 
@@ -142,16 +142,19 @@ def test_what_is_printed_and_not_carried_out_is_never_full(tmp_path, monkeypatch
     before = find(tmp_path)
     departing = replace(PAPER.setups["one"], departs=("no decay of the rate",))
     monkeypatch.setitem(PAPER.setups, "one", departing)
-    assert tuple(in_words(f.reduced) for f in (before, find(tmp_path))) == ((), ("no decay of the rate",))
+    assert tuple(departure_texts(f.reduced) for f in (before, find(tmp_path))) == ((), ("no decay of the rate",))
 
 
 def test_another_model_is_named_once(tmp_path):
     changes = {"model._target_": "models.dense.Linear", "model.depth": None}
     write_run(tmp_path, "fedavg", 0, changes, model="linear")
-    assert in_words(find(tmp_path).reduced) == ("model linear (paper resnet)", "seeds 1 (paper 3)")
+    assert departure_texts(find(tmp_path).reduced) == ("model linear (paper resnet)", "seeds 1 (paper 3)")
     departures = {"model._target_": ["a.b.resnet", "c.mlp"], "model.hidden": [None, [4]], "rounds": [9, 2]}
-    assert reductions(departures, "mlp_200") == [Departure("model", "mlp_200", "resnet"), Departure("rounds", 2, 9)]
-    (cut,) = reductions({"model.hidden": [[200, 200], [64]]}, "mlp")
+    assert config_departures(departures, "mlp_200") == [
+        Departure("model", "mlp_200", "resnet"),
+        Departure("rounds", 2, 9),
+    ]
+    (cut,) = config_departures({"model.hidden": [[200, 200], [64]]}, "mlp")
     assert cut.text == "model.hidden [64] (paper [200,200])"
 
 
@@ -208,11 +211,11 @@ def test_a_switch_is_no_number(tmp_path):
 def test_rounds_that_a_method_always_sets_can_be_cut_too(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedcorr", seed, {"rounds": 5})
-    assert in_words(find(tmp_path, "fedcorr").reduced) == ("rounds 5 (paper 1100)",)
+    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("rounds 5 (paper 1100)",)
     write_run(tmp_path, "fedcorr", 0)  # those of the experiment, 100, are not those of the method either
-    assert in_words(find(tmp_path, "fedcorr").reduced) == ("rounds 100 (paper 1100)", "seeds 1 (paper 3)")
+    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("rounds 100 (paper 1100)", "seeds 1 (paper 3)")
     write_run(tmp_path, "fedcorr", 0, {"rounds": 1100})
-    assert in_words(find(tmp_path, "fedcorr").reduced) == ("seeds 1 (paper 3)",)
+    assert departure_texts(find(tmp_path, "fedcorr").reduced) == ("seeds 1 (paper 3)",)
     assert find(tmp_path, "fedcorr").cuts == ()
 
 
@@ -243,7 +246,7 @@ def test_the_most_complete_group_wins(tmp_path):
     assert rounds_of() == (100, 2)
     write_run(tmp_path, "fedavg", 5)
     assert rounds_of() == (100, 1)
-    assert in_words(find(tmp_path).reduced) == ("seeds 1 (paper 3)",)
+    assert departure_texts(find(tmp_path).reduced) == ("seeds 1 (paper 3)",)
 
 
 def test_of_two_groups_that_are_as_complete_the_later_wins(tmp_path):
@@ -263,14 +266,14 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     found = find(tmp_path)
     assert list(found.runs) == [0]
     assert found.others == ((1, "diverged"), (2, "failed"), (3, "not finished"), (4, "not finished"))
-    assert in_words(found.reduced) == ("seeds 1 (paper 3)", "without seed 1, which diverged")
+    assert departure_texts(found.reduced) == ("seeds 1 (paper 3)", "without seed 1, which diverged")
 
 
 def test_runs_left_over_from_divergence_are_not_full(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed)
     write_run(tmp_path, "fedavg", 3, status="diverged")
-    assert in_words(find(tmp_path).reduced) == ("without seed 3, which diverged",)
+    assert departure_texts(find(tmp_path).reduced) == ("without seed 3, which diverged",)
 
 
 def test_what_diverged_at_the_papers_setting_is_not_covered_up_by_a_short_run(tmp_path):
@@ -290,13 +293,13 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
     evidence = Evidence(ResultStore(tmp_path))
     rows = [Row("one", "fedavg", {}), Row("one", "adafed", {})]
     assert evidence.find(PAPER, rows[1]).cuts == ()
-    assert [f.cuts for f in evidence.alike(PAPER, rows)] == [(("rounds", "10"),)] * 2
+    assert [f.cuts for f in evidence.comparable(PAPER, rows)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 0, status="running")
     for order in (rows, rows[::-1]):  # what has not ended is no partner
-        assert [f.cuts for f in Evidence(ResultStore(tmp_path)).alike(PAPER, order)] == [(("rounds", "10"),)] * 2
+        assert [f.cuts for f in Evidence(ResultStore(tmp_path)).comparable(PAPER, order)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 1)
-    assert [f.cuts for f in Evidence(ResultStore(tmp_path)).alike(PAPER, rows)] == [(), ()]
-    assert [f.cuts for f in evidence.alike(PAPER, rows[:1])] == [(("rounds", "10"),)]
+    assert [f.cuts for f in Evidence(ResultStore(tmp_path)).comparable(PAPER, rows)] == [(), ()]
+    assert [f.cuts for f in evidence.comparable(PAPER, rows[:1])] == [(("rounds", "10"),)]
 
 
 def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
@@ -305,11 +308,11 @@ def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
     best = replace(PAPER, tables={"t": Table("t", "", ("one",), ("avg",), (row,), "best")})
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
-    assert in_words(find(tmp_path).reduced) == ()
+    assert departure_texts(find(tmp_path).reduced) == ()
     evidence = Evidence(ResultStore(tmp_path))
     assert evidence.find(best, Row("one", "fedavg", {})).reduced == ()  # of a figure, or of a table of last rounds
     found = evidence.find(best, row)
-    assert in_words(found.reduced) == ("best of the evaluated rounds, one in 5 (paper all)",)
+    assert departure_texts(found.reduced) == ("best of the evaluated rounds, one in 5 (paper all)",)
     assert found.cuts == (("eval_every", "5"),)
 
 
@@ -335,7 +338,7 @@ def test_data_that_are_not_the_official_ones_are_marked(tmp_path):
     lossy = "CIFAR-10: not the official files (md5 differs)"
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, sources=[lossy, "MNIST: official"])
-    assert in_words(find(tmp_path).reduced) == (f"data: {lossy}",)
+    assert departure_texts(find(tmp_path).reduced) == (f"data: {lossy}",)
 
 
 def test_nothing_on_disk_is_nothing_found(tmp_path):

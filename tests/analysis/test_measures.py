@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.analysis.claims import judge
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.measures import (
     area,
     curve_comparisons,
@@ -117,7 +117,7 @@ class Given(Evidence):
 
     def choices(self, paper, row):
         key = (row.setup, row.algo, row.hyperparameters.get("p"))
-        return [Found(self.given.get(key, {}), **self.made.get(row.algo, {}))]
+        return [MatchedRuns(self.given.get(key, {}), **self.made.get(row.algo, {}))]
 
 
 def paper(rows, setups=("a",)):

@@ -43,7 +43,7 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
         assert row["improved_clients"] is None
     parameters = 610 * 4
     assert rows[-1]["bytes_down"] == 4 * 8 * parameters
-    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8 + 8)  # certainty and loss beside the update
+    assert rows[-1]["bytes_up"] == 4 * 8 * (parameters + 8 + 8)  # certainty and loss in addition to the update
     table = pd.read_parquet(path / "clients.parquet")
     assert list(table) == "round client name n_train n_test correct accuracy test_loss train_loss".split()
     assert set(table["round"]) == {4}
@@ -302,7 +302,7 @@ def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, name, content):
 
 
 def test_ctrl_c_while_starting_ends_the_process(tmp_path):
-    """An import may swallow KeyboardInterrupt; whoever typed it must not get the whole run."""
+    """An import may swallow KeyboardInterrupt; the run must stop nevertheless."""
     code = (
         "import os, signal, sys, fedbench.runs.build as b\n"
         "from fedbench.runs.interrupts import at_once\n"

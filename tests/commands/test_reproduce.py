@@ -268,7 +268,7 @@ def test_times_in_words():
 
 
 def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
-    """Table 4 has a setting per experiment: nothing of them is there. Figure 3 names alpha=1, the default, as well."""
+    """Table 4 has a setting per experiment, without any runs. Figure 3 also names alpha=1, the default."""
     runs = locate(plan(["adafedadam/table4"], "full", seeds=1), [f"results_dir={tmp_path}"], only_existing=True)
     assert [r.path for r in runs] == [None] * 3
     names = ["adafedadam/table4", "adafedadam/figure3"]
@@ -365,7 +365,7 @@ def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
 
 
 def test_a_plan_is_carried_out(done):
-    """Every run is there, with its files, and the record says so; no sweep is left."""
+    """Every run exists with its files, and the record says so; no sweep is left."""
     assert entries(done.results) == [(s, "adafedadam", 0, "done") for s in SETUPS]
     assert [e.error for e in read_ledger(done.results).entries] == [None] * 3
     assert {p.name for p in done.results.iterdir()} == {"adafedadam", "plan.json", "report"}

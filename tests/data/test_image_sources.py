@@ -173,7 +173,7 @@ def test_emnist_reads_its_archive_upright(tmp_path):
 
 @pytest.mark.parametrize(("where", "ending"), [("raw", ""), ("raw", ".gz"), ("raw/gzip", ".gz")])
 def test_emnist_reads_unpacked_files(tmp_path, where, ending):
-    """Small letters a, b, j are labels 36, 37, 45 of byclass; what is kept is numbered anew."""
+    """Small letters a, b, j are labels 36, 37, 45 of byclass; the kept classes are renumbered."""
     files, upright = emnist_files("byclass", ([0, 36, 61, 45, 37], [36, 10]))
     (tmp_path / "EMNIST" / where).mkdir(parents=True)
     for name, content in files.items():

@@ -282,7 +282,7 @@ def test_shards_by_hand():
 @settings(deadline=None)
 @given(y=labels(), clients=st.integers(3, 9), each=st.integers(1, 4), seed=st.integers(0, 9))
 def test_k_classes(y, clients, each, seed):
-    """Each client has so many classes, no class is without a client, and its holders have the same amount of it."""
+    """Each client has the given number of classes, and the clients of a class have equal shares of it."""
     found = len(np.unique(y))
     if each > found or clients * each < found:
         with pytest.raises(RequestError):
@@ -311,7 +311,7 @@ def test_k_classes_are_drawn_uniformly():
 
 
 def test_consecutive_classes_by_hand():
-    """With sigma 0 everybody has int((e^mu + more) / 3) of each of its classes while there are so many."""
+    """With sigma 0, every client has int((e^mu + more) / 3) examples of each of its classes while there are enough."""
     y = np.repeat(np.arange(4), 7)
     options = {"mu": np.log(6.5), "sigma": 0, "more": 3}  # 3 of each
     owned = consecutive_classes(y, 3, np.random.default_rng(0), **options)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fedbench.analysis.claims import judge
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.claims import functions
 from fedbench.papers.registry import papers
 
@@ -51,7 +51,7 @@ class Given(Evidence):
 
     def choices(self, paper, row):
         key = (row.setup, row.algo, row.hyperparameters.get("alpha"))
-        return [Found(self.given.get(key, self.given.get(key[:2], {})), **self.made.get(row.algo, {}))]
+        return [MatchedRuns(self.given.get(key, self.given.get(key[:2], {})), **self.made.get(row.algo, {}))]
 
 
 def claim(paper, name):

@@ -301,7 +301,7 @@ def test_a_kind_of_check_has_several_claims():
 
 
 def _table_check(p, kind, check):
-    """Every cell that the check reads is there: a row of the table with the column."""
+    """Every cell that the check reads exists: a row of the table with the column."""
     metrics = check.get("metrics") or [check["metric"]]
     if kind == "compare_tables":
         places = [(check[k]["table"], check[k]["setup"], a) for k in ("better", "worse") for a in check["algos"]]

@@ -79,7 +79,7 @@ FAULTS = [
     ("{setup: strong, algo: fedprox", "{setup: weak, algo: fedprox",
      "row 4: setup must be one of mild, strong; got 'weak'"),
     ("hyperparameters: {lr: 0.1}", "hyperparameters: {rate: 0.1}",
-     "tables: table2: row 3: nothing says which config key the hyperparameter rate is; add it to keys"),
+     "tables: table2: row 3: the hyperparameter rate has no config key; add it to keys"),
     ("label: average %, direction: higher,", "label: average %,", "metrics: avg lacks direction; it needs id, label,"),
     ("direction: higher, field: accuracy_mean", "direction: up, field: accuracy_mean",
      "metrics: avg: direction must be one of higher, lower, null; got 'up'"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.tables import Block, Cell, Column, TableData
 from fedbench.analysis.tables import Line as TableLine
 from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
@@ -171,7 +171,7 @@ def test_csv_by_hand():
     """Three seeds at 1, 2 and 6: mean 3, STD √7, half width t(0.975, 2) √7 / √3; the paper prints 4 ± 0.5."""
     metric = Metric("avg", "average %", "higher", "accuracy_mean")
     columns = (Column(metric, printed=True), Column(Metric("kl", "KL", "lower", "kl_uniform", 1.0)))
-    found = Found({})
+    found = MatchedRuns({})
     lines = (
         TableLine("a", "A", {"q": 0.5}, found, (Cell((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Cell((0.25,))), "full"),
         TableLine("b", "B", {}, found, (Cell((), Reported(7.0, None)), Cell()), "not run"),

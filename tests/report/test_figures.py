@@ -14,7 +14,7 @@ from fedbench.analysis.tables import run_tables
 from fedbench.papers.registry import papers
 from fedbench.report import plots
 from fedbench.report.figures import FigureMaker
-from fedbench.report.own import own_figures
+from fedbench.report.run_figures import run_figures
 from fedbench.runs.store import ResultStore
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -145,7 +145,7 @@ def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
             if f.kind not in ("schematic", "functions"):
                 view = views[f"{paper}/{f.id}"]
                 assert view.svg == ""
-                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are not there yet" if f.rows else "")
+                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are missing" if f.rows else "")
 
 
 def test_runs_that_are_missing_are_counted(tmp_path, caught):
@@ -153,11 +153,10 @@ def test_runs_that_are_missing_are_counted(tmp_path, caught):
     runs_of(tmp_path, "fedfa", "figure2", figure.rows[:5])
     fake_row(tmp_path, papers()["fedfa"], figure.rows[5], status="failed")
     (view,) = drawn(tmp_path, "fedfa", "figure2")
-    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are not there yet"
+    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are missing"
     fake_row(tmp_path / "more", papers()["fedfa"], figure.rows[5])
     assert (
-        drawn(tmp_path, "fedfa", "figure2")[0].note
-        == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are not there yet"
+        drawn(tmp_path, "fedfa", "figure2")[0].note == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are missing"
     )
 
 
@@ -292,7 +291,7 @@ def test_runs_without_moments_are_no_picture(tmp_path, caught):
 def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, tmp_path):
     """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper.
 
-    A sweep beside other methods is a picture of its own.
+    A sweep shown with other methods is a picture of its own.
     """
     m = maker(tmp_path, paper)
     order = list(papers()[paper].methods)
@@ -323,7 +322,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     fake(tmp_path, None, "fedprox", status="diverged")
     runs = list(ResultStore(tmp_path))
     (table,) = run_tables(runs)
-    views = own_figures(table, tmp_path / "pictures")
+    views = run_figures(table, tmp_path / "pictures")
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
     ((_, (_, panels), _),) = caught["curves"]
     labels = [s.label for s in panels[0].series]
@@ -333,7 +332,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
         100 * measured(None, "fedavg", {}, 2, "accuracy_mean", t) for t in ROUNDS
     ]
     (nothing,) = run_tables([r for r in runs if r.meta["status"] != "done"])
-    assert own_figures(nothing, tmp_path / "pictures") == []
+    assert run_figures(nothing, tmp_path / "pictures") == []
 
 
 def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
@@ -342,7 +341,7 @@ def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
         fake(tmp_path, None, "fedavg", {"rounds": rounds}, seeds=(0,))
     fake(tmp_path, None, "qfedavg", {"rounds": 5}, seeds=(0,))
     (table,) = run_tables(ResultStore(tmp_path))
-    own_figures(table, tmp_path / "pictures")
+    run_figures(table, tmp_path / "pictures")
     ((_, (_, panels), _),) = caught["curves"]
     assert [x.title for x in panels] == ["5 rounds", "20 rounds"] * 3
     assert [[s.label for s in x.series] for x in panels[:2]] == [
@@ -358,6 +357,6 @@ def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
     lines = (paths[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
     (paths[0] / "rounds.jsonl").write_text("".join(lines[:2]))
     (table,) = run_tables(ResultStore(tmp_path))
-    own_figures(table, tmp_path / "pictures")
+    run_figures(table, tmp_path / "pictures")
     ((_, (_, panels), _),) = caught["curves"]
     assert panels[0].series[0].label == "fedavg (seeds end at rounds 5, 10)"

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from fedbench.report.page import CLAIMS, PRINTED, href, page, ruled, run_name
+from fedbench.report.page import CLAIMS, PRINTED, href, page, run_name, verdict_counts
 from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
@@ -31,10 +31,10 @@ SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 300" width="56
 """
 
 
-def example_cell(row: int, column: int, measured: bool, beside: bool = True) -> CellView:
+def example_cell(row: int, column: int, measured: bool, with_paper: bool = True) -> CellView:
     number = round(94.65 - 1.37 * row + 0.83 * column * (-1) ** row, 2) if measured else None
     own = f"{number:.2f} ± {0.2 + 0.11 * ((row + column) % 7):.2f}" if measured else ""
-    if not beside:
+    if not with_paper:
         return CellView(own, "", "", "none", number, "n = 3, 95 % interval 93.1 to 95.9" if measured else "")
     printed = 94.18 - 1.2 * row + 0.8 * column * (-1) ** row
     paper = f"{printed:.2f} ± 0.45"
@@ -49,7 +49,7 @@ def example_cell(row: int, column: int, measured: bool, beside: bool = True) -> 
     return CellView(own, paper, difference, verdict, number, f"{note}. {REASON}" if verdict == "impossible" else note)
 
 
-def example_line(row: int, columns: int, name: str, beside: bool = True, long: bool = False) -> LineView:
+def example_line(row: int, columns: int, name: str, with_paper: bool = True, long: bool = False) -> LineView:
     status = ("full", "reduced", "reduced", "full", "not run", "reduced", "failed")[row % 7]
     measured = status in ("full", "reduced")
     algo = METHODS[row % len(METHODS)].split()[0].lower().replace("-", "")
@@ -62,7 +62,7 @@ def example_line(row: int, columns: int, name: str, beside: bool = True, long: b
         seeds=seeds,
         status=status,
         reduced=reduced if status == "reduced" else (),
-        cells=tuple(example_cell(row, c, measured, beside) for c in range(columns)),
+        cells=tuple(example_cell(row, c, measured, with_paper) for c in range(columns)),
         runs=tuple(f"../{name}/{algo}/3fa94c1{row}/seed_{s}/" for s in range(seeds)),
         command=f"fedbench -m experiment={name} algo={algo} seed=0,1,2,3,4,5,6,7,8,9 algo.q={0.1 * row:g} "
         "results_dir='results' data_dir=\"$FEDBENCH_DATA\"",
@@ -70,11 +70,13 @@ def example_line(row: int, columns: int, name: str, beside: bool = True, long: b
     )
 
 
-def example_table(paper: str, number: int, columns: int, beside: bool = True) -> TableView:
+def example_table(paper: str, number: int, columns: int, with_paper: bool = True) -> TableView:
     name = f"{paper}/table{number}"
     setups = ("Synthetic, 100 clients", "Femnist, 3500 clients", "Sent140")[: 1 + number % 3]
     blocks = tuple(
-        BlockView(title, tuple(example_line(r + b, columns, name, beside, long=number % 4 == 0) for r in range(5 + b)))
+        BlockView(
+            title, tuple(example_line(r + b, columns, name, with_paper, long=number % 4 == 0) for r in range(5 + b))
+        )
         for b, title in enumerate(setups if len(setups) > 1 else ("",))
     )
     caption = "Test accuracy (%) at the last round, mean ± sample STD over seeds; (w): weighted by test examples."
@@ -137,7 +139,7 @@ def example() -> PageView:
         ("fedbench", "0.2.0 (43ad655)"), ("Python", "3.11.7"), ("PyTorch", "2.9.1+cpu"), ("device", "NVIDIA H200"),
         ("platform", "Linux-6.8.0-1021-x86_64-with-glibc2.36"), ("seeds", "0 to 9"),
     )  # fmt: skip
-    own = (example_table("own", 1, 8, beside=False), example_table("own", 2, 2, beside=False))
+    own = (example_table("own", 1, 8, with_paper=False), example_table("own", 2, 2, with_paper=False))
     return PageView(
         "What holds of three papers", papers, own, (example_figure("own", 0),), environment, ("left out: x",)
     )
@@ -252,7 +254,7 @@ def test_a_number_leads_to_the_runs_that_it_is_from():
         assert len(places) == bool(line.runs)
         numbers = re.findall(r'<a class="to" href="#([^"]+)">([^<]+)</a>', row)
         shown = [(place, number.replace("\N{NO-BREAK SPACE}", " ")) for place, number in numbers]
-        assert shown == [(place, cell.own) for place in places for cell in line.cells if cell.own]
+        assert shown == [(place, cell.measured) for place in places for cell in line.cells if cell.measured]
         assert not any("± " in number for _, number in numbers)  # no line ends behind the sign
 
 
@@ -339,7 +341,7 @@ def test_the_summary_counts():
 
 
 def test_own_tables_have_no_column_of_a_paper():
-    text = page(replace(EMPTY, tables=(example_table("own", 1, 3, beside=False),)))
+    text = page(replace(EMPTY, tables=(example_table("own", 1, 3, with_paper=False),)))
     assert 'class="num paper' not in text
     assert "diff." not in Reader(text).text
     assert "Summary" not in Reader(text).text
@@ -455,8 +457,8 @@ def test_paths_and_their_names():
 def test_words_for_the_claims():
     from collections import Counter
 
-    assert ruled(Counter(holds=12, fails=1, undecided=1)) == "12 hold, 1 fails and 1 is undecided"
-    assert ruled(Counter({"not run": 2})) == "2 are not run"
+    assert verdict_counts(Counter(holds=12, fails=1, undecided=1)) == "12 hold, 1 fails and 1 is undecided"
+    assert verdict_counts(Counter({"not run": 2})) == "2 are not run"
 
 
 def test_what_the_views_do_not_name_is_refused():
@@ -467,13 +469,13 @@ def test_what_the_views_do_not_name_is_refused():
         return replace(EMPTY, tables=(TableView("x", "X", "", ("mean",), (BlockView("", (one,)),), ()),))
 
     for view in (of(replace(line, status="perhaps")), of(replace(line, cells=(cell,)))):
-        with pytest.raises(ValueError, match="'perhaps' is no (row|cell) verdict or status; there are: "):
+        with pytest.raises(ValueError, match="unknown (row|cell) verdict or status 'perhaps'; it must be one of "):
             page(view)
     for name in ("verdict", "printed"):
         paper = PaperView("p", "P", "", (), (), (replace(claim, **{name: "perhaps"}),), (), ())
-        with pytest.raises(ValueError, match="'perhaps' is no (claim|printed) verdict"):
+        with pytest.raises(ValueError, match="unknown (claim|printed) verdict or status 'perhaps'"):
             page(replace(EMPTY, papers=(paper,)))
-    with pytest.raises(ValueError, match="not one cell for each of the 1 columns"):
+    with pytest.raises(ValueError, match="does not have one cell for each of the 1 columns"):
         page(of(replace(line, cells=())))
 
 

@@ -174,7 +174,7 @@ def test_filters_show_what_they_say_and_nothing_is_lost(visit, name):
         assert part.evaluate_all("(all) => all.filter((r) => r.offsetParent).length") == wanted
     assert tab.locator(".shown").inner_text() == f"{wanted} of {everything} rows shown"
     empty = tab.locator(".nothing:not([hidden])").count()
-    assert (empty > 0) is (name == "differs")  # own runs stand beside no paper
+    assert (empty > 0) is (name == "differs")  # own runs belong to no paper
     tab.locator("[data-filter=all]").click()
     assert rows.evaluate_all("(all) => all.filter((r) => r.offsetParent).length") == everything
     assert tab.locator(".nothing:not([hidden])").count() == 0

@@ -1,4 +1,4 @@
-"""A paper's tables beside its numbers: verdicts by hand, and commands that lead back to the very runs."""
+"""A paper's tables next to its numbers: verdicts computed by hand, and commands that reproduce the same runs."""
 
 import json
 import math
@@ -11,19 +11,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.analysis.matching import Evidence, Found
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
 from fedbench.report.paper_view import PaperReport
-from fedbench.report.present import command, compare_with_print, one_more, view
+from fedbench.report.present import command, compare_with_print, prediction_text, view
 from fedbench.runs.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
 HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
 
 
-# ---- a printed number beside what was measured
+# ---- a printed number next to the measured one
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,19 @@ def test_cells_beside_the_papers_numbers(tmp_path):
     found = line(tmp_path, "fedfa", "table2", "synthetic_iid")
     assert (found.label, found.settings, found.seeds, found.status, found.reduced) == ("FedAvg", "", 3, "full", ())
     average, worst, best, variance = found.cells
-    assert (average.own, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
+    assert (average.measured, average.paper, average.difference) == ("89.00 ± 1.00", "89.11", "-0.11")
     assert (average.verdict, average.number) == ("inside", pytest.approx(89.0))
-    one = ". The paper names one run; one more of these would lie within 84.03 to 93.97 (95 % prediction interval)"
+    one = ". The paper reports one run; the 95 % prediction interval of a further run is 84.03 to 93.97"
     interval = f"n = 3, 95 % interval of the mean {89 - HALF:.2f} to {89 + HALF:.2f}: 89.11 lies inside"
     assert average.note == interval + one
-    assert (worst.own, worst.paper, worst.difference, worst.verdict) == ("70.00 ± 1.00", "78.17", "-8.17", "outside")
-    assert (best.own, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
-    assert (variance.own, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)
+    assert (worst.measured, worst.paper, worst.difference, worst.verdict) == (
+        "70.00 ± 1.00",
+        "78.17",
+        "-8.17",
+        "outside",
+    )
+    assert (best.measured, best.difference, best.verdict) == ("100.00 ± 0.00", "+0.00", "inside")
+    assert (variance.measured, variance.paper, variance.verdict, variance.number) == ("", "68.04", "missing", None)
 
 
 def test_the_papers_spread_is_shown_and_widens(tmp_path):
@@ -137,7 +142,7 @@ def test_the_papers_spread_is_shown_and_widens(tmp_path):
     last = [{"accuracy_mean_weighted": v} for v in (0.97, 0.97, 0.97)]
     leave_runs(tmp_path, "adafedadam/table7_synthetic_nesterov", "adafedadam", last=last)
     cell = line(tmp_path, "adafedadam", "table7", "synthetic_nesterov", 4).cells[0]
-    assert (cell.own, cell.paper, cell.difference) == ("97.00 ± 0.00", "97.27 ± 0.16", "-0.27")
+    assert (cell.measured, cell.paper, cell.difference) == ("97.00 ± 0.00", "97.27 ± 0.16", "-0.27")
     assert cell.verdict == "outside"
     assert "widened by the paper's 0.16 on both sides" in cell.note
 
@@ -145,7 +150,7 @@ def test_the_papers_spread_is_shown_and_widens(tmp_path):
 def test_one_seed_is_shown_without_a_spread(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_synthetic_iid", "fedavg", seeds=[4], last=[{"accuracy_mean": 0.8}])
     cell = line(tmp_path, "fedfa", "table2", "synthetic_iid").cells[0]
-    assert (cell.own, cell.verdict, cell.note) == ("80.00", "single", "one seed gives no interval")
+    assert (cell.measured, cell.verdict, cell.note) == ("80.00", "single", "one seed gives no interval")
 
 
 def test_the_best_round_where_the_paper_prints_it(tmp_path):
@@ -155,12 +160,12 @@ def test_the_best_round_where_the_paper_prints_it(tmp_path):
     notes = shown_table(tmp_path, "fedcada", "table1").notes
     assert any(note.startswith("best round of each run") for note in notes)
     cell = line(tmp_path, "fedcada", "table1", "device_cifar10_iid", 5).cells[0]
-    assert (cell.own, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
+    assert (cell.measured, cell.paper, cell.difference) == ("70.000", "66.508", "+3.492")
     # FedCAda's other reading of Adam has no printed number
     assert line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1).cells[0].verdict == "missing"
     leave_runs(tmp_path, "fedcada/table1_silo_cifar10_noniid", "fedcada", "algo.adjust=adam", rounds=curve)
     adam = line(tmp_path, "fedcada", "table3", "silo_cifar10_noniid", 1)
-    assert (adam.status, adam.cells[0].own, adam.cells[0].paper) == ("full", "70.00 ± 0.00", "")
+    assert (adam.status, adam.cells[0].measured, adam.cells[0].paper) == ("full", "70.00 ± 0.00", "")
     assert (adam.cells[0].verdict, adam.cells[0].note) == ("none", "n = 3")
 
 
@@ -168,14 +173,14 @@ def test_impossible_numbers_are_marked_with_the_reason(tmp_path):
     """AdaFed, Table 1: FedAvg in setup 1 has an STD of 3.54 where its tails need 7.8."""
     reason = "these averages need a deviation of at least 7.8"
     for cell in line(tmp_path, "adafed", "table1", "cifar10_s1").cells[:4]:
-        assert (cell.own, cell.verdict) == ("", "impossible")
+        assert (cell.measured, cell.verdict) == ("", "impossible")
         assert cell.note == f"no accuracies of unweighted clients have these numbers: {reason}"
     absent = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[4]  # setup 1 has no worst 10 %
     assert (absent.paper, absent.verdict, absent.note) == ("", "missing", "")
     last = [{"accuracy_mean": v} for v in (0.46, 0.47, 0.48)]
     leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", last=last)
     cell = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[0]
-    assert (cell.own, cell.difference, cell.verdict) == ("47.00 ± 1.00", "+0.15", "impossible")
+    assert (cell.measured, cell.difference, cell.verdict) == ("47.00 ± 1.00", "+0.15", "impossible")
     assert "lies inside" in cell.note
     assert cell.note.endswith(f"have the printed numbers of this row: {reason}")
 
@@ -247,9 +252,9 @@ def test_links_lead_from_the_page_to_the_runs(tmp_path):
 
 
 def test_the_command_of_a_row_that_was_not_run():
-    assert command("a/b", "fedavg", {}, Found({}), 3) == "fedbench -m experiment=a/b algo=fedavg seed=0,1,2"
+    assert command("a/b", "fedavg", {}, MatchedRuns({}), 3) == "fedbench -m experiment=a/b algo=fedavg seed=0,1,2"
     wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
-    assert command("a/b", "adafed", wanted, Found({}), 1) == (
+    assert command("a/b", "adafed", wanted, MatchedRuns({}), 1) == (
         "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
         "algo.clip=null algo.on=true seed=0"
     )
@@ -342,5 +347,5 @@ def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
 
 def test_where_one_more_run_would_lie():
     """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
-    assert "within -2.97 to 6.97 (95 %" in one_more([1.0, 2.0, 3.0])
-    assert "within 5.00 to 5.00" in one_more([5.0, 5.0])
+    assert "of a further run is -2.97 to 6.97" in prediction_text([1.0, 2.0, 3.0])
+    assert "of a further run is 5.00 to 5.00" in prediction_text([5.0, 5.0])

@@ -212,7 +212,7 @@ def test_the_same_runs_give_the_same_bytes_anywhere(mixed, tmp_path, monkeypatch
 def test_what_is_written(mixed):
     names = set(files(mixed.report))
     tables = {f"adafedadam_{t}" for t in ADAM.tables} | {"fafed_table_s1", "smoke", "synthetic_leaf"}
-    tables.add(FIGURE_ONLY.replace("/", "_"))  # what stands for a row of a paper's table is in that table alone
+    tables.add(FIGURE_ONLY.replace("/", "_"))  # runs that match a row of a paper's table are only in that table
     claims = {f"tables/{p}_claims.{e}" for p in ("adafedadam", "fafed") for e in ("md", "csv")}
     drawn = ["adafedadam_figure2", "adafedadam_figure2_distribution", "adafedadam_figure3", "adafedadam_figure3_curves"]
     drawn += ["fafed_figure2", *(f"{x}_{k}" for x in ("smoke", "synthetic_leaf") for k in ("curves", "clients"))]
@@ -268,7 +268,7 @@ def tables_in(folder, ending):
 
 @pytest.mark.parametrize("ending", ["csv", "md", "tex"])
 def test_every_row_with_a_reduced_number_is_marked_and_no_other(mixed, ending):
-    """And what was reduced stands beside it or below the table."""
+    """Reductions are listed in the row or below the table."""
     wanted = {(table, row): cuts for (table, _, row), cuts in {**PAPERS_ROWS, **OWN_ROWS}.items()}
     marked, whole = set(), set()
     for path in tables_in(mixed.tables, ending):
@@ -287,11 +287,11 @@ def test_every_row_with_a_reduced_number_is_marked_and_no_other(mixed, ending):
     for (table, row), cuts in wanted.items():
         lines = (mixed.tables / f"{table}.{ending}").read_text().splitlines()
         if ending == "csv":
-            beside = [x for x in lines if row in x and all(c in x for c in cuts)]
+            stating = [x for x in lines if row in x and all(c in x for c in cuts)]
         else:
             notes = [x for x in lines if x.startswith(("- reduced", "% reduced"))]
-            beside = [x for x in notes if (f"({row})" in x or "reduced: " in x) and all(c in x for c in cuts)]
-        assert len(beside) == 1, (table, row)
+            stating = [x for x in notes if (f"({row})" in x or "reduced: " in x) and all(c in x for c in cuts)]
+        assert len(stating) == 1, (table, row)
 
 
 def test_the_block_of_a_reduced_row_is_right(mixed):
@@ -395,7 +395,7 @@ def test_claims_on_reduced_runs_say_so(tmp_path, monkeypatch):
 # ---- numbers
 
 
-def test_cells_are_means_over_seeds_beside_what_is_printed(mixed):
+def test_cells_are_means_over_seeds_next_to_printed_numbers(mixed):
     (row,) = [r for r in rows_of(mixed.tables / "adafedadam_table4.csv") if r["setup"] == TITLES[MOMENTUM]]
     metrics, printed = ADAM.metrics, next(r for r in ADAM.tables["table4"].rows if r.setup == "synthetic_momentum")
     for column in ADAM.tables["table4"].columns:
@@ -476,7 +476,7 @@ def test_links_lead_to_runs_that_are_there(mixed):
 
 
 def test_a_plan_without_runs_is_a_report(tmp_path):
-    """Nothing could be had: the page says so, row by row."""
+    """No data were available: every row of the page says so."""
     write_ledger(tmp_path, [Entry("fafed/figure2_mnist_low", "fedavg", {}, 0, "refused", "no MNIST")])
     said = write_report(tmp_path)
     assert "FAFED" in said
@@ -500,9 +500,9 @@ def test_into_another_place_without_links(small, tmp_path):
     assert not [x for x in Page(there["index.html"].decode()).links if x and not x.startswith("#")]
     assert str(small).encode() not in b"".join(there.values())
     call("report", str(small))
-    beside = files(small / "report")
-    assert {name for name in there if beside[name] != there[name]} == {"index.html"}
-    assert [x for x in Page(beside["index.html"].decode()).links if x and x.startswith("../synthetic_leaf")]
+    default = files(small / "report")
+    assert {name for name in there if default[name] != there[name]} == {"index.html"}
+    assert [x for x in Page(default["index.html"].decode()).links if x and x.startswith("../synthetic_leaf")]
 
 
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from fedbench.simulation.engine import chunks
 
 
 def steps_of(plan, data, seed=0, round=0):
-    """Per client and step the rows it sees; rows are told by their first feature, which is unique."""
+    """Return the rows that each client sees per step; rows are identified by their first feature, which is unique."""
     place = {v: i for i, v in enumerate(data.x[:, 0].tolist())}
     seen = {int(k): [] for k in plan.ids}
     for batch, active in plan.batches(seed, round):
@@ -68,7 +68,7 @@ def test_steps_in_place_of_epochs():
             rows = sum(seen[k][start : start + per_epoch], [])
             if start + per_epoch <= 5:
                 assert sorted(rows) == owned(data, k)
-            else:  # the epoch that the number of steps cuts off: nobody twice
+            else:  # the epoch that the number of steps cuts off: no row twice
                 assert len(rows) == len(set(rows) & set(owned(data, k))) == 10 * (5 - start)
 
 

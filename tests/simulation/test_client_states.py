@@ -44,7 +44,7 @@ def test_the_size_decides(monkeypatch, tmp_path):
 
 
 def test_files_are_those_of_the_last_states(tmp_path):
-    """A stage's states pass on or end; their files must not stand for later ones."""
+    """A stage's states are passed on or end; their files must not be read as later ones."""
     room = StateAllocator(CPU, "file", tmp_path)
     room.allocate({"mu": torch.zeros(1)}, 3)
     room.allocate({"c": torch.zeros(2)}, 3)

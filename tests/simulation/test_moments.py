@@ -103,7 +103,7 @@ def test_similarity_is_the_mean_over_weights_and_leaves_vectors_out():
 
 
 def test_a_tensor_without_variance_is_left_out_of_the_mean():
-    """A client without any is like nobody, not even like itself."""
+    """A client without moments is similar to no client, not even to itself."""
     task, moments = three_clients()
     first, second = (v for v in task.layout.named(moments).values() if v.dim() == 3)
     first[1] = 0.1

@@ -47,7 +47,7 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     K may be singular. The conditions of optimality hold to 1e-8 of the mean squared length.
 
     Raises:
-        ArithmeticError: if the solver finds no solution.
+        ArithmeticError: If the solver finds no solution.
     """
     import daqp
 

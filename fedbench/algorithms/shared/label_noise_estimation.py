@@ -104,7 +104,7 @@ def mixture() -> type:
     """Return scikit-learn's Gaussian mixture.
 
     Raises:
-        RequestError: if scikit-learn is not installed.
+        RequestError: If scikit-learn is not installed.
     """
     try:
         from sklearn.mixture import GaussianMixture

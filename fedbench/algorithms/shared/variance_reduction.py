@@ -50,7 +50,7 @@ def plain_solver(local: Optimizer, method: str) -> Optimizer:
     """Return ``local`` if it is stateless: clipping and weight decay may stay, momentum is the method's own.
 
     Raises:
-        RequestError: for momentum or adaptive steps.
+        RequestError: If the local solver has momentum or adaptive steps.
     """
     return without(local, "momentum", "adaptive steps", method=method, reason="the method has its own")
 

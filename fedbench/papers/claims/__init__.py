@@ -1,7 +1,7 @@
-"""Checks that one claim alone needs: a module per paper, in it a function per claim, called as the claim's id.
+"""Checks that a single claim needs: a module per paper with a function per claim, named after the claim's id.
 
-A function takes the paper and the runs and returns the comparisons all of which the claim needs; the claim's check is
-``{kind: function}``. What several claims need is a kind of check of its own (``fedbench.papers.checks``).
+A function takes the paper and the runs and returns the comparisons that must all be significant; the claim's check is
+``{kind: function}``. Checks that several claims share are kinds of their own (``fedbench.papers.checks``).
 """
 
 from __future__ import annotations

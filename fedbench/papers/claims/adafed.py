@@ -1,12 +1,12 @@
-"""AdaFed: the claims whose tests no other claim shares."""
+"""AdaFed: claims with a test of their own."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, compared
-from fedbench.analysis.matching import Evidence, Found
-from fedbench.analysis.measures import Shown, low_and_high, rounds_to
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measures import FigureRuns, low_and_high, rounds_to
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
@@ -15,13 +15,13 @@ def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
     cells, metric, setups = Cells(paper, evidence), paper.metrics["std_clients"], ("femnist_skewed", "femnist_original")
     leads: list[dict[int, float]] = []
-    found: list[Found] = []
+    found: list[MatchedRuns] = []
     for setup in setups:
         rows = cells.rows("table3", setup)
-        sides = evidence.alike(paper, rows)
+        sides = evidence.comparable(paper, rows)
         values = {r.algo: f.values(metric) for r, f in zip(rows, sides, strict=True)}
         own = values.pop("adafed")
-        seeds = set(own).intersection(*values.values())  # with every rival: the best one may be missing
+        seeds = set(own).intersection(*values.values())  # seeds of every rival: the best may be missing
         leads.append({s: min(v[s] for v in values.values()) / own[s] for s in seeds if own[s]})
         found += sides
     larger, smaller = (paper.setups[s].title for s in setups)
@@ -31,15 +31,15 @@ def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 
 def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that the client with the highest loss at first gains on the one with the lowest.
+    """Test that the client with the highest initial loss catches up with the client with the lowest.
 
-    Its loss falls by more, and the gap between the two at the end is below half of the first.
+    Its loss falls by more, and the final gap between the two is below half of the initial one.
     """
-    shown, out = Shown(paper, "figure3", evidence), []
+    shown, out = FigureRuns(paper, "figure3", evidence), []
     for setup in shown.figure.setups:
         found = shown.found(shown.row(setup, "adafed"))
         every = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
-        pairs = {s: pair for s, pair in every.items() if len(pair[0]) > 1}  # the last round alone shows no course
+        pairs = {s: pair for s, pair in every.items() if len(pair[0]) > 1}  # a single round shows no trend
         title = paper.setups[setup].title
         drop = {s: (h.iloc[0] - h.iloc[-1]) - (low.iloc[0] - low.iloc[-1]) for s, (low, h) in pairs.items()}
         close = {s: (h.iloc[0] - low.iloc[0]) / 2 - abs(h.iloc[-1] - low.iloc[-1]) for s, (low, h) in pairs.items()}
@@ -51,10 +51,10 @@ def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
 def c18(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed reaches a mean accuracy of 40 % within 400 rounds and each other method not before 900.
 
-    A tenth of slack is allowed, since the paper reads its numbers off a picture. A run that stopped before the bound
-    without reaching the accuracy says nothing.
+    A tolerance of one tenth is allowed, since the paper reads its numbers off a picture. A run that stopped before the
+    bound without reaching the accuracy does not count.
     """
-    shown, out = Shown(paper, "figure5", evidence), []
+    shown, out = FigureRuns(paper, "figure5", evidence), []
     target = 0.4
     for i, row in enumerate(shown.figure.rows):
         curves = shown.found(i).curve("accuracy_mean")

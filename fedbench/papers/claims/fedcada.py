@@ -1,4 +1,4 @@
-"""FedCAda: the claims whose tests no other claim shares."""
+"""FedCAda: claims with a test of their own."""
 
 from __future__ import annotations
 

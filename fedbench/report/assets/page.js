@@ -4,7 +4,7 @@
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   root.classList.add("js");
 
-  // The theme: what was chosen last, else what the system says.
+  // The theme: the last choice, else that of the system.
   const memory = {
     get() { try { return localStorage.getItem("fedbench-theme"); } catch { return null; } },
     set(value) { try { localStorage.setItem("fedbench-theme", value); } catch { /* a private window */ } },
@@ -27,7 +27,7 @@
     });
   }
 
-  // Sorting: within each setup; a row keeps the line below it; once up, once down, then as it was.
+  // Sorting within each setup, ascending, descending, then in the original order; a row keeps the line below it.
   const collator = new Intl.Collator("en", { numeric: true });
   const followed = (row) => (row.nextElementSibling?.classList.contains("more") ? [row, row.nextElementSibling] : [row]);
 
@@ -44,7 +44,7 @@
     for (const body of table.tBodies) {
       const rows = all("tr.row", body).map((row) => ({ row, key: direction ? value(row, column, kind) : Number(row.dataset.at) }));
       rows.sort((a, b) => {
-        if (a.key === null || b.key === null) return (a.key === null) - (b.key === null); // nothing measured: last
+        if (a.key === null || b.key === null) return (a.key === null) - (b.key === null); // missing values come last
         return sign * (typeof a.key === "string" ? collator.compare(a.key, b.key) : a.key - b.key);
       });
       body.append(...rows.flatMap(({ row }) => followed(row)));
@@ -66,10 +66,10 @@
     }
   }
 
-  // Filtering: the rows of all tables at once.
+  // Filtering of the rows of all tables at once.
   function filtering() {
     const buttons = all("[data-filter]");
-    const tell = document.querySelector(".shown");
+    const status = document.querySelector(".shown");
     const choose = (filter) => {
       buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.filter === filter)));
       const rows = all("tr.row");
@@ -84,12 +84,12 @@
         table.parentElement.nextElementSibling.hidden = !empty;
       }
       const shown = rows.filter((row) => !row.hidden).length;
-      tell.textContent = filter === "all" ? "" : `${shown} of ${rows.length} rows shown`;
+      status.textContent = filter === "all" ? "" : `${shown} of ${rows.length} rows shown`;
     };
     buttons.forEach((b) => b.addEventListener("click", () => choose(b.dataset.filter)));
   }
 
-  // Copying a command; where the browser refuses, it is selected instead.
+  // Copying a command; if the browser refuses, it is selected instead.
   async function copy(button) {
     const code = button.parentElement.querySelector("code");
     let word = "Copied";
@@ -107,7 +107,7 @@
     }, 2000);
   }
 
-  // The contents: folded where the page is narrow; the section that is read is marked.
+  // The contents: folded on a narrow page, with the current section marked.
   function contents() {
     const toc = document.querySelector(".toc");
     const side = document.querySelector(".side");
@@ -144,7 +144,7 @@
     toc.addEventListener("click", (event) => { if (event.target.closest("a")) setTimeout(fold); });
   }
 
-  // On paper everything is open.
+  // Printing opens all details.
   function printing() {
     let opened = [];
     const open = () => {

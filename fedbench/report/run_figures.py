@@ -1,4 +1,4 @@
-"""Figures of runs of no paper: a picture of the curves and one of the clients per experiment or data set."""
+"""Figures of runs that belong to no paper: pictures of the curves and of the clients per experiment or data set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Found, in_words
+from fedbench.analysis.matching import MatchedRuns, departure_texts
 from fedbench.analysis.metrics_catalogue import measure
 from fedbench.analysis.settings import settings_text
 from fedbench.analysis.tables import Line, TableData
@@ -20,18 +20,18 @@ from fedbench.report.views import FigureView
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 
 
-def own_figures(table: TableData, folder: Path) -> list[FigureView]:
-    """Draw the runs of a table and return the pictures; settings of different numbers of rounds in different panels.
+def run_figures(table: TableData, folder: Path) -> list[FigureView]:
+    """Draw the runs of a table and return the pictures; settings with different numbers of rounds have separate panels.
 
     Args:
-        table: Of an experiment or data set.
-        folder: Where pictures go.
+        table: Table of an experiment or data set.
+        folder: Directory of the pictures.
     """
     lines = table.lines
     if not lines:
         return []
     base, name = folder / table.name.replace("/", "_"), table.name
-    reduced = tuple(f"{_label(x)}: {', '.join(in_words(x.found.reduced))}" for x in lines if x.found.reduced)
+    reduced = tuple(f"{_label(x)}: {', '.join(departure_texts(x.found.reduced))}" for x in lines if x.found.reduced)
     lengths = sorted({_length(line) for line in lines})
     panels = [p for field in _FIELDS for n in lengths if (p := _panel(lines, field, n, len(lengths) > 1)) is not None]
     files = plots.curves(base.with_name(f"{base.name}_curves"), name, panels, reduced=bool(reduced)) if panels else []
@@ -51,7 +51,7 @@ def _label(line: Line) -> str:
 
 
 def _length(line: Line) -> int:
-    """Return the number of rounds of a setting, that of its configuration; seeds of one setting have the same."""
+    """Return the number of rounds in the configuration of a setting, which all its seeds share."""
     return max(int(run.config["rounds"]) for run in line.found.runs.values())
 
 
@@ -66,7 +66,7 @@ def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Pan
 
 
 def _series(line: Line, field: str, index: int) -> Series | None:
-    """Return the curves of a setting; the label says where a seed ends, if they do not all end in the same round."""
+    """Return the curves of a setting; if its seeds end in different rounds, the label lists these."""
     curves = line.found.curve(field)
     if not curves:
         return None
@@ -76,7 +76,7 @@ def _series(line: Line, field: str, index: int) -> Series | None:
     return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * measure(field).factor, index)
 
 
-def _accuracies(found: Found) -> np.ndarray:
+def _accuracies(found: MatchedRuns) -> np.ndarray:
     kept = [run for run in found.runs.values() if (run.path / "clients.parquet").exists()]
     parts = [last_clients(run.clients())["accuracy"].dropna().to_numpy(float) for run in kept]
     return 100 * np.concatenate([*parts, np.empty(0)])
