@@ -21,6 +21,14 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def composer():
+    """Compose settings of experiments, each experiment once; tests/commands/test_reproduce.py compares with Hydra."""
+    from fedbench.config.experiment_composer import ExperimentComposer
+
+    return ExperimentComposer([])
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small operations; and with pytest-xdist the cores are taken by other tests."""

@@ -106,13 +106,18 @@ class Composer:
     def keys(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
         with self.hydra():
-            cfg = self._composed([o.text for o in overrides if o.group and options(o.key)])
+            cfg, _ = self._composed([o.text for o in overrides if o.group and options(o.key)])
         return list(leaves(_plain(cfg, resolve=False)))
 
-    def _composed(self, texts: list[str]) -> DictConfig:
+    def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, Choices]:
+        """Return the configuration that Hydra composes, without Hydra's own section, and the choices of the groups."""
         from hydra import compose
 
-        return compose("config", [*texts, *self.search_path()], return_hydra_config=True)
+        cfg = compose("config", [*texts, *self.search_path()], return_hydra_config=True)
+        chosen = cfg.hydra.runtime.choices
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return cfg, Choices(chosen.algo, chosen.data, chosen.model, chosen.get("experiment"))
 
     def with_presets(self, texts: Sequence[str], resolve: bool = True) -> tuple[Tree, Choices]:
         """Return the configuration with the section ``presets`` as it is written, and the choices of the groups.
@@ -122,9 +127,18 @@ class Composer:
             resolve: Whether interpolations are replaced by their values.
         """
         with self.hydra():
-            cfg = self._composed(list(texts))
-            chosen = cfg.hydra.runtime.choices
-            return _plain(cfg, resolve), Choices(chosen.algo, chosen.data, chosen.model, chosen.get("experiment"))
+            cfg, names = self._composed(texts)
+            return _plain(cfg, resolve), names
+
+    def with_references(self, texts: Sequence[str]) -> tuple[Tree, Tree, Choices]:
+        """Return the configuration with ``presets``, resolved and as it is written, and the choices of the groups.
+
+        Args:
+            texts: Overrides that Hydra accepts as they are.
+        """
+        with self.hydra():
+            cfg, names = self._composed(texts)
+            return _plain(cfg, resolve=True), _plain(cfg, resolve=False), names
 
     def _merged(self, overrides: Sequence[Override], resolve: bool = True) -> tuple[Tree, Choices]:
         tree, names = self.with_presets([o.text for o in overrides], resolve)
@@ -185,9 +199,7 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
 
 
 def _plain(cfg: DictConfig, resolve: bool) -> Tree:
-    """Return a composed configuration, without Hydra's own section, as dictionaries."""
-    with open_dict(cfg):
-        del cfg["hydra"]
+    """Return a composed configuration as dictionaries."""
     tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(k): v for k, v in tree.items()}

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from command_line import FAST, FILES, interrupted, run_dir
+from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
 from fedbench.data.files.download import checksum
@@ -151,22 +152,15 @@ def kill_when(args, cwd, ready):
 
 
 def test_killed_and_resumed_is_bit_identical(fed, tmp_path):
-    args = [
-        "algo=adafedadam",
-        "data.clients=8",
-        "rounds=3000",
-        "eval_every=500",
-        "participation=0.5",
-        "local.momentum=0.5",
-    ]
-    args += ["algo.inverse_rate=ratio", "keep_clients=all", "improved_clients=true"]
+    args = ["algo=adafedadam", "data.clients=8", "rounds=500", "eval_every=50", "participation=0.5"]
+    args += ["local.momentum=0.5", "algo.inverse_rate=ratio", "keep_clients=all", "improved_clients=true"]
     _, out, _ = fed(*args, "results_dir=whole")
     whole = read_run(run_dir(tmp_path, out))
     path = tmp_path / out[-1].replace("whole", "parts")
     kill_when([*args, "results_dir=parts"], tmp_path, lambda: "\n{" in _text(path / "rounds.jsonl"))
     assert not (path / "DONE").exists()
     with (path / "rounds.jsonl").open("a") as f:
-        f.write('{"round": 2999, "acc')  # torn in the middle of a line
+        f.write('{"round": 499, "acc')  # torn in the middle of a line
     status, out, _ = fed(*args, "results_dir=parts")
     parts = read_run(run_dir(tmp_path, out))
     assert status == 0
@@ -531,7 +525,6 @@ def test_a_wrong_request_is_one_line(fed, tmp_path, args, message):
 
 def test_partition_alpha(fed, tmp_path):
     """A data set in the official form, and a partition that cannot be."""
-    from test_sources import write_idx
 
     write_idx(tmp_path / "data" / "MNIST" / "raw")
     status, _, err = fed("data=mnist_dir0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
@@ -716,7 +709,6 @@ def test_a_sweep_on_two_processes_is_the_sweep(fed, tmp_path):
 
 
 def test_data_show_prepare_verify(fed, tmp_path):
-    from test_sources import write_idx
 
     write_idx(tmp_path / "data" / "MNIST" / "raw")
     where = f"data_dir={tmp_path / 'data'}"
@@ -735,7 +727,6 @@ def test_data_show_prepare_verify(fed, tmp_path):
 
 def test_data_verify(fed, tmp_path, monkeypatch):
     """It compares, then reads again what the run would read, and never fetches."""
-    from test_sources import write_idx
 
     from fedbench.data.sources import mnist
 
@@ -843,7 +834,6 @@ def test_ditto_has_diverged_when_the_models_of_its_clients_have(fed, tmp_path):
 
 def test_adafed_says_when_updates_depend_on_each_other(fed, tmp_path):
     """Five clients, a model of two numbers: their updates cannot be independent."""
-    from test_sources import leaf_file
 
     rng = np.random.default_rng(0)
     users = {f"u{k}": (rng.normal(size=(6, 1)).tolist(), rng.integers(0, 2, 6).tolist()) for k in range(5)}
@@ -901,7 +891,6 @@ def test_a_method_outside_the_package(fed, tmp_path, monkeypatch):
 
 
 def test_leaf_json_end_to_end(fed, tmp_path):
-    from test_sources import leaf_file
 
     rng = np.random.default_rng(0)
     users = {f"u{k}": (rng.normal(size=(n, 3)).tolist(), rng.integers(0, 2, n).tolist()) for k, n in enumerate((4, 9))}
@@ -953,7 +942,6 @@ def test_tokens_need_a_model_that_reads_them(fed, tmp_path):
 
 
 def test_images_end_to_end(fed, tmp_path):
-    from test_sources import write_images
 
     write_images(tmp_path / "img", "train", 12, side=8)
     write_images(tmp_path / "img", "test", 6, side=8)
@@ -975,7 +963,10 @@ def test_images_end_to_end(fed, tmp_path):
     [
         ["data=mnist_2class", "model=linear", "rounds=2"],
         ["data=mnist_dir0.1", "rounds=1", "participation=0.1"],
-        ["data=cifar10_dir0.05", "rounds=1", "participation=2", "local.steps=2", "data.clients=4"],
+        pytest.param(
+            ["data=cifar10_dir0.05", "rounds=1", "participation=2", "local.steps=2", "data.clients=4"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda a: a[0],
 )

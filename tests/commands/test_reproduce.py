@@ -440,14 +440,14 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
 
 @pytest.mark.parametrize("profile", [pytest.param("cpu", marks=pytest.mark.slow), "smoke"])
 @pytest.mark.parametrize("paper", list(papers()))
-def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
+def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, composer):
     """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
     wholes = {}
     for job in plan([paper], profile, seeds=1):
-        request = compose_run(job.setting)
-        base = (f"experiment={job.experiment}", f"algo={job.algo}")
+        request = composer.setting(job.experiment, job.algo, job.keys)
+        base = (job.experiment, job.algo)
         if base not in wholes:
-            wholes[base] = leaves(compose_run(base).tree)
+            wholes[base] = leaves(composer.setting(*base, {}).tree)
         here, there = leaves(request.tree), wholes[base]
         changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
         departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import EMPTY, HOSTILE, example, example_table
+from page_example import EMPTY, HOSTILE, example, example_table
 
 from fedbench.report.page import page as html
 
