@@ -29,6 +29,13 @@ def composer():
     return ExperimentComposer([])
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Draw nothing, which is most of the time that a report takes."""
+    monkeypatch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.own_figures", lambda *_: [])
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small operations; and with pytest-xdist the cores are taken by other tests."""

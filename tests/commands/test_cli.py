@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from command_line import FAST, FILES, interrupted, run_dir
 from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
+from fedbench.cli import main
 from fedbench.data.files.download import checksum
 from fedbench.papers.registry import papers
 from fedbench.runs.store import read_run
@@ -278,10 +280,18 @@ def test_an_interrupted_run_says_so(fed, tmp_path, monkeypatch):
     assert (facts["status"], facts["error"]) == ("failed", "interrupted")
 
 
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """The results of a sweep over two seeds; a test that changes them copies them."""
+    results = tmp_path_factory.mktemp("two_runs") / "results"
+    assert main(["-m", *FAST, "seed=0,1", f"results_dir={results}"]) == 0
+    return results
+
+
 @pytest.mark.parametrize("name", ["rounds.jsonl", "meta.json", "config.yaml"])
 @pytest.mark.parametrize("content", ["", "garbage: [\n"])
-def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, name, content):
-    fed("-m", *FAST, "seed=0,1")
+def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, two_runs, no_figures, name, content):
+    shutil.copytree(two_runs, tmp_path / "results")
     (path,) = tmp_path.rglob("seed_1")
     (path / name).write_text(content)
     status, out, _ = fed("report")

@@ -27,7 +27,6 @@ from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen, locate, plan, table_names
 from fedbench.papers.registry import papers
 from fedbench.report import write
-from fedbench.report.figures import FigureMaker
 from fedbench.runs import train as runner
 from fedbench.runs.store import Run, read_run
 
@@ -54,12 +53,6 @@ def elsewhere(tmp_path, monkeypatch):
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
     monkeypatch.setattr(write, "write_report", lambda folder: f"written: {folder}")
-
-
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Draw nothing, which takes longest."""
-    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
 
 
 @pytest.fixture(scope="module")
