@@ -17,6 +17,8 @@ from fedbench.config.schema import Choices, RunConfig, config_dir, options, pars
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 
+# Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
+_HYDRAS = ("~hydra/help", "~hydra/hydra_help", "~hydra/output", "~hydra/launcher", "~hydra/sweeper")
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
 
 
@@ -113,7 +115,8 @@ class Composer:
         """Return the configuration that Hydra composes, without Hydra's own section, and the choices of the groups."""
         from hydra import compose
 
-        cfg = compose("config", [*texts, *self.search_path()], return_hydra_config=True)
+        unused = () if any("hydra" in text for text in texts) else _HYDRAS
+        cfg = compose("config", [*texts, *unused, *self.search_path()], return_hydra_config=True)
         chosen = cfg.hydra.runtime.choices
         with open_dict(cfg):
             del cfg["hydra"]

@@ -272,12 +272,18 @@ def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
     assert {r.path for r in short} < {r.path for r in full} | {None}
 
 
-@pytest.mark.parametrize("paper", list(papers()))
-def test_settings_are_composed_as_hydra_does(paper):
-    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
+@pytest.fixture(scope="module")
+def for_all_runs():
+    """Overrides for all runs, and what composes with them."""
     common = ["engine.precision=float64", "device=cpu"]
+    return common, ExperimentComposer(common)
+
+
+@pytest.mark.parametrize("paper", list(papers()))
+def test_settings_are_composed_as_hydra_does(paper, for_all_runs):
+    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
+    common, composer = for_all_runs
     settings = list({r.setting: r for r in plan([paper], "smoke")}.values())
-    composer = ExperimentComposer(common)
     for run in settings[:: max(1, len(settings) // 4)]:
         assert composer.setting(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
 
