@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements/constraints.txt
 JOBS ?= auto
+# neighbouring tests share what they set up, so a process gets a stretch of them
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 .PHONY: help setup demo smoke test test-all golden lint type format docs bench reproduce-tables tables clean
 
@@ -33,10 +35,10 @@ smoke: .venv/base ## run one small experiment
 	$(BIN)/fedbench experiment=smoke results_dir=demo force=true
 
 test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: .venv/dev ## run all tests as CI does, also the slow ones
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	$(PYTEST)
 
 golden: .venv/dev ## update the stored golden runs of all algorithms
 	$(BIN)/python tests/golden/golden.py

@@ -21,6 +21,21 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def composer():
+    """Compose settings of experiments, each experiment once; tests/commands/test_reproduce.py compares with Hydra."""
+    from fedbench.config.experiment_composer import ExperimentComposer
+
+    return ExperimentComposer([])
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Draw nothing, which is most of the time that a report takes."""
+    monkeypatch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.own_figures", lambda *_: [])
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Small operations; and with pytest-xdist the cores are taken by other tests."""

@@ -12,24 +12,42 @@ from tools import ROOT
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def called(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The wheel, and a directory that pip installed it into, without dependencies."""
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    quiet = {"capture_output": True, "text": True}
     # hatchling is installed (extra dev), so no build environment has to be downloaded
-    built = subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)], **quiet)
+    built = called([*PIP, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)])
     assert built.returncode == 0, built.stderr
     (wheel,) = folder.glob("fedbench_harness-*.whl")
-    target = folder / "site"
-    done = subprocess.run([*pip, "install", str(wheel), "--no-deps", "--no-index", "--target", str(target)], **quiet)
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """A directory that pip installed the wheel into, without dependencies."""
+    target = wheel.parent / "site"
+    done = called([*PIP, "install", str(wheel), "--no-deps", "--no-index", "--target", str(target)])
     assert done.returncode == 0, done.stderr
-    return wheel, target
+    return target
 
 
-def test_the_wheel_holds_the_package_and_the_config_tree(installed):
-    wheel, _ = installed
+@pytest.fixture
+def run(installed, tmp_path):
+    """Run the installed command in an empty directory."""
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    where = called([sys.executable, "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path, env=env)
+    assert where.stdout.startswith(str(installed))
+    return lambda *args: called([sys.executable, "-m", "fedbench", *args], cwd=tmp_path, env=env)
+
+
+def test_the_wheel_holds_the_package_and_the_config_tree(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     kinds = ("conf/**/*.yaml", "fedbench/**/*.py", "fedbench/**/*.yaml", "fedbench/**/assets/*")
     for path in (p for kind in kinds for p in ROOT.glob(kind)):
@@ -39,24 +57,13 @@ def test_the_wheel_holds_the_package_and_the_config_tree(installed):
     assert f"fedbench_harness-{VERSION}.dist-info/METADATA" in names
 
 
-def test_it_runs_from_another_directory(installed, tmp_path):
-    _, target = installed
-    env = {**os.environ, "PYTHONPATH": str(target)}
-
-    def run(*args):
-        command = [sys.executable, "-m", "fedbench", *args]
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-
-    where = subprocess.run(
-        [sys.executable, "-c", "import fedbench; print(fedbench.__file__)"],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert where.stdout.startswith(str(target))
+def test_it_answers_from_another_directory(run):
     assert "experiment" in run("--help").stdout
     assert run("--version").stdout == f"fedbench {VERSION}\n"  # read by the name of the distribution
+
+
+@pytest.mark.slow
+def test_it_runs_from_another_directory(run, tmp_path):
     done = run("experiment=smoke", "rounds=1")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / done.stdout.splitlines()[-1] / "DONE").exists()

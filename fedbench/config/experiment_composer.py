@@ -70,8 +70,7 @@ class ExperimentComposer:
     def _experiment(self, name: str) -> _Base:
         if name not in self._experiments:
             texts = [f"experiment={name}", *self.common]
-            tree, names = self._composer.with_presets(texts)
-            written, _ = self._composer.with_presets(texts, resolve=False)
+            tree, written, names = self._composer.with_references(texts)
             self._experiments[name] = _Base(tree, names, frozenset(re.findall(r"\$\{([\w.]+)\}", str(written))))
         return self._experiments[name]
 

@@ -27,7 +27,6 @@ from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen, locate, plan, table_names
 from fedbench.papers.registry import papers
 from fedbench.report import write
-from fedbench.report.figures import FigureMaker
 from fedbench.runs import train as runner
 from fedbench.runs.store import Run, read_run
 
@@ -54,12 +53,6 @@ def elsewhere(tmp_path, monkeypatch):
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
     monkeypatch.setattr(write, "write_report", lambda folder: f"written: {folder}")
-
-
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Draw nothing, which takes longest."""
-    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
 
 
 @pytest.fixture(scope="module")
@@ -279,12 +272,18 @@ def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
     assert {r.path for r in short} < {r.path for r in full} | {None}
 
 
-@pytest.mark.parametrize("paper", list(papers()))
-def test_settings_are_composed_as_hydra_does(paper):
-    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
+@pytest.fixture(scope="module")
+def for_all_runs():
+    """Overrides for all runs, and what composes with them."""
     common = ["engine.precision=float64", "device=cpu"]
+    return common, ExperimentComposer(common)
+
+
+@pytest.mark.parametrize("paper", list(papers()))
+def test_settings_are_composed_as_hydra_does(paper, for_all_runs):
+    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
+    common, composer = for_all_runs
     settings = list({r.setting: r for r in plan([paper], "smoke")}.values())
-    composer = ExperimentComposer(common)
     for run in settings[:: max(1, len(settings) // 4)]:
         assert composer.setting(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
 
@@ -443,14 +442,14 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
 
 @pytest.mark.parametrize("profile", [pytest.param("cpu", marks=pytest.mark.slow), "smoke"])
 @pytest.mark.parametrize("paper", list(papers()))
-def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile):
+def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, composer):
     """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
     wholes = {}
     for job in plan([paper], profile, seeds=1):
-        request = compose_run(job.setting)
-        base = (f"experiment={job.experiment}", f"algo={job.algo}")
+        request = composer.setting(job.experiment, job.algo, job.keys)
+        base = (job.experiment, job.algo)
         if base not in wholes:
-            wholes[base] = leaves(compose_run(base).tree)
+            wholes[base] = leaves(composer.setting(*base, {}).tree)
         here, there = leaves(request.tree), wholes[base]
         changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
         departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}

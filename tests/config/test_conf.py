@@ -135,6 +135,15 @@ def test_what_is_part_of_a_setting():
     assert len({*digests, digest()}) == len(others) + 1
 
 
+@pytest.mark.parametrize("typed", [[], ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "rounds=3"]])
+def test_hydras_own_groups_say_nothing_of_a_run(typed):
+    """The composer leaves them out; Hydra composes the same with them."""
+    tree, names = Composer().with_presets(typed)
+    with_them, choices = composed(*typed)
+    assert tree == with_them
+    assert {"algo": names.algo, "data": names.data, "model": names.model, "experiment": names.experiment} == choices
+
+
 def test_departures_name_what_differs_from_the_experiment():
     chosen = ["experiment=adafedadam/table5_synthetic", "algo=adafedadam"]
     more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]

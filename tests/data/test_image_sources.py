@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from data_files import bytes_of, cifar100_files, idx, write_fmnist
 from PIL import Image
 
 from fedbench.core.errors import RequestError
@@ -29,17 +30,6 @@ from fedbench.data.sources import (
     npz,
     tinyimagenet,
 )
-
-RNG = np.random.default_rng(0)
-
-
-def idx(array):
-    """An array of bytes in the idx format."""
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def bytes_of(*shape):
-    return RNG.integers(0, 256, shape, dtype=np.uint8)
 
 
 def png(pixels):
@@ -79,18 +69,6 @@ def test_idx_refuses(tmp_path, name, raw, message):
 
 
 # ---- Fashion-MNIST
-
-
-def write_fmnist(root, packed=True, labels=(range(10), (0, 2, 6, 9))):
-    folder = root / "FashionMNIST" / "raw"
-    folder.mkdir(parents=True)
-    made = []
-    for part, y in zip(("train", "t10k"), labels, strict=True):
-        x, y = bytes_of(len(y), 28, 28), np.array(y, dtype=np.uint8)
-        made.append((x, y))
-        for name, array in ((f"{part}-images-idx3-ubyte", x), (f"{part}-labels-idx1-ubyte", y)):
-            (folder / f"{name}{'.gz' * packed}").write_bytes(gzip.compress(idx(array)) if packed else idx(array))
-    return made
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -329,14 +307,6 @@ def test_femnist_from_nist_refuses(tmp_path):
 
 
 # ---- CIFAR-100
-
-
-def cifar100_files():
-    made = {}
-    for name, n in (("train", 6), ("test", 2)):
-        fine = RNG.integers(0, 100, n)
-        made[name] = {"data": bytes_of(n, 3072), "fine_labels": fine.tolist(), "coarse_labels": (fine % 20).tolist()}
-    return made
 
 
 def test_cifar100_fine_and_coarse(tmp_path):

@@ -2,13 +2,13 @@
 
 import gzip
 import hashlib
-import json
 import pickle
 import struct
 import zlib
 
 import numpy as np
 import pytest
+from data_files import leaf_file, write_cifar, write_idx, write_images
 from loopback import serving, status, whole
 from PIL import Image
 
@@ -21,18 +21,6 @@ from fedbench.runs.build_data import official_files
 OWN = {"leaf_json": "data.train=t", "imagefolder": "data.root=d", "npz": "data.file=x", "huggingface": "data.root=d"}
 
 # ---- LEAF JSON
-
-
-def leaf_file(path, users):
-    """``users``: name -> (x, y)."""
-    content = {
-        "users": list(users),
-        "num_samples": [len(y) for _, y in users.values()],
-        "user_data": {u: {"x": x, "y": y} for u, (x, y) in users.items()},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-    return str(path)
 
 
 TRAIN = {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1]), "b": ([[5.0, 6.0]], [2])}
@@ -111,23 +99,6 @@ def test_leaf_json_names_what_is_missing(tmp_path):
 # ---- MNIST
 
 
-def write_idx(folder, counts=(5, 3)):
-    """The four files, gzipped too, as torchvision lays them out; pixels and labels are identified by their position."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    made = []
-    for part, n in zip(("train", "t10k"), counts, strict=True):
-        images, labels = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), (np.arange(n) % 10).astype(np.uint8)
-        for name, body in (
-            (f"{part}-images-idx3-ubyte", struct.pack(">iiii", 2051, n, 28, 28) + images.tobytes()),
-            (f"{part}-labels-idx1-ubyte", struct.pack(">ii", 2049, n) + labels.tobytes()),
-        ):
-            (folder / name).write_bytes(body)
-            (folder / f"{name}.gz").write_bytes(gzip.compress(body))
-        made.append((images, labels))
-    return made
-
-
 def test_mnist_reads_idx_files(tmp_path):
     (train, train_y), (test, test_y) = write_idx(tmp_path / "MNIST" / "raw")
     e = mnist.load(tmp_path, 0)
@@ -163,25 +134,6 @@ def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
 
 
 # ---- CIFAR-10
-
-
-def write_cifar(folder, per_batch=4):
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    made = []
-    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-        data = rng.integers(0, 256, (per_batch, 3072), dtype=np.uint8)
-        labels = rng.integers(0, 10, per_batch).tolist()
-        content = {
-            b"batch_label": name.encode(),
-            b"labels": labels,
-            b"data": data,
-            b"filenames": [b"x.png"] * per_batch,
-        }
-        # the official files were pickled by Python 2 with protocol 2: text as bytes
-        (folder / name).write_bytes(pickle.dumps({k.decode(): v for k, v in content.items()}, protocol=2))
-        made.append((data, labels))
-    return made
 
 
 def test_cifar_reads_batches(tmp_path):
@@ -227,14 +179,6 @@ def test_cifar_says_what_is_missing(tmp_path):
 
 
 # ---- image folders
-
-
-def write_images(root, part, per_class, side=6, classes=("cat", "dog")):
-    for i, name in enumerate(classes):
-        (root / part / name).mkdir(parents=True, exist_ok=True)
-        for j in range(per_class):
-            color = (10 * i, 20 * j, 200)
-            Image.new("RGB", (side, side), color).save(root / part / name / f"{j}.png")
 
 
 def test_imagefolder(tmp_path):

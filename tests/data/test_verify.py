@@ -4,8 +4,7 @@ import gzip
 import hashlib
 
 import pytest
-from test_image_sources import cifar100_files, write_fmnist
-from test_sources import write_cifar
+from data_files import cifar100_files, write_cifar, write_fmnist
 
 from fedbench.data.files.download import Remote
 from fedbench.data.files.verify import verify

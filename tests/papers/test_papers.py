@@ -15,7 +15,7 @@ from tools import ALGORITHMS, ROOT, make
 from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.trees import leaves
 from fedbench.papers.checks import Curves, Function, Limit, PropertyTest
 from fedbench.papers.claims import functions
 from fedbench.papers.registry import Reduction, Reported, papers
@@ -206,21 +206,20 @@ def test_every_setup_and_method_can_be_chosen(paper):
         assert not unused, row  # a printed value that sets nothing
 
 
-def composed(paper, row, cut):
+def composed(composer, paper, row, cut):
     setup, method = paper.setups[row.setup], paper.methods[row.algo]
     keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
-    chosen = [f"experiment={setup.experiment}", f"algo={method.algo}"]
-    return keys, compose_run([*chosen, *(f"{k}={config_value(v)}" for k, v in keys.items())]).tree
+    return keys, composer.setting(setup.experiment, method.algo, keys).tree
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_the_keys_of_every_row_are_keys_of_its_experiment(paper):
+def test_the_keys_of_every_row_are_keys_of_its_experiment(paper, composer):
     """Each pair of experiment and algorithm is composed for its first row; the others may set no other keys."""
     p, trees = ours(paper), {}
     for row in rows_of(p):
         pair = (p.setups[row.setup].experiment, p.methods[row.algo].algo)
         if pair not in trees:
-            keys, tree = composed(p, row, {})
+            keys, tree = composed(composer, p, row, {})
             trees[pair] = tree
             assert {k: leaves(tree)[k] for k in keys} == keys
         given = p.overrides(row)
@@ -233,7 +232,7 @@ def test_the_keys_of_every_row_are_keys_of_its_experiment(paper):
 
 @pytest.mark.parametrize("profile", ["cpu", "smoke"])
 @pytest.mark.parametrize("paper", PAPERS)
-def test_profiles_set_keys_that_are_there(paper, profile):
+def test_profiles_set_keys_that_are_there(paper, profile, composer):
     p = ours(paper)
     first = {row.setup: row for row in reversed(rows_of(p))}
     for name, setup in p.setups.items():
@@ -241,7 +240,7 @@ def test_profiles_set_keys_that_are_there(paper, profile):
         assert cut != Reduction()
         assert cut.seeds >= 1
         if name in first:
-            keys, tree = composed(p, first[name], cut.set)
+            keys, tree = composed(composer, p, first[name], cut.set)
             plain = {k: v for k, v in keys.items() if k != "model"}  # that is a choice of the group
             assert {k: leaves(tree)[k] for k in plain} == plain
 

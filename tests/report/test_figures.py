@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from test_write import ROUNDS, fake, fake_row, measured, number
+from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.metrics_catalogue import is_field, measure

@@ -8,144 +8,13 @@ from itertools import product
 from urllib.parse import unquote
 
 import pytest
+from page_example import EMPTY, HOSTILE, METRICS, example, example_claim, example_figure, example_line, example_table
 
-from fedbench.report.page import CLAIMS, PRINTED, href, page, run_name, verdict_counts
+from fedbench.report.page import CLAIMS, href, page, run_name, verdict_counts
 from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 _WORDS = ("verdict", "status", "printed", "basis")  # not texts, but one of a few words
-
-
-# ---- an example as rich as a real report: several papers, 20 tables, 0 to 8 columns, every verdict and status
-
-METHODS = ("FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam", "SCAFFOLD (option II)", "FedMGDA+")
-METRICS = ("mean (w)", "STD (w)", "worst 30 % (w)", "mean", "STD", "worst 30 %", "angle", "KL")
-REASON = "the printed STD of 61.2 exceeds 50, the largest that accuracies between 0 and 100 can have"
-MINUS = "\N{MINUS SIGN}"
-SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 300" width="560" height="300">
-<rect width="560" height="300" fill="#fff"/><g id="axes" stroke="#444" fill="none"><path d="M50 20V260H540"/></g>
-<path d="M50 240C140 {0} 220 90 540 60" stroke="#1d5a9e" stroke-width="2.5" fill="none"/>
-<path d="M50 250C160 {1} 260 150 540 120" stroke="#c9622b" stroke-width="2.5" fill="none" stroke-dasharray="6 4"/>
-<g font-family="sans-serif" font-size="13" fill="#333"><text x="260" y="290">round</text>
-<text x="480" y="52">AdaFedAdam</text><text x="490" y="142">FedAvg</text></g></svg>
-"""
-
-
-def example_cell(row: int, column: int, measured: bool, with_paper: bool = True) -> CellView:
-    number = round(94.65 - 1.37 * row + 0.83 * column * (-1) ** row, 2) if measured else None
-    own = f"{number:.2f} ± {0.2 + 0.11 * ((row + column) % 7):.2f}" if measured else ""
-    if not with_paper:
-        return CellView(own, "", "", "none", number, "n = 3, 95 % interval 93.1 to 95.9" if measured else "")
-    printed = 94.18 - 1.2 * row + 0.8 * column * (-1) ** row
-    paper = f"{printed:.2f} ± 0.45"
-    if not measured:
-        return CellView("", paper, "", "missing", None, "")
-    verdict = ("inside", "inside", "outside", "single", "inside", "outside", "inside")[(2 * row + column) % 7]
-    verdict = "impossible" if row == 3 else verdict  # a row as a whole
-    if (row + 3 * column) % 11 == 10:
-        return CellView(own, "", "", "none", number, "")
-    note = f"n = 10, 95 % interval 94.20 to 95.10, widened by the paper's 0.45: {printed:.2f} lies inside"
-    difference = f"{number - printed:+.2f}".replace("-", MINUS)
-    return CellView(own, paper, difference, verdict, number, f"{note}. {REASON}" if verdict == "impossible" else note)
-
-
-def example_line(row: int, columns: int, name: str, with_paper: bool = True, long: bool = False) -> LineView:
-    status = ("full", "reduced", "reduced", "full", "not run", "reduced", "failed")[row % 7]
-    measured = status in ("full", "reduced")
-    algo = METHODS[row % len(METHODS)].split()[0].lower().replace("-", "")
-    reduced = ("rounds 100 (paper 1000)", "seeds 3 (paper 10)", "clients 20 (paper 100)")[: 1 + row % 3]
-    seeds = (10 if status == "full" else 3) if measured else 0
-    notes = {5: "seed 2 diverged in round 17", 6: "exit 1: data are not there"}
-    return LineView(
-        label=METHODS[row % len(METHODS)],
-        settings=f"algo.q={0.1 * row:g} algo.server_lr=0.01" + (" optim.weight_decay=0.0001 batch=10" if long else ""),
-        seeds=seeds,
-        status=status,
-        reduced=reduced if status == "reduced" else (),
-        cells=tuple(example_cell(row, c, measured, with_paper) for c in range(columns)),
-        runs=tuple(f"../{name}/{algo}/3fa94c1{row}/seed_{s}/" for s in range(seeds)),
-        command=f"fedbench -m experiment={name} algo={algo} seed=0,1,2,3,4,5,6,7,8,9 algo.q={0.1 * row:g} "
-        "results_dir='results' data_dir=\"$FEDBENCH_DATA\"",
-        note=notes.get(row % 7, ""),
-    )
-
-
-def example_table(paper: str, number: int, columns: int, with_paper: bool = True) -> TableView:
-    name = f"{paper}/table{number}"
-    setups = ("Synthetic, 100 clients", "Femnist, 3500 clients", "Sent140")[: 1 + number % 3]
-    blocks = tuple(
-        BlockView(
-            title, tuple(example_line(r + b, columns, name, with_paper, long=number % 4 == 0) for r in range(5 + b))
-        )
-        for b, title in enumerate(setups if len(setups) > 1 else ("",))
-    )
-    caption = "Test accuracy (%) at the last round, mean ± sample STD over seeds; (w): weighted by test examples."
-    title = f"Table {number}: " + ("accuracy and its spread across clients" if number % 2 else "effect of momentum")
-    notes = ("CIFAR-10: not the official files (md5 differs)", "FedYogi: no run yet") if number % 3 == 0 else ()
-    return TableView(name, title, caption, METRICS[:columns], blocks, notes)
-
-
-def example_claim(i: int) -> ClaimView:
-    verdict, printed = list(CLAIMS)[i % 5], list(PRINTED)[i % 4]
-    text = (
-        "AdaFedAdam reaches a higher mean accuracy than every other method on all three data sets.",
-        "The spread of accuracies across clients is smaller than under FedAvg, at no cost in mean accuracy, "
-        "and this holds for every value of the fairness parameter between 0.1 and 5 that has been tried.",
-        "Momentum does not help FedAvg.",
-    )[i % 3]
-    evidence = "FedAvg: -1.32 points over 10 seeds, exact p = 0.00195; FedNova: -0.11, p = 0.43 (Holm 0.86)"
-    evidence = evidence.replace("-", MINUS)
-    where, basis = f"Section 5.{i}, Table {5 + i}", ("runs", "runs", "test", "print")[i % 4]
-    return ClaimView(f"C{i + 1}", text, where, verdict, evidence, i % 3 == 1, printed, basis)
-
-
-def example_figure(paper: str, i: int) -> FigureView:
-    svg = "" if i == 2 else SVG.format(90 + 20 * i, 190)
-    reduced = ("rounds 100 (paper 1000)",) if i == 1 else ()
-    caption = "Mean test accuracy over communication rounds on Femnist, a band of one standard deviation over seeds."
-    return FigureView(f"{paper}/figure{i + 1}", f"Figure {i + 1}: accuracy over rounds", caption, svg, reduced, "")
-
-
-def example_paper(paper: str, title: str, tables: list[int], rich: bool = True) -> PaperView:
-    assumptions = (
-        ("A1", "The batch size of Synthetic is not stated.", "10", "The code that the authors published uses 10."),
-        ("A2", "Whether clients are drawn with replacement.", "Without", "Section 3 speaks of subsets of clients."),
-    )
-    contradictions = (
-        ("Table 5 / Section 5.1", "The text says 1000 rounds, the caption 500."),
-        ("Equation 7", "With α = 0 the step is zero, yet α = 0 is recommended in the appendix."),
-    )
-    return PaperView(
-        id=paper,
-        title=title,
-        citation="L. Ju, T. Zhang, S. Toor and A. Hellander. Transactions on Machine Learning, 2023. https://example.org/x",
-        tables=tuple(example_table(paper, n + 1, columns) for n, columns in enumerate(tables)),
-        figures=tuple(example_figure(paper, i) for i in range(3 if rich else 0)),
-        claims=tuple(example_claim(i) for i in range(7 if rich else 2)),
-        assumptions=assumptions if rich else (),
-        contradictions=contradictions if rich else (),
-    )
-
-
-def example() -> PageView:
-    """A page of three papers with 18 tables, and two tables of own runs."""
-    fl = "Federated Learning"
-    papers = (
-        example_paper("adafedadam", f"Accelerating Fair {fl}: Adaptive Federated Adam", [3, 6, 8, 1, 0, 4, 2, 5]),
-        example_paper("fedcada", f"FedCAda: Adaptive Client-Side Optimization for Stable {fl}", [2, 8, 3, 1, 2, 6]),
-        example_paper("afl", f"Agnostic {fl}", [1, 2, 3, 2], rich=False),
-    )
-    environment = (
-        ("fedbench", "0.2.0 (43ad655)"), ("Python", "3.11.7"), ("PyTorch", "2.9.1+cpu"), ("device", "NVIDIA H200"),
-        ("platform", "Linux-6.8.0-1021-x86_64-with-glibc2.36"), ("seeds", "0 to 9"),
-    )  # fmt: skip
-    own = (example_table("own", 1, 8, with_paper=False), example_table("own", 2, 2, with_paper=False))
-    return PageView(
-        "What holds of three papers", papers, own, (example_figure("own", 0),), environment, ("left out: x",)
-    )
-
-
-EMPTY = PageView("Empty", (), (), (), (), ())
 
 
 # ---- reading it back
@@ -375,9 +244,6 @@ def test_names_that_look_alike_get_ids_of_their_own():
     assert [i for i in ids if re.fullmatch(r"table(-[ab])*(-2|-3)?", i)] == [
         "table-a-b", "table-a-b-2", "table-a-b-3", "table", "table-2",
     ]  # fmt: skip
-
-
-HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
 
 
 def texts(value, trail=()):

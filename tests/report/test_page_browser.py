@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from test_page import EMPTY, HOSTILE, example, example_table
+from page_example import EMPTY, HOSTILE, example, example_table
 
 from fedbench.report.page import page as html
 
@@ -16,6 +16,7 @@ sync = pytest.importorskip("playwright.sync_api", reason="needs the package play
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs a Chromium in the path or named by $CHROMIUM")
 WIDTHS = (1280, 400)
+SCHEMES = ("light", pytest.param("dark", marks=pytest.mark.slow))  # test_page.py computes the contrasts of both
 _ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run",
@@ -62,7 +63,7 @@ def fits(tab):
     return tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_horizontal_overflow(visit, width, scheme):
     tab = visit(width=width, color_scheme=scheme)
@@ -71,7 +72,7 @@ def test_no_horizontal_overflow(visit, width, scheme):
     assert fits(tab)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 400])
 def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path, width):
     long = "x" * 300
     table = example_table("own", 1, 2)
@@ -238,6 +239,7 @@ def test_the_theme_is_chosen_and_kept(visit):
     assert tab.evaluate(ground) == "rgb(255, 255, 255)"  # paper is white
 
 
+@pytest.mark.slow
 def test_on_paper_all_is_open_and_only_the_page_is_there(visit):
     tab = visit(color_scheme="dark")
     assert tab.locator(".do[open]").count() == 0
@@ -286,7 +288,7 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_text_can_be_read(visit, scheme):
     tab = visit(color_scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")

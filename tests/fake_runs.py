@@ -1,0 +1,86 @@
+"""Runs on disk that were never trained: every number belongs to its place."""
+
+import hashlib
+import json
+from pathlib import Path
+from zlib import crc32
+
+import pandas as pd
+import yaml
+
+ROUNDS = (0, 5, 10)
+TAILS = [f"accuracy_{side}{p}" for side in ("worst", "best") for p in (5, 10, 20, 30)]
+FIELDS = (
+    "train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max angle_degrees "
+    "kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted improved_clients update_norm "
+    "clients bytes_up bytes_down seconds_train seconds_eval"
+).split() + TAILS
+
+
+def number(*of):
+    """A number between 0 and 1 that belongs to something."""
+    return crc32(repr(of).encode()) / 2**32
+
+
+def measured(experiment, algo, keys, seed, field, t=ROUNDS[-1]):
+    """What a made-up run has in a field of a round."""
+    return None if field == "update_norm" and t == 0 else number(experiment, algo, sorted(keys.items()), seed, field, t)
+
+
+def nested(flat):
+    tree = {}
+    for key, value in flat.items():
+        *sections, last = key.split(".")
+        at = tree
+        for s in sections:
+            at = at.setdefault(s, {})
+        at[last] = value
+    return tree
+
+
+def fake(root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None):
+    """Runs on disk.
+
+    Args:
+        keys: config keys that a row sets.
+        cut: those that differ from the experiment besides: key -> [there, here].
+        preset: those that the experiment has.
+        moments: content of moments.json.
+    """
+    keys, cut = keys or {}, cut or {}
+    digest = hashlib.sha256(repr((sorted(keys.items()), sorted(cut.items()))).encode()).hexdigest()[:10]
+    paths = []
+    for seed in seeds:
+        path = Path(root) / (experiment or "synthetic_leaf") / algo / digest / f"seed_{seed}"
+        path.mkdir(parents=True)
+        facts = {
+            "status": status, "seed": seed, "hash": digest, "algo": algo, "experiment": experiment,
+            "data": "synthetic_leaf", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
+            "departures": {**{k: [None, v] for k, v in keys.items()}, **cut}, "rounds": ROUNDS[-1],
+            "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
+        }  # fmt: skip
+        (path / "meta.json").write_text(json.dumps(facts))
+        config = {"rounds": 1000, "seed": seed, **(preset or {}), **keys, **{k: here for k, (_, here) in cut.items()}}
+        (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
+        rows = [{"round": t, **{f: measured(experiment, algo, keys, seed, f, t) for f in FIELDS}} for t in ROUNDS]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        clients = [(t, k) for t in ROUNDS for k in range(6)]
+        columns = {
+            name: [number(experiment, algo, sorted(keys.items()), seed, name, t, k) for t, k in clients]
+            for name in ("accuracy", "test_loss", "train_loss")
+        }
+        table = pd.DataFrame({"round": [t for t, _ in clients], "client": [k for _, k in clients], **columns})
+        table.to_parquet(path / "clients.parquet", index=False)
+        if moments is not None:
+            (path / "moments.json").write_text(json.dumps({"round": ROUNDS[-1], "clients": [0, 1], "cka": moments}))
+        if status in ("done", "diverged"):
+            (path / "DONE").touch()
+        paths.append(path)
+    return paths
+
+
+def fake_row(root, paper, row, **more):
+    """Runs of a row of a paper, at its setting if nothing is said."""
+    setup = paper.setups[row.setup]
+    more.setdefault("seeds", range(setup.seeds))
+    return fake(root, setup.experiment, paper.methods[row.algo].algo, paper.overrides(row), **more)
