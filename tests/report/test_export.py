@@ -176,7 +176,7 @@ def test_csv_by_hand():
         TableLine("a", "A", {"q": 0.5}, found, (Cell((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Cell((0.25,))), "full"),
         TableLine("b", "B", {}, found, (Cell((), Reported(7.0, None)), Cell()), "not run"),
     )
-    setup = Setup("s", "One", "p/one", 3, 3, 5, 1.0)
+    setup = Setup("s", "One", "p/one", 3, 3, 5)
     paper = papers()["fedfa"]
     table = TableData("p/t", columns, (Block(setup, lines),), paper, next(iter(paper.tables.values())))
     first, second = read_csv(table_csv(table, present.view(table)))
