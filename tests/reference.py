@@ -125,7 +125,7 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
         elif name == "adafedadam":
             w = w - _adafedadam_step(s, o, n, before, delta, lr, [loss_and_grad(w0, x, y)[0] for x, y in clients])
         else:
-            raise AssertionError(name)
+            raise AssertionError(f"{name} has no definition in tests/reference.py: add a branch to run, or to OTHERS")
     if o.get("average"):
         w = np.mean(averaged, 0)
     return (w, np.array(own)) if name == "ditto" else w

@@ -245,5 +245,6 @@ def test_has_a_config_a_card_and_a_docstring(name):
     defaults = {k: p.default for k, p in inspect.signature(factory(name)).parameters.items() if k not in given}
     assert config == defaults
     text = inspect.getdoc(factory(name))
-    assert "Identity:" in text
-    assert f"## {name}" in (ROOT / "docs" / "algorithms.md").read_text().lower()
+    assert "Identity:" in text, "the docstring needs an Identity:, as those of the other methods"
+    cards = (ROOT / "docs" / "algorithms.md").read_text().lower()
+    assert f"## {name}\n" in cards, f"docs/algorithms.md needs a card with the heading {name}"

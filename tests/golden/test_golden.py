@@ -9,7 +9,9 @@ from golden import HERE, NAMES, outcome
 @pytest.mark.golden
 @pytest.mark.parametrize("name", NAMES)
 def test_golden(name):
-    stored = json.loads((HERE / f"{name}.json").read_text())
+    path = HERE / f"{name}.json"
+    assert path.exists(), f"there is no golden run of {name}; store one with make golden"
+    stored = json.loads(path.read_text())
     found = outcome(name)
     assert found.keys() == stored.keys()
     for key, values in stored.items():
