@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, fill, is_field, one_of
+from fedbench.papers.reading import Known, Many, Ref, RunField, fill, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]

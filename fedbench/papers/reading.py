@@ -10,23 +10,16 @@ from its fields, and ``validate(where, known)`` for rules that involve several f
 from __future__ import annotations
 
 import math
-import re
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError, nearest
 
 Known = Mapping[str, Mapping[str, Any]]  # section of the paper -> id -> entry, for the sections read so far
-
-# the metrics of an evaluated round, and the numbers derived from them
-_FIELD = re.compile(
-    r"accuracy_(mean|std|variance|min|max)|accuracy_(worst|best)(5|10|20|30)|accuracy_(mean|std|worst30)_weighted|"
-    r"angle_degrees|kl_uniform|(train|test)_loss|train_perplexity|error_(mean|rsd)(_weighted)?|improved_clients|"
-    r"update_norm|clients|bytes_(up|down)|seconds_(train|eval)|client:\d+"
-)
 
 
 @dataclass(frozen=True)
@@ -56,11 +49,6 @@ class Called:
     """The name of an entry of the list, or of a key of the mapping, in messages."""
 
     name: str
-
-
-def is_field(name: object) -> bool:
-    """Whether ``name`` is a number that runs have, or one derived from such numbers."""
-    return isinstance(name, str) and _FIELD.fullmatch(name) is not None
 
 
 def read(kind: Any, value: Any, where: str, known: Known) -> Any:

@@ -10,12 +10,12 @@ from tools import ROOT
 
 from fedbench.analysis.claims import judge, refuse_bad_checks
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.config import compose as job
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import CHECKS
 from fedbench.papers.consistency import why_impossible
-from fedbench.papers.reading import is_field
 from fedbench.papers.registry import read_paper
 from fedbench.simulation import metrics
 
@@ -144,9 +144,9 @@ FAULTS = [
     ("kind: best, table", "kind: best, tabel: x, table",
      "c01: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
-     "claims: c02: it compares nothing"),
+     "claims: c02: the check compares nothing"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: strong, algo: fedavg, metric: avg, over: lr",
-     "claims: c02: it compares nothing"),
+     "claims: c02: the check compares nothing"),
     ("over: lr, trend: increasing", "over: lr, trend: incresing", "trend must be one of increasing, decreasing"),
     ("over: lr, trend", "over: lrr, trend",
      "claims: c02: over must be one of setups, lr; got 'lrr'"),
@@ -155,7 +155,7 @@ FAULTS = [
      "claims: c05: better must be one of fedavg, fedprox, others, all; got 'fedagv'; did you mean fedavg?"),
     ("worse: others", "worse: fedpox",
      "claims: c05: worse must be one of fedavg, fedprox, others, all; got 'fedpox'; did you mean fedprox?"),
-    ("worse: others", "worse: fedavg", "claims: c05: it compares nothing"),
+    ("worse: others", "worse: fedavg", "claims: c05: the check compares nothing"),
     ("measure: [area, rounds]", "measure: [aera, rounds]", "measure must be one of area, final,"),
     ("fields: [train_loss]}", "fields: [train_los]}",
      "claims: c05: fields must be numbers that runs have, such as train_loss; got 'train_los'"),
