@@ -77,10 +77,10 @@ def meant(key: str, known: Sequence[str]) -> str:
         return f"; did you mean {group}?"
     if found := _with_leaf(leaf, key, known):
         return f"; did you mean {' or '.join(found)}?"
-    if found := _of_other_choices(leaf, section, known):
-        if key in found:
-            return f"; it is a key of {found[key]}"
-        return f"; did you mean {' or '.join(f'{k} (with {choices})' for k, choices in found.items())}?"
+    if others := _of_other_choices(leaf, section, known):
+        if key in others:
+            return f"; it is a key of {others[key]}"
+        return f"; did you mean {' or '.join(f'{k} (with {choices})' for k, choices in others.items())}?"
     if not section and (hint := nearest(key, [*GROUPS, *known])):
         return hint
     close = difflib.get_close_matches(leaf, {k.rpartition(".")[2] for k in known}, n=1, cutoff=0.7)
@@ -101,7 +101,7 @@ def _of_other_choices(leaf: str, section: str, known: Sequence[str]) -> dict[str
 
     Keys of partitions count if the data set has one, or if the unknown key is one of ``data``.
     """
-    found = {}
+    found: dict[str, str] = {}
     for group, place in (("algo", "algo"), ("data/partition", "data.partition")):
         divided = group == "algo" or section or any(k.startswith(f"{place}.") for k in known)
         if section not in ("", place.split(".")[0], place) or not divided:
