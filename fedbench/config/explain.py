@@ -101,7 +101,7 @@ def _of_other_choices(leaf: str, section: str, known: Sequence[str]) -> dict[str
 
     Keys of partitions count if the data set has one, or if the unknown key is one of ``data``.
     """
-    found = {}
+    found: dict[str, str] = {}
     for group, place in (("algo", "algo"), ("data/partition", "data.partition")):
         divided = group == "algo" or section or any(k.startswith(f"{place}.") for k in known)
         if section not in ("", place.split(".")[0], place) or not divided:

@@ -175,7 +175,7 @@ class RunConfig:
         improved_clients: Whether the fraction of the cohort whose training loss did not rise is recorded.
         local: The local solver.
         data: The data set.
-        device: auto, cpu, cuda or cuda:<i>.
+        device: auto, cpu, cuda or cuda:INDEX.
         engine: How the run is simulated.
         init_path: File with the initial model, or None for a random one.
         model: Makes the model.

@@ -336,7 +336,7 @@ BAD = [
     (["--seeds", "two"], "invalid int value: 'two'"),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
-    (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:<i>, got tpu"),
+    (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
     (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
     (["adafedadam/table4", "engine.mod=loop"], "did you mean engine.mode?"),

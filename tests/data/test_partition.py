@@ -235,7 +235,7 @@ def test_other_clients_as_a_test_set():
     for options, message in [
         (
             {"clients": 18, "local_test": "others", "test_clients": 3},
-            "between 1 and 17 with data.test_clients=3",
+            "between 1 and 17 .this data set has 20 clients, of which data.test_clients takes 3",
         ),
         ({"local_test": "others", "test_clients": 20}, "data.test_clients must be less than 20"),
         ({"local_test": "others"}, "set both or neither"),
@@ -283,7 +283,7 @@ def test_split_leaves_the_official_test_examples_out():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({}, "set data.partition and data.clients"),
+        ({}, "not divided among clients; type data.partition=iid data.clients=10"),
         ({"partition": iid, "clients": 4, "local_test": "official"}, "official needs a data set with test examples"),
         ({"partition": iid, "clients": 4, "local_test": "central"}, "central needs a data set with test examples"),
         ({"partition": iid, "clients": 200, "split": 0.5}, "no client has a training example with data.split=0.5"),
