@@ -72,7 +72,7 @@ def execute(config: RunConfig) -> Outcome:
             lock.acquire()
     except OSError as error:
         raise RequestError(
-            f"results_dir={config.results_dir} cannot be written to ({error.strerror}); choose another directory"
+            f"results_dir={config.results_dir} cannot be written to ({error.strerror or error}); change results_dir"
         ) from error
     try:
         if config.force:

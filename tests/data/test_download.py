@@ -322,7 +322,7 @@ def test_what_is_not_public(tmp_path):
 
 def test_a_directory_that_cannot_be_made(server, tmp_path):
     (tmp_path / "set").write_text("a file")
-    with pytest.raises(RequestError, match=r"Letters: .*/set/a cannot be written \(.*choose another data_dir"):
+    with pytest.raises(RequestError, match=r"Letters: .*/set/a cannot be written \(.*change data_dir"):
         ensure([Remote("set/a", (server.url(whole(CONTENT)),))], tmp_path, download=True, what="Letters")
     assert server.requests == []
 
@@ -332,7 +332,7 @@ def test_a_full_disk_is_no_reason_to_ask_again(server, get, monkeypatch, waits):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch.os, "fsync", full)
-    with pytest.raises(RequestError, match="No space left on device; free space"):
+    with pytest.raises(RequestError, match="No space left on device.; free some space"):
         get(server.url(whole(CONTENT)))
     assert (waits, len(server.asked())) == ([], 1)
 

@@ -573,7 +573,7 @@ def test_npz_with_owners(tmp_path, given, owner, names):
     ("arrays", "message"),
     [
         ({"x": np.eye(2)}, "has no array y; it must contain x and y, and may contain owner"),
-        ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has the unknown array z"),
+        ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has an unknown array z"),
         ({"x": np.eye(2), "y": [0]}, "x has 2 examples and y 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0)}, "at least 1"),
         ({"x": np.eye(2), "y": [0, -1]}, "y must be integers >= 0"),
@@ -586,7 +586,7 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "not finite"),
         ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
-        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words \[2\]"),
+        ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words of shape \[2\]"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a"]}, "must be indices from 0 to 0 into names"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0, 1], "names": ["a", "a"]}, "names must be distinct"),
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),

@@ -116,7 +116,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
                 failures = [] if path.is_file() else _fetch(remote, path)
         except OSError as error:
             raise RequestError(
-                f"{what}: {path} cannot be written ({error.strerror}); free some space, or choose another data_dir"
+                f"{what}: {path} cannot be written ({error.strerror or error}); free some space or change data_dir"
             ) from error
         if failures or not path.is_file():
             tried = "; ".join(failures) or "it has no public address"

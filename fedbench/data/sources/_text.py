@@ -83,7 +83,9 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
         fault = "contains no .json file" if path.exists() else "does not exist"
-        raise RequestError(f"{name}={where} {fault}; give a file in LEAF's JSON form or a directory of such files")
+        raise RequestError(
+            f"{name}={where} {fault}; it must be a file in LEAF's JSON format or a directory of such files"
+        )
     for file in files:
         try:
             content = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -91,7 +93,9 @@ def leaf_strings(where: str, name: str) -> Iterator[tuple[str, list[str], list[s
             raise RequestError(f"{file} is not JSON: {error}") from error
         data = content.get("user_data") if isinstance(content, dict) else None
         if not isinstance(data, dict) or not isinstance(content.get("users"), list):
-            raise RequestError(f"{file} is not in LEAF's form: expected the keys users, num_samples and user_data")
+            raise RequestError(
+                f"{file} is not in LEAF's JSON format: expected the keys users, num_samples and user_data"
+            )
         for user in content["users"]:
             yield str(user), *_strings(f"{file}: user {user!r}", data.get(user) if isinstance(user, str) else None)
 

@@ -128,9 +128,9 @@ def _content(file: Path) -> dict[str, Any]:
         raise RequestError(f"{file} is not JSON: {error}") from error
     keys = ("users", "num_samples", "user_data")
     if not isinstance(content, dict) or any(k not in content for k in keys):
-        raise RequestError(f"{file} is not in LEAF's form: expected the keys {', '.join(keys)}")
+        raise RequestError(f"{file} is not in LEAF's JSON format: expected the keys {', '.join(keys)}")
     if not isinstance(content["users"], list) or not isinstance(content["user_data"], dict):
-        raise RequestError(f"{file} is not in LEAF's form: users must be a list and user_data an object")
+        raise RequestError(f"{file} is not in LEAF's JSON format: users must be a list and user_data an object")
     return content
 
 
