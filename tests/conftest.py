@@ -33,7 +33,7 @@ def composer():
 def no_figures(monkeypatch):
     """Draw nothing, which is most of the time that a report takes."""
     monkeypatch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
-    monkeypatch.setattr("fedbench.report.write.own_figures", lambda *_: [])
+    monkeypatch.setattr("fedbench.report.write.run_figures", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)

@@ -202,3 +202,27 @@ def test_importing_is_light():
     code = "import sys, fedbench; sys.exit(any(m in sys.modules for m in ('torch', 'pandas', 'numpy', 'hydra')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(tmp_path, monkeypatch):
+    """Also where its modules are loaded already; afterwards the caller's own modules are back."""
+    monkeypatch.chdir(tmp_path)
+    for folder, rate in (("one", 1.0), ("two", 0.1)):
+        (tmp_path / folder / "algo").mkdir(parents=True)
+        (tmp_path / folder / "door_rate.py").write_text(f"RATE = {rate}\n")
+        (tmp_path / folder / "door_method.py").write_text(
+            "from door_rate import RATE\nfrom fedbench import Algorithm, server_descent\n\n"
+            "def mine(local=None):\n    return Algorithm(**server_descent(lr=RATE))\n"
+        )
+        (tmp_path / folder / "algo" / "mine.yaml").write_text("# mine\n_target_: door_method.mine\n")
+    asked = "algo=mine data=synthetic_leaf data.clients=4 rounds=1"
+    alone = {d: fedbench.run(asked, config_dir=d).last_round()["train_loss"] for d in ("one", "two")}
+    assert alone["one"] != alone["two"]
+    monkeypatch.syspath_prepend(str(tmp_path / "one"))
+    import door_method
+    import door_rate
+
+    again = fedbench.run(f"{asked} force=true", config_dir="two").last_round()["train_loss"]
+    assert again == alone["two"]
+    assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
+    del sys.modules["door_method"], sys.modules["door_rate"]

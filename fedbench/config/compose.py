@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from fedbench.core.trees import Tree, leaves
 _LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
 _HYDRAS = ("~hydra/help", "~hydra/hydra_help", "~hydra/output", "~hydra/launcher", "~hydra/sweeper")
+_LOCK = threading.RLock()  # Hydra's state is global: threads take turns
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
 
 
@@ -93,19 +95,11 @@ class Composer:
         """Return Hydra, initialised on the config tree inside this block."""
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
-        from hydra.core.utils import JobRuntime
-        from hydra.version import VersionBase
 
-        outer, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
-        job = JobRuntime.instance().get("name")
-        GlobalHydra.instance().clear()
-        try:
+        with _LOCK, _hydra_put_back():
+            GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
                 yield GlobalHydra.instance().hydra
-        finally:
-            GlobalHydra.instance().hydra = outer
-            VersionBase.instance().version_base = base
-            JobRuntime.instance().conf["name"] = job
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""
@@ -115,7 +109,11 @@ class Composer:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
         with self.hydra():
             cfg, _ = self._composed(
-                [o.text for o in overrides if o.group and options(o.key) and not isinstance(o.value, dict)]
+                [
+                    o.text
+                    for o in overrides
+                    if o.group and options(o.key) and not isinstance(o.value, dict) and "@" not in o.text
+                ]
             )
         return list(leaves(_plain(cfg, resolve=False)))
 
@@ -175,6 +173,23 @@ class Composer:
             if clear is error:
                 raise
             raise clear from error
+
+
+@contextmanager
+def _hydra_put_back() -> Iterator[None]:
+    """Leave Hydra's global state as it was before this block."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.utils import JobRuntime
+    from hydra.version import VersionBase
+
+    outer, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
+    job = JobRuntime.instance().get("name")
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = outer
+        VersionBase.instance().version_base = base
+        JobRuntime.instance().conf["name"] = job
 
 
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:

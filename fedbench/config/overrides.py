@@ -7,8 +7,9 @@ and slips that it would accept, or explain badly, are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.schema import options
@@ -82,13 +83,24 @@ def to_overrides(given: str | Sequence[str] | Tree) -> list[str]:
         import shlex
 
         return shlex.split(given)
-    if isinstance(given, dict):
-        return [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
+    if isinstance(given, Mapping):
+        return [f"{key}={as_value(value)}" for key, value in leaves(dict(given)).items()]
     return [str(text) for text in given]
 
 
+def _as_path(key: str, value: str) -> str:
+    """Return a path in Hydra's grammar; in paths of data that do not exist as a whole, commas separate several."""
+    several = key not in ("results_dir", "data_dir") and "," in value and not Path(value).expanduser().exists()
+    return ",".join(quoted(part) for part in value.split(",")) if several else quoted(value)
+
+
 def as_value(value: object) -> str:
-    """Return a Python value in Hydra's grammar: strings that it would read as something else are quoted."""
+    """Return a Python value in Hydra's grammar: strings that it would read as something else are quoted.
+
+    NumPy's scalars count as the Python values that they hold.
+    """
+    if hasattr(value, "item") and hasattr(value, "dtype"):
+        value = value.item()
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -135,7 +147,7 @@ def _parse(text: str) -> Override | None:
     if name.startswith("~"):
         raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
     if equals and bare in _PATHS and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
-        text = f"{name}={quoted(value)}"
+        text = f"{name}={_as_path(bare, value)}"
     elif equals and value.endswith(","):
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
     parsed = _by_hydra(text)

@@ -17,7 +17,7 @@ from fedbench.config.user_code import is_installed, source_files
 from fedbench.core.errors import RequestError, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
-_imported: dict[str, dict[Path, str]] = {}  # module of user code -> digests of its source files when it was imported
+_imported: dict[Path, str] = {}  # source file of user code -> digest when it was imported
 
 
 def call(section: Tree, what: str, **given: Any) -> Any:
@@ -68,7 +68,7 @@ def function_of(section: Tree, what: str) -> Callable[..., Any]:
     module, name = present(target).rsplit(".", 1)
     try:
         if not within_fedbench(target):
-            _forget_if_edited(module)
+            _forget_other_code(module)
         imported = importlib.import_module(module)
     except RequestError:
         raise
@@ -110,18 +110,30 @@ def _line_of(error: Exception) -> str:
     return f"{frames[-1].filename}, line {frames[-1].lineno}"
 
 
-def _forget_if_edited(module: str) -> None:
-    """Let a module of user code be imported again if its source changed: a run must have the code of its identity.
+def _forget_other_code(module: str) -> None:
+    """Let user code be imported again unless what is loaded is its source of now: a run has the code of its identity.
+
+    Modules of the same name may have been loaded from another directory, or from these files before an edit.
 
     Raises:
         ModuleNotFoundError: If there is no such module.
     """
-    files = [file for file in source_files(module).values() if not is_installed(file)]
-    digests = {file: file_digest(file) for file in files}
-    if not digests or _imported.get(module) == digests:
+    files = {_dotted(name): file for name, file in source_files(module).items() if not is_installed(file)}
+    digests = {file: file_digest(file) for file in files.values()}
+    loaded = {name: getattr(sys.modules[name], "__file__", None) for name in files if name in sys.modules}
+    if all(
+        found is not None and Path(found) == files[name] and _imported.get(files[name]) == digests[files[name]]
+        for name, found in loaded.items()
+    ):
+        _imported.update(digests)
         return
-    _imported[module] = digests
-    for name, loaded in list(sys.modules.items()):
-        file = getattr(loaded, "__file__", None)
-        if name == module or (name != "__main__" and file is not None and Path(file) in digests):
+    _imported.update(digests)
+    for name, module_ in list(sys.modules.items()):
+        origin = getattr(module_, "__file__", None)
+        if name != "__main__" and (name in files or (origin is not None and Path(origin) in digests)):
             del sys.modules[name]
+
+
+def _dotted(name: str) -> str:
+    """Return the name of the module in a source file: ``pkg/__init__.py`` is ``pkg``."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -325,13 +325,13 @@ def test_help_shows_the_options_of_a_command(tmp_path):
 
 BAD = [
     (["rounds=3"], "rounds=3: reproduce takes overrides of results_dir, data_dir, device, engine., tracker, "),
-    (["algo=fedavg"], "`fedbench -m experiment=... algo=fedavg` runs a variant"),
+    (["algo=fedavg"], "to run a variant, type fedbench -m experiment=NAME algo=fedavg"),
     (["force=true"], "force=true: reproduce takes overrides of"),
-    (["local.lr=1"], "since the papers determine the rest"),
+    (["local.lr=1"], "since the papers determine the other keys"),
     (["data.clients=3"], "data.clients=3: reproduce takes"),
     (["adafedadam/tabel4"], "did you mean adafedadam/table4?"),
     (["--profile", "big"], "invalid choice: 'big'"),
-    (["--foo"], "unrecognized arguments: --foo; see fedbench reproduce --help"),
+    (["--foo"], "unrecognized arguments: --foo; see `fedbench reproduce --help`"),
     (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
     (["--seeds", "two"], "invalid int value: 'two'"),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),

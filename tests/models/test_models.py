@@ -442,7 +442,7 @@ def test_blocks_of_long_answers_are_small():
         (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "model.channels must be a list of sizes, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
         (lambda: lstm(dropout=1.0), "model.dropout must be >= 0 and < 1"),
-        (lambda: VGG11((3, 28, 28), 10), "at least 32 pixels a side"),
+        (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((3, 32, 32), 10, stem="5x5"), "model.stem must be one of 3x3, 7x7"),
         (lambda: resnet((3, 32, 32), 10, groups=3), "model.groups must divide 64"),
         (lambda: resnet((60,), 10), "this model needs images"),
