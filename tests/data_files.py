@@ -24,7 +24,7 @@ def leaf_file(path, users):
 
 
 def write_idx(folder, counts=(5, 3)):
-    """The four files, gzipped too, as torchvision lays them out; pixels and labels are told by their position."""
+    """The four files, gzipped too, as torchvision lays them out; pixels and labels are identified by their position."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     made = []
