@@ -107,4 +107,11 @@ def _made_before_contents(config: RunConfig) -> Outcome | None:
     done = _from_disk(config.path.parent.with_name(identity.before_contents) / config.path.name)
     if done is None or "identity_format" in done.run.meta:
         return None
-    return done if identity.changed() <= datetime.fromisoformat(done.run.meta["started"]).timestamp() else None
+    if identity.changed() > datetime.fromisoformat(done.run.meta["started"]).timestamp():
+        return None
+    print(
+        f"fedbench: {done.run.path} is of fedbench 0.1.0, which did not record the content of your files and code; they "
+        "are older than the run and count as the same. force=true trains it again",
+        file=sys.stderr,
+    )
+    return done
