@@ -110,8 +110,8 @@ def _made_before_contents(config: RunConfig) -> Outcome | None:
     if identity.changed() > datetime.fromisoformat(done.run.meta["started"]).timestamp():
         return None
     print(
-        f"fedbench: {done.run.path} is of fedbench 0.1.0, which did not record the content of your files and code; they "
-        "are older than the run and count as the same. force=true trains it again",
+        f"fedbench: {done.run.path} is of fedbench 0.1.0, which did not record the content of your files and code; "
+        "they are older than the run and count as the same. force=true trains it again",
         file=sys.stderr,
     )
     return done
