@@ -6,6 +6,7 @@ import math
 
 import pytest
 import yaml
+from fake_runs import nested
 
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
@@ -13,17 +14,6 @@ from fedbench.report.compared import compared_text
 from fedbench.runs.store import ResultStore
 
 STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
-
-
-def nested(flat):
-    tree = {}
-    for key, value in flat.items():
-        *sections, last = key.split(".")
-        at = tree
-        for s in sections:
-            at = at.setdefault(s, {})
-        at[last] = value
-    return tree
 
 
 def write_run(root, algo, seed, metrics, settings=None, status="done", digest=None, **names):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import yaml
+from fake_runs import nested
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
 from fedbench.papers.registry import Method, Metric, Paper, Row, Setup, Table
@@ -33,17 +34,6 @@ PAPER = Paper(
     setups={"one": Setup("one", "One", "made_up/table1_one", 50, 3, 500)},
     tables={}, figures={}, claims=(), gaps=(), contradictions=(),
 )  # fmt: skip
-
-
-def nested(flat):
-    tree = {}
-    for key, value in flat.items():
-        *sections, last = key.split(".")
-        at = tree
-        for s in sections:
-            at = at.setdefault(s, {})
-        at[last] = value
-    return tree
 
 
 def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clients=None, **meta):

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -332,11 +333,11 @@ def test_cells_are_means_over_seeds_next_to_printed_numbers(mixed):
 
 def test_numbers_in_csv_files_are_numbers(mixed):
     """Every column of a metric can be read as numbers, with empty cells where something is missing."""
+    endings = ("_mean", "_std", "_n", "_lower", "_upper", "_paper", "_difference")
     for path in tables_in(mixed.tables, "csv"):
-        for r in rows_of(path):
-            for name, text in r.items():
-                if name.endswith(("_mean", "_std", "_n", "_lower", "_upper", "_paper", "_difference")) and text:
-                    float(text)
+        cells = [(name, text) for r in rows_of(path) for name, text in r.items() if name.endswith(endings) and text]
+        assert cells
+        assert all(re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", text) for _, text in cells), path
 
 
 def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
