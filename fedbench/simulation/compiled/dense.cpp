@@ -1,0 +1,563 @@
+// Local phases of dense networks (linear layers with ReLU between them, cross-entropy) on a CPU.
+//
+// One call takes clients through all their local steps, one client after another, with everything that a step touches
+// in the cache: gather the rows, forward, softmax, backward, update. No state is shared between clients and no sum
+// depends on how clients are divided among calls, so results are the same for any number of threads. Vectors of 64
+// bytes are written out, which fixes the order of every sum; a CPU with narrower registers takes several per vector.
+//
+// Rows of weights, and rows of activations, are padded with zeros to whole vectors in the working copies.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <new>
+
+namespace {
+
+constexpr int64_t BLOCK = 64;  // examples that pass through the network together
+
+template <typename T> struct Vector { typedef T type __attribute__((vector_size(64), may_alias)); };
+template <typename T> struct Integers;
+template <> struct Integers<float> { typedef int32_t type __attribute__((vector_size(64), may_alias)); };
+template <> struct Integers<double> { typedef int64_t type __attribute__((vector_size(64), may_alias)); };
+
+// ---- what a caller passes; compiled/library.py has the same structures
+
+struct Problem {
+  int64_t layers;        // number of linear layers
+  const int64_t* sizes;  // [layers + 1] features of the input, of every hidden layer, and classes
+  const void* x;         // [T, sizes[0]] examples, of the type of the weights; bytes if there is a table
+  const void* table;     // [channels, 256] value of every byte in every channel, or null
+  int64_t plane;         // bytes of a channel
+  const int64_t* y;      // [T] labels
+};
+
+struct Phase {
+  int64_t clients;
+  const int64_t* rows;    // rows of x in the order of their use: for every client, epoch after epoch
+  const int64_t* offset;  // [clients] where a client's rows begin
+  const int64_t* count;   // [clients] examples of an epoch
+  const int64_t* steps;   // [clients] local steps
+  const double* lr;       // [clients] learning rates
+  int64_t width;          // largest number of examples of a batch
+  double clip;            // longest gradient; infinity for no clipping
+  double decay;           // weight decay
+  double momentum;
+  int64_t nesterov;
+  double pull;            // strength of pull * (w - anchor), added to the gradient
+  const void* anchor;     // [P], or null
+  const void* shift;      // [clients, P] added to the gradient, or null
+  void* w;                // [clients, P] first and last models
+  void* buffer;           // [clients, P] first and last momentum, or null
+};
+
+struct Measurement {
+  int64_t clients;
+  const int64_t* rows;    // rows of x, client by client
+  const int64_t* offset;  // [clients] where a client's rows begin
+  const int64_t* count;   // [clients] examples
+  const void* w;          // [P], or [clients, P]
+  int64_t own;            // whether w holds a model for every client
+  void* gradient;         // [clients, P] gradient of the mean loss, or null
+  double* loss;           // [clients] sum of the losses, in nats
+  double* hits;           // [clients] number of correct examples, or null
+};
+
+// ---- sums and maxima over the lanes of a vector, halving it in a fixed order
+
+template <typename T, int BYTES> struct Part { typedef T type __attribute__((vector_size(BYTES), may_alias)); };
+
+template <typename T, int BYTES, typename Join> inline T across(typename Part<T, BYTES>::type v, Join join) {
+  if constexpr (BYTES == 16) {
+    if constexpr (sizeof(T) == 4) return join(join(v[0], v[2]), join(v[1], v[3]));
+    else return join(v[0], v[1]);
+  } else {
+    typename Part<T, BYTES / 2>::type low, high;
+    std::memcpy(&low, &v, BYTES / 2);
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + BYTES / 2, BYTES / 2);
+    return across<T, BYTES / 2>(join(low, high), join);
+  }
+}
+
+template <typename T> inline T total(typename Vector<T>::type v) {
+  return across<T, 64>(v, [](auto a, auto b) { return a + b; });
+}
+
+template <typename T> inline T largest(typename Vector<T>::type v) {
+  return across<T, 64>(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+#if defined(__clang__)
+#define FEDBENCH_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define FEDBENCH_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Lanes{__VA_ARGS__})
+#endif
+
+// the totals of four vectors at once: two vectors become one of half-sums, until every 16 bytes belong to one of them
+inline void totals(const Vector<float>::type* v, float* out) {
+  using V = Vector<float>::type;
+  using Lanes = Integers<float>::type;
+  const auto halves = [](V a, V b) {
+    return FEDBENCH_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+           FEDBENCH_SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  };
+  const V first = halves(v[0], v[1]), second = halves(v[2], v[3]);
+  V sum = FEDBENCH_SHUFFLE(first, second, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+          FEDBENCH_SHUFFLE(first, second, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  sum += FEDBENCH_SHUFFLE(sum, sum, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  for (int o = 0; o < 4; o++) out[o] = sum[4 * o] + sum[4 * o + 1];
+}
+
+inline void totals(const Vector<double>::type* v, double* out) {
+  using V = Vector<double>::type;
+  using Lanes = Integers<double>::type;
+  const auto halves = [](V a, V b) {
+    return FEDBENCH_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + FEDBENCH_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  };
+  const V first = halves(v[0], v[1]), second = halves(v[2], v[3]);
+  const V sum = FEDBENCH_SHUFFLE(first, second, 0, 1, 4, 5, 8, 9, 12, 13) +
+                FEDBENCH_SHUFFLE(first, second, 2, 3, 6, 7, 10, 11, 14, 15);
+  for (int o = 0; o < 4; o++) out[o] = sum[2 * o] + sum[2 * o + 1];
+}
+
+// ---- kernels on register blocks
+
+// out[b][o] = <h[b], w[o]>; rows of h and w are `n` vectors long
+template <typename T, int B, int O>
+inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::type* w, int64_t n, T* out, int64_t stride) {
+  using V = typename Vector<T>::type;
+  V sum[B][O] = {};
+  for (int64_t i = 0; i < n; i++) {
+    V column[O];
+#pragma GCC unroll 8
+    for (int o = 0; o < O; o++) column[o] = w[o * n + i];
+#pragma GCC unroll 8
+    for (int b = 0; b < B; b++) {
+      const V a = h[b * n + i];
+#pragma GCC unroll 8
+      for (int o = 0; o < O; o++) sum[b][o] += a * column[o];
+    }
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < B; b++) {
+    if constexpr (O == 4) {
+      totals(sum[b], out + b * stride);
+    } else {
+#pragma GCC unroll 8
+      for (int o = 0; o < O; o++) out[b * stride + o] = total<T>(sum[b][o]);
+    }
+  }
+}
+
+// out[b][i] = sum over o of d[b][o] w[o][i], for the vectors i < I of rows of n vectors
+template <typename T, int B, int I>
+inline void back(const T* d, int64_t stride, const typename Vector<T>::type* w, int64_t n, int64_t outputs,
+                 typename Vector<T>::type* out) {
+  using V = typename Vector<T>::type;
+  V sum[B][I] = {};
+  for (int64_t o = 0; o < outputs; o++) {
+    V row[I];
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) row[i] = w[o * n + i];
+#pragma GCC unroll 8
+    for (int b = 0; b < B; b++) {
+      const T a = d[b * stride + o];
+#pragma GCC unroll 8
+      for (int i = 0; i < I; i++) sum[b][i] += row[i] * a;
+    }
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < B; b++)
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) out[b * n + i] = sum[b][i];
+}
+
+// w[o][i] += sum over b of d[b][o] h[b][i], for O rows and I vectors of them
+template <typename T, int O, int I>
+inline void rank(const T* d, int64_t stride, const typename Vector<T>::type* h, int64_t n, int64_t rows,
+                 typename Vector<T>::type* w) {
+  using V = typename Vector<T>::type;
+  V sum[O][I];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; o++)
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) sum[o][i] = w[o * n + i];
+  for (int64_t b = 0; b < rows; b++) {
+    V a[I];
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) a[i] = h[b * n + i];
+#pragma GCC unroll 8
+    for (int o = 0; o < O; o++) {
+      const T s = d[b * stride + o];
+#pragma GCC unroll 8
+      for (int i = 0; i < I; i++) sum[o][i] += a[i] * s;
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < O; o++)
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) w[o * n + i] = sum[o][i];
+}
+
+// e^x for x <= 0: 2^k e^r with |r| <= ln(2)/2, and Taylor's series for e^r; 0 < e^x even for very small x
+template <typename T> inline typename Vector<T>::type exponential(typename Vector<T>::type x) {
+  using V = typename Vector<T>::type;
+  using Z = typename Integers<T>::type;
+  constexpr bool single = sizeof(T) == 4;
+  constexpr int terms = single ? 7 : 13;
+  const V least = V{} + T(single ? -87.0 : -708.0);
+  x = x < least ? least : x;  // a NaN stays
+  const Z k = __builtin_convertvector(x * T(1.44269504088896340736) - T(0.5), Z);
+  const V whole = __builtin_convertvector(k, V);
+  // ln 2 in two parts, of which the first has few digits
+  const V r = x - whole * T(0.693145751953125) - whole * T(1.4286068203094172e-06);
+  V sum = V{} + T(1);
+#pragma GCC unroll 16
+  for (int t = terms; t >= 1; t--) sum = sum * r * T(1.0 / t) + T(1);
+  const Z bits = single ? (k + 127) << 23 : (k + 1023) << (single ? 0 : 52);
+  V power;
+  std::memcpy(&power, &bits, 64);
+  return sum * power;
+}
+
+// ---- a network
+
+template <typename T> struct Network {
+  using V = typename Vector<T>::type;
+  static constexpr int64_t L = 64 / sizeof(T);
+
+  struct Layer {
+    int64_t inputs, outputs;
+    int64_t in, out;        // vectors of a row
+    int64_t weight, bias;   // where they begin in a working copy, in vectors
+    V* h;                   // [BLOCK, in] what the layer reads
+    V* d;                   // [BLOCK, out] its outputs, then the derivative of the loss by them
+  };
+
+  const Problem& problem;
+  Layer* layer;
+  int64_t layers, size = 0, values = 0;  // vectors of a working copy, parameters
+  V* scratch;
+
+  static V* vectors(int64_t count) {
+    void* found = std::aligned_alloc(64, static_cast<size_t>(count > 0 ? count : 1) * 64);
+    if (!found) throw std::bad_alloc();
+    std::memset(found, 0, static_cast<size_t>(count) * 64);
+    return static_cast<V*>(found);
+  }
+
+  explicit Network(const Problem& p) : problem(p), layer(new Layer[p.layers]), layers(p.layers) {
+    int64_t width = 0;  // vectors of the activations and derivatives of one example
+    for (int64_t l = 0; l < layers; l++) {
+      Layer& at = layer[l];
+      at.inputs = p.sizes[l];
+      at.outputs = p.sizes[l + 1];
+      at.in = (at.inputs + L - 1) / L;
+      at.out = (at.outputs + L - 1) / L;
+      at.weight = size;
+      at.bias = size + at.outputs * at.in;
+      size = at.bias + at.out;
+      values += at.outputs * (at.inputs + 1);
+      width += at.in + at.out;
+    }
+    scratch = vectors(BLOCK * width);
+    V* free = scratch;
+    for (int64_t l = 0; l < layers; l++) {
+      layer[l].h = free;
+      layer[l].d = free + BLOCK * layer[l].in;
+      free = layer[l].d + BLOCK * layer[l].out;
+    }
+  }
+
+  ~Network() {
+    std::free(scratch);
+    delete[] layer;
+  }
+
+  void pack(const T* flat, V* copy) const {
+    for (int64_t l = 0; l < layers; l++) {
+      const Layer& at = layer[l];
+      for (int64_t o = 0; o < at.outputs; o++, flat += at.inputs)
+        std::memcpy(copy + at.weight + o * at.in, flat, sizeof(T) * at.inputs);
+      std::memcpy(copy + at.bias, flat, sizeof(T) * at.outputs);
+      flat += at.outputs;
+    }
+  }
+
+  void unpack(const V* copy, T* flat) const {
+    for (int64_t l = 0; l < layers; l++) {
+      const Layer& at = layer[l];
+      for (int64_t o = 0; o < at.outputs; o++, flat += at.inputs)
+        std::memcpy(flat, copy + at.weight + o * at.in, sizeof(T) * at.inputs);
+      std::memcpy(flat, copy + at.bias, sizeof(T) * at.outputs);
+      flat += at.outputs;
+    }
+  }
+
+  void gather(const int64_t* rows, int64_t m) {
+    const int64_t width = layer[0].inputs;
+    for (int64_t b = 0; b < m; b++) {
+      T* to = reinterpret_cast<T*>(layer[0].h + b * layer[0].in);
+      if (!problem.table) {
+        std::memcpy(to, static_cast<const T*>(problem.x) + rows[b] * width, sizeof(T) * width);
+        continue;
+      }
+      const uint8_t* from = static_cast<const uint8_t*>(problem.x) + rows[b] * width;
+      const T* value = static_cast<const T*>(problem.table);
+      for (int64_t at = 0; at < width; at += problem.plane, value += 256)
+        for (int64_t i = at; i < at + problem.plane; i++) to[i] = value[from[i]];
+    }
+  }
+
+  // the logits of m gathered examples, in d of the last layer
+  void forward(const V* w, int64_t m) {
+    for (int64_t l = 0; l < layers; l++) {
+      const Layer& at = layer[l];
+      T* out = reinterpret_cast<T*>(at.d);
+      const int64_t stride = at.out * L;
+      const V* weight = w + at.weight;
+      int64_t o = 0;
+      for (; o + 4 <= at.outputs; o += 4) products<4>(at, weight + o * at.in, m, out + o, stride);
+      for (; o + 2 <= at.outputs; o += 2) products<2>(at, weight + o * at.in, m, out + o, stride);
+      for (; o < at.outputs; o++) products<1>(at, weight + o * at.in, m, out + o, stride);
+      const V zero{};
+      for (int64_t b = 0; b < m; b++)
+        for (int64_t i = 0; i < at.out; i++) {
+          const V z = at.d[b * at.out + i] + w[at.bias + i];
+          if (l + 1 < layers)
+            layer[l + 1].h[b * at.out + i] = z < zero ? zero : z;  // a NaN stays
+          else
+            at.d[b * at.out + i] = z;
+        }
+    }
+  }
+
+  template <int O> void products(const Layer& at, const V* w, int64_t m, T* out, int64_t stride) {
+    int64_t b = 0;
+    for (; b + 5 <= m; b += 5) dots<T, 5, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
+    for (; b + 2 <= m; b += 2) dots<T, 2, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
+    for (; b < m; b++) dots<T, 1, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
+  }
+
+  // Logits of m examples -> `share` times (probabilities - labels), in place; adds up losses and hits where asked.
+  void residual(const int64_t* rows, int64_t m, T share, double* loss, double* hits) {
+    const Layer& last = layer[layers - 1];
+    const int64_t classes = last.outputs, stride = last.out * L;
+    for (int64_t b = 0; b < m; b++) {
+      T* z = reinterpret_cast<T*>(last.d + b * last.out);
+      const int64_t label = problem.y[rows[b]];
+      V* row = last.d + b * last.out;
+      if (hits) *hits += predicted(z, classes) == label;
+      for (int64_t k = classes; k < stride; k++) z[k] = z[0];
+      V top = row[0];
+      for (int64_t i = 1; i < last.out; i++) top = row[i] > top ? row[i] : top;
+      const T most = largest<T>(top), own = z[label] - most;
+      for (int64_t i = 0; i < last.out; i++) row[i] = exponential<T>(row[i] - most);
+      for (int64_t k = classes; k < stride; k++) z[k] = 0;
+      V part = row[0];
+      for (int64_t i = 1; i < last.out; i++) part += row[i];
+      const T sum = total<T>(part);  // NaN if a logit is
+      if (loss) *loss += static_cast<double>(std::log(sum) - own);
+      const T factor = share / sum;
+      for (int64_t i = 0; i < last.out; i++) row[i] *= factor;
+      z[label] -= share;
+    }
+  }
+
+  // the class with the largest logit, or with the first NaN
+  static int64_t predicted(const T* z, int64_t classes) {
+    int64_t top = 0;
+    for (int64_t k = 1; k < classes; k++)
+      if (z[k] > z[top] || (std::isnan(z[k]) && !std::isnan(z[top]))) top = k;
+    return top;
+  }
+
+  // the derivatives of the loss by the outputs of all layers but the last, whose d is given
+  void backward(const V* w, int64_t m) {
+    for (int64_t l = layers - 1; l > 0; l--) {
+      const Layer &at = layer[l], &below = layer[l - 1];
+      const T* d = reinterpret_cast<const T*>(at.d);
+      const int64_t stride = at.out * L;
+      int64_t i = 0;
+      for (; i + 4 <= at.in; i += 4) products_back<4>(d, stride, w + at.weight + i, at, m, below.d + i);
+      for (; i < at.in; i++) products_back<1>(d, stride, w + at.weight + i, at, m, below.d + i);
+      const V zero{};
+      for (int64_t j = 0; j < m * at.in; j++) below.d[j] = at.h[j] > zero ? below.d[j] : zero;
+    }
+  }
+
+  template <int I> void products_back(const T* d, int64_t stride, const V* w, const Layer& at, int64_t m, V* out) {
+    int64_t b = 0;
+    for (; b + 5 <= m; b += 5) back<T, 5, I>(d + b * stride, stride, w, at.in, at.outputs, out + b * at.in);
+    for (; b < m; b++) back<T, 1, I>(d + b * stride, stride, w, at.in, at.outputs, out + b * at.in);
+  }
+
+  // target += factor times the gradient that belongs to the d of all layers; d is overwritten
+  void accumulate(V* target, int64_t m, T factor) {
+    for (int64_t l = 0; l < layers; l++) {
+      const Layer& at = layer[l];
+      if (factor != 1)
+        for (int64_t j = 0; j < m * at.out; j++) at.d[j] *= factor;
+      const T* d = reinterpret_cast<const T*>(at.d);
+      const int64_t stride = at.out * L;
+      int64_t o = 0;
+      for (; o + 4 <= at.outputs; o += 4) update<4>(d + o, stride, at, m, target + at.weight + o * at.in);
+      for (; o + 2 <= at.outputs; o += 2) update<2>(d + o, stride, at, m, target + at.weight + o * at.in);
+      for (; o < at.outputs; o++) update<1>(d + o, stride, at, m, target + at.weight + o * at.in);
+      for (int64_t i = 0; i < at.out; i++) {
+        V sum = target[at.bias + i];
+        for (int64_t b = 0; b < m; b++) sum += at.d[b * at.out + i];
+        target[at.bias + i] = sum;
+      }
+    }
+  }
+
+  template <int O> void update(const T* d, int64_t stride, const Layer& at, int64_t m, V* w) {
+    int64_t i = 0;
+    for (; i + 4 <= at.in; i += 4) rank<T, O, 4>(d, stride, at.h + i, at.in, m, w + i);
+    for (; i < at.in; i++) rank<T, O, 1>(d, stride, at.h + i, at.in, m, w + i);
+  }
+};
+
+// ---- a solver
+
+template <typename T> struct Solver {
+  using V = typename Vector<T>::type;
+  Network<T> net;
+  const Phase& phase;
+  V *w, *gradient, *buffer, *anchor, *shift;
+
+  Solver(const Problem& problem, const Phase& p) : net(problem), phase(p) {
+    w = Network<T>::vectors(net.size);
+    gradient = Network<T>::vectors(net.size);
+    buffer = Network<T>::vectors(net.size);
+    anchor = Network<T>::vectors(net.size);
+    shift = Network<T>::vectors(net.size);
+    if (p.anchor) net.pack(static_cast<const T*>(p.anchor), anchor);
+  }
+
+  ~Solver() {
+    for (V* v : {w, gradient, buffer, anchor, shift}) std::free(v);
+  }
+
+  void client(int64_t c) {
+    T* flat = static_cast<T*>(phase.w) + c * net.values;
+    T* moments = phase.buffer ? static_cast<T*>(phase.buffer) + c * net.values : nullptr;
+    net.pack(flat, w);
+    if (moments) net.pack(moments, buffer);
+    if (phase.shift) net.pack(static_cast<const T*>(phase.shift) + c * net.values, shift);
+    const int64_t n = phase.count[c], per_epoch = (n + phase.width - 1) / phase.width;
+    const int64_t* rows = phase.rows + phase.offset[c];
+    for (int64_t t = 0; t < phase.steps[c]; t++) {
+      const int64_t at = t % per_epoch * phase.width, m = n - at < phase.width ? n - at : phase.width;
+      step(rows + t / per_epoch * n + at, m, static_cast<T>(phase.lr[c]));
+    }
+    net.unpack(w, flat);
+    if (moments) net.unpack(buffer, moments);
+  }
+
+  void step(const int64_t* rows, int64_t m, T lr) {
+    const bool plain = std::isinf(phase.clip) && !phase.buffer;
+    if (plain && m <= BLOCK) {  // the update is made of the products that would give the gradient, which is not stored
+      slope(rows, m, m);
+      if (phase.decay != 0 || phase.anchor || phase.shift)
+        for (int64_t i = 0; i < net.size; i++) w[i] -= lr * (decayed(i) + added(i));
+      net.accumulate(w, m, -lr);
+      return;
+    }
+    std::memset(gradient, 0, static_cast<size_t>(net.size) * 64);
+    for (int64_t done = 0; done < m; done += BLOCK) {
+      const int64_t part = m - done < BLOCK ? m - done : BLOCK;
+      slope(rows + done, part, m);
+      net.accumulate(gradient, part, 1);
+    }
+    if (phase.anchor || phase.shift)
+      for (int64_t i = 0; i < net.size; i++) gradient[i] += added(i);
+    if (!std::isinf(phase.clip)) clip();
+    if (phase.decay != 0)
+      for (int64_t i = 0; i < net.size; i++) gradient[i] += decayed(i);
+    if (!phase.buffer) {
+      for (int64_t i = 0; i < net.size; i++) w[i] -= lr * gradient[i];
+      return;
+    }
+    const T rho = static_cast<T>(phase.momentum);
+    for (int64_t i = 0; i < net.size; i++) {
+      buffer[i] = gradient[i] + rho * buffer[i];
+      w[i] -= lr * (phase.nesterov ? gradient[i] + rho * buffer[i] : buffer[i]);
+    }
+  }
+
+  // what m of the `all` examples of a batch contribute to the derivatives of its mean loss, in d of all layers
+  void slope(const int64_t* rows, int64_t m, int64_t all) {
+    net.gather(rows, m);
+    net.forward(w, m);
+    net.residual(rows, m, static_cast<T>(1.0 / static_cast<double>(all)), nullptr, nullptr);
+    net.backward(w, m);
+  }
+
+  V decayed(int64_t i) const { return static_cast<T>(phase.decay) * w[i]; }
+
+  V added(int64_t i) const { return static_cast<T>(phase.pull) * (w[i] - anchor[i]) + shift[i]; }
+
+  void clip() {
+    V sum{};
+    for (int64_t i = 0; i < net.size; i++) sum += gradient[i] * gradient[i];
+    const T length = std::sqrt(total<T>(sum)), most = static_cast<T>(phase.clip);
+    if (length <= most) return;
+    for (int64_t i = 0; i < net.size; i++) gradient[i] *= most / length;
+  }
+};
+
+template <typename T> int descend(const Problem* problem, const Phase* phase) {
+  try {
+    Solver<T> solver(*problem, *phase);
+    for (int64_t c = 0; c < phase->clients; c++) solver.client(c);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+template <typename T> int measure(const Problem* problem, const Measurement* asked) {
+  try {
+    Network<T> net(*problem);
+    typename Vector<T>::type* w = Network<T>::vectors(net.size);
+    typename Vector<T>::type* gradient = Network<T>::vectors(net.size);
+    if (!asked->own) net.pack(static_cast<const T*>(asked->w), w);
+    for (int64_t c = 0; c < asked->clients; c++) {
+      if (asked->own) net.pack(static_cast<const T*>(asked->w) + c * net.values, w);
+      const int64_t* rows = asked->rows + asked->offset[c];
+      const int64_t n = asked->count[c];
+      asked->loss[c] = 0;
+      if (asked->hits) asked->hits[c] = 0;
+      if (asked->gradient) std::memset(gradient, 0, static_cast<size_t>(net.size) * 64);
+      for (int64_t done = 0; done < n; done += BLOCK) {
+        const int64_t m = n - done < BLOCK ? n - done : BLOCK;
+        net.gather(rows + done, m);
+        net.forward(w, m);
+        const T share = static_cast<T>(1.0 / static_cast<double>(n));
+        net.residual(rows + done, m, share, asked->loss + c, asked->hits ? asked->hits + c : nullptr);
+        if (!asked->gradient) continue;
+        net.backward(w, m);
+        net.accumulate(gradient, m, 1);
+      }
+      if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + c * net.values);
+    }
+    std::free(w);
+    std::free(gradient);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+int descend_float(const Problem* problem, const Phase* phase) { return descend<float>(problem, phase); }
+int descend_double(const Problem* problem, const Phase* phase) { return descend<double>(problem, phase); }
+int measure_float(const Problem* problem, const Measurement* asked) { return measure<float>(problem, asked); }
+int measure_double(const Problem* problem, const Measurement* asked) { return measure<double>(problem, asked); }
+}
