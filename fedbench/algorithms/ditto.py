@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
 from fedbench.core.errors import choice, integer, number
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def ditto(
@@ -43,10 +39,7 @@ def ditto(
         )
     choice("algo.weights", weights, ("size", "uniform"))
 
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return torch.add(oracle.grad(local["w"], batch), local["w"] - msg["w"], alpha=lam)
-
-    solver = descent(local, gradient, lr=personal_lr)
+    solver = descent(local, lr=personal_lr, extra=Pull(lam))
     personal = Algorithm(
         start=lambda msg, client, info: {**solver["start"](msg, client, info), "w": client["personal"]},
         step=solver["step"],

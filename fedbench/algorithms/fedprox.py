@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.types import ClientInfo, State
 
 
 def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, weights: Weights = "size") -> Algorithm:
@@ -26,7 +23,4 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     server_lr = number("algo.server_lr", server_lr, above=0)
     choice("algo.weights", weights, ("size", "uniform"))
 
-    def pull(msg: State, local: State, info: ClientInfo) -> Tensor:
-        return (local["w"] - msg["w"]).mul_(mu)
-
-    return Algorithm(**descent(local, extra=pull), **server_descent(lr=server_lr), weights=weights)
+    return Algorithm(**descent(local, extra=Pull(mu)), **server_descent(lr=server_lr), weights=weights)

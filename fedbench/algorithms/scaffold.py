@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.algorithm import Algorithm, Shift, descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.types import ClientInfo, State
@@ -40,7 +40,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, "c": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
 
-    solver = descent(local, extra=lambda msg, local, info: local["shift"])  # line 10
+    solver = descent(local, extra=Shift("shift"))  # line 10
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {**solver["start"](msg, client, info), "shift": msg["c"] - client["c"]}

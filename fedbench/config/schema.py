@@ -14,7 +14,7 @@ from fedbench.core.trees import Tree
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
-Mode = Literal["auto", "loop", "stacked"]
+Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 

@@ -61,27 +61,70 @@ class ServerPart(TypedDict):
     update: Update
 
 
-def batch_gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-    """Return ∇F_k(w; batch), the default ``gradient`` of a local solver."""
-    return oracle.grad(local["w"], batch)
+@dataclass(frozen=True)
+class Pull:
+    """The gradient strength · (w - w^t) of a proximal term, w^t the broadcast model; an ``Extra``.
+
+    Attributes:
+        strength: Factor of the term.
+    """
+
+    strength: float
+
+    def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
+        """Return the term, [C, P]."""
+        return (local["w"] - msg["w"]).mul_(self.strength)
 
 
 @dataclass(frozen=True)
-class PlainStep:
-    """The step w <- w - η_l (∇F_k(w; batch) + extra), a type of its own because an oracle may have a faster way to it.
+class Shift:
+    """A term that stays the same during the local phase; an ``Extra``.
 
     Attributes:
+        name: Name of the local variable [C, P] that holds it.
+    """
+
+    name: str
+
+    def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
+        """Return the term, [C, P]."""
+        return local[self.name]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The step w <- w - rate · opt(gradient), a type of its own because an engine may have a faster way to it.
+
+    Attributes:
+        opt: The optimizer.
+        gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
+        lr: The rate; None is the run's η_l.
         extra: Term added to the gradient, or None.
     """
 
+    opt: Optimizer = SGD
+    gradient: Gradient | None = None
+    lr: float | None = None
     extra: Extra | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the step is w <- w - η_l (∇F_k(w; batch) + extra)."""
+        return self.opt is SGD and self.gradient is None and self.lr is None
 
     def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         """Return the local variables after the step."""
-        g = oracle.grad(local["w"], batch)
-        if self.extra is not None:
-            g = g + self.extra(msg, local, info)
-        return {**local, "w": torch.addcmul(local["w"], info.lr, g, value=-1)}
+        if self.gradient is not None:
+            g = self.gradient(oracle, msg, local, batch, info)
+        else:
+            g = oracle.grad(local["w"], batch)
+            g = g if self.extra is None else g + self.extra(msg, local, info)
+        d, new = self.opt.update(g, local)
+        if self.lr is None:
+            w = torch.addcmul(local["w"], info.lr, d, value=-1)
+        else:
+            w = torch.sub(local["w"], d, alpha=self.lr)
+        return {**local, **new, "w": w}
 
 
 def descent(
@@ -93,30 +136,14 @@ def descent(
         opt: The optimizer.
         gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
         lr: Step size that replaces the run's η_l; None keeps η_l.
-        extra: Term added to the gradient, or None; ignored if ``gradient`` is given.
+        extra: Term added to the gradient, or None; ignored if ``gradient`` is given. A ``Pull`` or ``Shift`` can be
+            carried out by compiled code.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], **opt.init(msg["w"])}
 
-    if opt is SGD and gradient is None and lr is None:
-        return {"start": start, "step": PlainStep(extra)}
-    if gradient is None:
-        gradient = batch_gradient if extra is None else _plus(extra)
-
-    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
-        d, new = opt.update(gradient(oracle, msg, local, batch, info), local)
-        w = torch.addcmul(local["w"], info.lr, d, value=-1) if lr is None else torch.sub(local["w"], d, alpha=lr)
-        return {**local, **new, "w": w}
-
-    return {"start": start, "step": step}
-
-
-def _plus(extra: Extra) -> Gradient:
-    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
-        return oracle.grad(local["w"], batch) + extra(msg, local, info)
-
-    return gradient
+    return {"start": start, "step": Descent(opt, gradient, lr, extra)}
 
 
 def mean_delta(uploads: State, cohort: ClientInfo) -> Tensor:

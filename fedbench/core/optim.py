@@ -19,21 +19,32 @@ from fedbench.core.types import State
 _ADAPTIVE = ("adaptive steps",)
 
 
+class SGDRule(NamedTuple):
+    """Numbers that define stochastic gradient descent, for oracles that carry it out themselves; see ``sgd``."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+
+
 class Optimizer(NamedTuple):
     """An optimizer: ``init(w) -> state`` and ``update(g, state) -> (direction, the state's new entries)``.
 
     ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
     FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
     ``parts`` names what it does in addition to a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
+    ``rule`` has the numbers of an optimizer of the family of ``sgd``; None for others.
     """
 
     init: Callable[[Tensor], State]
     update: Callable[[Tensor, State], tuple[Tensor, State]]
     passes: Callable[[Tensor], Tensor] | None = None
     parts: tuple[str, ...] = ()
+    rule: SGDRule | None = None
 
 
-SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau)
+SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SGDRule())
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
@@ -58,7 +69,11 @@ def chain(first: Optimizer, then: Optimizer) -> Optimizer:
         d, b = then.update(d, {**state, **a})
         return d, {**a, **b}
 
-    return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts)
+    rule = None
+    if first.rule and then.rule and not (first.rule.momentum or then.rule.clip_norm or then.rule.weight_decay):
+        # clipping and decay come before momentum in ``sgd`` too
+        rule = first.rule._replace(momentum=then.rule.momentum, nesterov=then.rule.nesterov)
+    return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts, rule=rule)
 
 
 def sgd(
@@ -110,7 +125,8 @@ def sgd(
         return a.to(tau.dtype)
 
     named = {"momentum": momentum, "weight decay": weight_decay, "clipping": clip_norm}
-    return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v))
+    rule = SGDRule(momentum, nesterov, weight_decay, clip_norm)
+    return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v), rule)
 
 
 def adam(

@@ -28,6 +28,8 @@ from fedbench.runs.build_data import federated
 from fedbench.runs.trackers import NoTracker, Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.compiled.dense import DenseKernel, expressible
+from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.cost import cost
 from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.oracles import make_oracle
@@ -268,13 +270,39 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     if not gpu:
         keep_memory()
     mode, size, workers = config.mode, config.cohort_size, config.workers
-    if mode == "auto":
+    kernel = _kernel(task, mode)
+    if kernel is not None:
+        mode = "compiled"
+    elif mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
     if size is None:
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     if workers is None:
         workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
-    return Engine(make_oracle(task, mode), mode, size, workers)
+    oracle = make_oracle(task, "stacked" if mode == "compiled" else mode)  # for what the kernel cannot express
+    return Engine(oracle, mode, size, workers, kernel)
+
+
+def _kernel(task: Task, mode: str) -> DenseKernel | None:
+    """Return the compiled code for a task, if it is asked for or suits.
+
+    Raises:
+        RequestError: If it is asked for and there is none.
+    """
+    if mode not in ("auto", "compiled"):
+        return None
+    if not expressible(task):
+        if mode == "compiled":
+            raise RequestError(
+                "engine.mode=compiled is for linear models and MLPs on a CPU, in float32 or float64; use engine.mode=auto"
+            )
+        return None
+    found = kernels()
+    if found.library is not None:
+        return DenseKernel(found.library, task)
+    if mode == "compiled":
+        raise RequestError(f"engine.mode=compiled is not available: {found.source}; use engine.mode=auto")
+    return None
 
 
 def _cores() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, PlainStep
+from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.randomness import Purpose, fold_in, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
-from fedbench.simulation.engine import Engine, chunks
+from fedbench.simulation.compiled.dense import DenseKernel, Work
+from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
 from fedbench.simulation.task import Task
 
@@ -51,8 +52,8 @@ def train_cohort(
         The uploads, the new client states and the last local variables, [C, ...].
     """
     count, info = len(info.id), info.columns()
-    local = {k: v.expand(count, *v.shape[-1:]) for k, v in algo.start(msg, clients, info).items()}
-    if isinstance(algo.step, PlainStep) and isinstance(oracle, Descending):
+    local = _started(algo, msg, clients, info)
+    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
         last = _descend(algo.step, oracle, msg, local, info, batches)
         return *algo.finish(msg, clients, last, info), last
     finished: State = {}
@@ -67,8 +68,14 @@ def train_cohort(
     return *algo.finish(msg, clients, finished, info), finished
 
 
+def _started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
+    """Return the local variables before the first step, [C, ...]."""
+    started = algo.start(msg, clients, info)
+    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in started.items()}
+
+
 def _descend(
-    step: PlainStep,
+    step: Descent,
     oracle: Descending,
     msg: State,
     local: State,
@@ -102,6 +109,29 @@ class _Part(NamedTuple):
     positions: np.ndarray  # in the cohort
     rows: Tensor  # the same, on the device
     plan: Plan
+
+
+class _Share:
+    """Clients of a cohort that compiled code trains in one call.
+
+    Args:
+        positions: Their positions in the cohort.
+        ids: The clients.
+        tau: Their local steps.
+        data: The data set.
+        work: The local work.
+    """
+
+    def __init__(
+        self, positions: np.ndarray, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork
+    ) -> None:
+        self.positions, self.rows = positions, torch.from_numpy(positions)
+        self.starts, self.counts, self.steps = data.train.starts[ids], data.train.counts[ids], tau.astype(np.int64)
+        self.width, self.shuffled = int(work.widths(self.counts).max()), work.batch_size is not None
+
+    def work(self, seed: int, round: int, purpose: Purpose) -> Work:
+        """Return the local work of a round."""
+        return Work(self.starts, self.counts, self.steps, self.width, self.shuffled, key(seed, purpose, round))
 
 
 class _Gathered:
@@ -138,12 +168,10 @@ class Cohort:
     def __init__(
         self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork, engine: Engine
     ) -> None:
-        self.ids, self.tau, self.data, self.engine = ids, tau, data, engine
-        n = data.train.counts[ids]
-        parts = chunks(ids, tau, work.widths(n), engine.cohort_size)
-        device = data.x.device
-        self._parts = [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, work)) for p in parts]
+        self.ids, self.tau, self.data, self.work, self.engine = ids, tau, data, work, engine
+        n, device = data.train.counts[ids], data.x.device
         count = torch.from_numpy(n).to(device, data.dtype)
+        self._own: dict[bool, list[ModelPlan]] = {}
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
             "n": count,
@@ -168,8 +196,24 @@ class Cohort:
         return GradientPlan(self.data, self.ids, self.engine)
 
     @cached_property
-    def _own(self) -> list[ModelPlan]:
-        return [ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in self._parts]
+    def _parts(self) -> list[_Part]:
+        ids, tau, data, device = self.ids, self.tau, self.data, self.data.x.device
+        parts = chunks(ids, tau, self.work.widths(data.train.counts[ids]), self.engine.cohort_size)
+        return [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, self.work)) for p in parts]
+
+    @cached_property
+    def _shares(self) -> list[_Share]:
+        assert self.engine.kernel is not None
+        number = max(self.engine.workers, -(-len(self.ids) // self.engine.kernel.most_clients))
+        cost = self.tau * self.work.widths(self.data.train.counts[self.ids])
+        return [_Share(p, self.ids[p], self.tau[p], self.data, self.work) for p in balanced(cost, number)]
+
+    def _kernel(self, algo: Algorithm) -> DenseKernel | None:
+        """Return the compiled code for the local phase of a method, or None if it cannot express it."""
+        kernel = self.engine.kernel
+        if kernel is None or not kernel.carries_out(algo.step) or not kernel.reads(self.data):
+            return None
+        return None if self.work.random or self.work.augment else kernel
 
     def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
@@ -208,15 +252,24 @@ class Cohort:
             purpose: The stream that the order of the examples is drawn from.
         """
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
-        gathered = _Gathered(len(self.ids))
+        gathered, kernel = _Gathered(len(self.ids)), self._kernel(algo)
+        parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
+        own = self._plans(kernel is not None, parts) if measured else []  # computed here and not in the worker threads
 
         @torch.no_grad()
         def work(number: int) -> None:
-            part = self._parts[number]
+            part = parts[number]
             here = info.take(part.rows)
             states = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
-            batches = part.plan.batches(seed, round, purpose)
-            uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
+            if isinstance(part, _Part):
+                batches = part.plan.batches(seed, round, purpose)
+                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
+            else:
+                assert kernel is not None
+                columns = here.columns()
+                local = _started(algo, msg, states, columns)
+                last = kernel.descend(self.data, part.work(seed, round, purpose), algo.step, msg, local, columns)
+                uploads, states = algo.finish(msg, states, last, columns)
             after: State = {}
             if measured:
                 sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
@@ -224,6 +277,13 @@ class Cohort:
                 after = {k: v for k, v in means.items() if k in algo.needs}
             gathered.put(part.rows, Trained(uploads, states, after))
 
-        own = self._own if measured else []  # computed here and not in the worker threads
-        self.engine.map(work, range(len(self._parts)))
+        self.engine.map(work, range(len(parts)))
         return gathered.trained
+
+    def _plans(self, compiled: bool, parts: Sequence[_Part | _Share]) -> list[ModelPlan]:
+        """Return the plans to evaluate the clients' own models, part by part."""
+        if compiled not in self._own:
+            self._own[compiled] = [
+                ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in parts
+            ]
+        return self._own[compiled]

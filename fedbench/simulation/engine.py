@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedbench.core.types import Oracle
+from fedbench.simulation.compiled.dense import DenseKernel
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,13 +48,17 @@ class Engine:
 
     Args:
         oracle: Computes losses and gradients.
-        mode: "loop" or "stacked", for the record of the run.
+        mode: "loop", "stacked" or "compiled", for the record of the run.
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
+        kernel: Compiled code for what it can express; None for none.
     """
 
-    def __init__(self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1) -> None:
+    def __init__(
+        self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1, kernel: DenseKernel | None = None
+    ) -> None:
         self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
+        self.kernel = kernel
         # subnormal numbers take a CPU several times as long; decaying moments are full of them
         self._pool = ThreadPoolExecutor(workers, initializer=flush_subnormals) if workers > 1 else None
 
@@ -94,3 +99,26 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
             low = high = width
         groups[-1].append(k)
     return [part for g in groups for part in np.array_split(np.array(g), -(-len(g) // size))]
+
+
+def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
+    """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
+
+    The dearest item goes first, always to the part that has the least so far.
+
+    Args:
+        cost: Positive costs [C].
+        parts: Number of parts.
+
+    Returns:
+        The items of each part that has any, ascending; each item exactly once.
+    """
+    if parts == 1:
+        return [np.arange(len(cost))]
+    totals = [0.0] * parts
+    members: list[list[int]] = [[] for _ in range(parts)]
+    for item in np.argsort(-cost, kind="stable").tolist():
+        least = totals.index(min(totals))
+        totals[least] += float(cost[item])
+        members[least].append(item)
+    return [np.array(sorted(m)) for m in members if m]

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from fedbench.core.types import Batch, Examined
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.engine import Engine, chunks
+from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
+_PIECE = 4096  # examples of a client that one call of compiled code measures
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
 
@@ -28,6 +30,9 @@ def client_sums(
 
     This is one flat pass of w [P] over the examples of all clients, whatever their numbers.
     """
+    kernel = _kernel(data, engine)
+    if kernel is not None:
+        return _compiled_sums(kernel, data, rows, ids, w, engine, hits)
     index = rows.of_clients(ids)
 
     @torch.no_grad()
@@ -40,6 +45,41 @@ def client_sums(
         torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
         for values in zip(*blocks, strict=True)
     ]
+
+
+def _kernel(data: FederatedDataset, engine: Engine) -> DenseKernel | None:
+    return engine.kernel if engine.kernel is not None and engine.kernel.reads(data) else None
+
+
+def _compiled_sums(
+    kernel: DenseKernel,
+    data: FederatedDataset,
+    rows: Rows,
+    ids: np.ndarray,
+    w: Tensor,
+    engine: Engine,
+    hits: bool,
+    threads: bool = True,
+) -> list[Tensor]:
+    """Return what ``client_sums`` does, from compiled code; w is [P], or [C, P]: a model for each client."""
+    pieces = -(-rows.counts[ids] // _PIECE)  # a client with very many examples is shared among threads
+    owner = np.repeat(np.arange(len(ids)), pieces)
+    first = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * _PIECE
+    starts, counts = rows.starts[ids][owner] + first, np.minimum(rows.counts[ids][owner] - first, _PIECE)
+
+    @torch.no_grad()
+    def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
+        models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
+        loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
+        return loss, correct
+
+    shares = balanced(counts, engine.workers if threads else 1)
+    found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
+    for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
+        for total, some in zip(found, sums, strict=False):
+            assert some is not None
+            total[torch.from_numpy(share)] = some
+    return list(torch.zeros(1 + hits, len(ids), dtype=torch.float64).index_add_(1, torch.from_numpy(owner), found))
 
 
 def mean_losses(task: Task, data: FederatedDataset, ids: np.ndarray, w: Tensor, engine: Engine) -> Tensor:
@@ -122,12 +162,16 @@ class GradientPlan:
     """
 
     def __init__(self, data: FederatedDataset, ids: np.ndarray, engine: Engine) -> None:
-        self.data, self.engine, self.count = data, engine, len(ids)
-        self._groups = _groups(data, data.train, ids, engine.cohort_size)
+        self.data, self.ids, self.engine, self.count = data, ids, engine, len(ids)
+        self._kernel = _kernel(data, engine)
+        self._groups = [] if self._kernel else _groups(data, data.train, ids, engine.cohort_size)
+        self._shares = balanced(data.train.counts[ids], engine.workers) if self._kernel else []
 
     @torch.no_grad()
     def measure(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] over all training examples of each client."""
+        if self._kernel is not None:
+            return self._compiled(self._kernel, w)
 
         @torch.no_grad()
         def part(group: _Group) -> tuple[Tensor, Tensor]:
@@ -141,6 +185,21 @@ class GradientPlan:
             grad[group.clients] += g
         return loss, grad
 
+    def _compiled(self, kernel: DenseKernel, w: Tensor) -> tuple[Tensor, Tensor]:
+        data, counts = self.data, self.data.train.counts[self.ids]
+        starts = data.train.starts[self.ids]
+        loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
+
+        @torch.no_grad()
+        def part(share: np.ndarray) -> None:
+            f, g, _ = kernel.measure(data, data.train.index, starts[share], counts[share], w, gradients=True)
+            assert g is not None
+            where = torch.from_numpy(share)
+            loss[where], grad[where] = f, g  # no client is in two shares
+
+        self.engine.map(part, self._shares)
+        return loss / torch.from_numpy(counts), grad
+
 
 class ModelPlan:
     """The examples that each of C clients' own models is evaluated on: computed once, used any number of times.
@@ -153,8 +212,9 @@ class ModelPlan:
     """
 
     def __init__(self, data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> None:
-        self.data, self.engine, self.count = data, engine, len(ids)
-        self._groups = _groups(data, rows, ids, engine.cohort_size)
+        self.data, self.rows, self.ids, self.engine, self.count = data, rows, ids, engine, len(ids)
+        self._kernel = _kernel(data, engine)
+        self._groups = [] if self._kernel else _groups(data, rows, ids, engine.cohort_size)
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
@@ -168,6 +228,8 @@ class ModelPlan:
         Returns:
             One or two tensors [C] in float64.
         """
+        if self._kernel is not None:
+            return _compiled_sums(self._kernel, self.data, self.rows, self.ids, w, self.engine, hits, threads)
         device = self.data.x.device
 
         @torch.no_grad()

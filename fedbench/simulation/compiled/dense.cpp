@@ -7,12 +7,14 @@
 //
 // Rows of weights, and rows of activations, are padded with zeros to whole vectors in the working copies.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <new>
+#include <vector>
 
 namespace {
 
@@ -36,9 +38,11 @@ struct Problem {
 
 struct Phase {
   int64_t clients;
-  const int64_t* rows;    // rows of x in the order of their use: for every client, epoch after epoch
+  const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples of an epoch
+  uint64_t key;           // of the order of the examples
+  int64_t shuffled;       // whether every epoch has an order of its own, else the stored one
   const int64_t* steps;   // [clients] local steps
   const double* lr;       // [clients] learning rates
   int64_t width;          // largest number of examples of a batch
@@ -58,9 +62,10 @@ struct Measurement {
   const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples
+  const double* share;    // [clients] weight of an example in the gradient
   const void* w;          // [P], or [clients, P]
   int64_t own;            // whether w holds a model for every client
-  void* gradient;         // [clients, P] gradient of the mean loss, or null
+  void* gradient;         // [clients, P] weighted sum of the examples' gradients, or null
   double* loss;           // [clients] sum of the losses, in nats
   double* hits;           // [clients] number of correct examples, or null
 };
@@ -421,6 +426,35 @@ template <typename T> struct Network {
   }
 };
 
+// ---- the order of the examples, as in fedbench.core.randomness.fold_in and simulation/batches.py
+
+inline uint64_t fold_in(uint64_t base, uint64_t coordinate) {
+  uint64_t x = (coordinate + 1) * 0x9E3779B97F4A7C15ull + base;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+struct Order {
+  struct Place {
+    uint64_t hash;
+    int64_t row;
+  };
+  std::vector<Place> places;
+  std::vector<int64_t> rows;
+
+  // the rows of an epoch, ordered by hashes of (epoch, row)
+  const int64_t* epoch(const int64_t* stored, int64_t n, uint64_t key, int64_t number) {
+    places.resize(n);
+    rows.resize(n);
+    const uint64_t base = fold_in(key, static_cast<uint64_t>(number));
+    for (int64_t i = 0; i < n; i++) places[i] = {fold_in(base, static_cast<uint64_t>(stored[i])) >> 1, stored[i]};
+    std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.hash < b.hash; });
+    for (int64_t i = 0; i < n; i++) rows[i] = places[i].row;
+    return rows.data();
+  }
+};
+
 // ---- a solver
 
 template <typename T> struct Solver {
@@ -428,6 +462,7 @@ template <typename T> struct Solver {
   Network<T> net;
   const Phase& phase;
   V *w, *gradient, *buffer, *anchor, *shift;
+  Order order;
 
   Solver(const Problem& problem, const Phase& p) : net(problem), phase(p) {
     w = Network<T>::vectors(net.size);
@@ -449,10 +484,11 @@ template <typename T> struct Solver {
     if (moments) net.pack(moments, buffer);
     if (phase.shift) net.pack(static_cast<const T*>(phase.shift) + c * net.values, shift);
     const int64_t n = phase.count[c], per_epoch = (n + phase.width - 1) / phase.width;
-    const int64_t* rows = phase.rows + phase.offset[c];
+    const int64_t *stored = phase.rows + phase.offset[c], *rows = stored;
     for (int64_t t = 0; t < phase.steps[c]; t++) {
       const int64_t at = t % per_epoch * phase.width, m = n - at < phase.width ? n - at : phase.width;
-      step(rows + t / per_epoch * n + at, m, static_cast<T>(phase.lr[c]));
+      if (at == 0 && phase.shuffled) rows = order.epoch(stored, n, phase.key, t / per_epoch);
+      step(rows + at, m, static_cast<T>(phase.lr[c]));
     }
     net.unpack(w, flat);
     if (moments) net.unpack(buffer, moments);
@@ -537,7 +573,7 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
         const int64_t m = n - done < BLOCK ? n - done : BLOCK;
         net.gather(rows + done, m);
         net.forward(w, m);
-        const T share = static_cast<T>(1.0 / static_cast<double>(n));
+        const T share = static_cast<T>(asked->share[c]);
         net.residual(rows + done, m, share, asked->loss + c, asked->hits ? asked->hits + c : nullptr);
         if (!asked->gradient) continue;
         net.backward(w, m);

@@ -1,0 +1,1 @@
+"""Compiled code for local phases and measurements."""

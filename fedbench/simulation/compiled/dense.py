@@ -1,0 +1,242 @@
+"""Dense models in compiled code: whole local phases, and losses and gradients on the clients' own examples."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Descent, Pull, Shift, Step
+from fedbench.core.types import ClientInfo, State
+from fedbench.data.dataset import FederatedDataset
+from fedbench.models.dense import MLP, Linear
+from fedbench.simulation.task import Task
+
+_INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+_SHARE_BYTES = 2**26  # models that one call trains; a method makes further vectors of this size of them
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        ("layers", _INT), ("sizes", _POINTER), ("x", _POINTER), ("table", _POINTER), ("plane", _INT), ("y", _POINTER),
+    ]  # fmt: skip
+
+
+class _Phase(ctypes.Structure):
+    _fields_ = [
+        ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("key", ctypes.c_uint64),
+        ("shuffled", _INT), ("steps", _POINTER), ("lr", _POINTER), ("width", _INT), ("clip", _REAL), ("decay", _REAL),
+        ("momentum", _REAL), ("nesterov", _INT), ("pull", _REAL), ("anchor", _POINTER), ("shift", _POINTER),
+        ("w", _POINTER), ("buffer", _POINTER),
+    ]  # fmt: skip
+
+
+class _Measurement(ctypes.Structure):
+    _fields_ = [
+        ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("share", _POINTER),
+        ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("loss", _POINTER), ("hits", _POINTER),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """The local work of some clients.
+
+    Attributes:
+        starts: [C] int64, where the rows of each client begin in the training rows.
+        counts: [C] int64, their numbers of examples.
+        steps: [C] int64, their numbers of local steps.
+        width: Largest number of examples of a batch.
+        shuffled: Whether the examples of every epoch are shuffled.
+        key: Key of the order of the examples.
+    """
+
+    starts: np.ndarray
+    counts: np.ndarray
+    steps: np.ndarray
+    width: int
+    shuffled: bool
+    key: int
+
+
+class DenseKernel:
+    """The compiled kernels for one model.
+
+    Args:
+        kernels: The loaded library.
+        task: A task that ``expressible`` accepts.
+
+    Attributes:
+        most_clients: Number of clients that one call should train at most.
+    """
+
+    def __init__(self, kernels: ctypes.CDLL, task: Task) -> None:
+        kind = "float" if task.dtype == torch.float32 else "double"
+        self._descend: Callable[..., int] = getattr(kernels, f"descend_{kind}")
+        self._measure: Callable[..., int] = getattr(kernels, f"measure_{kind}")
+        self._dtype = task.dtype
+        self.most_clients = max(1, _SHARE_BYTES // (task.size * task.dtype.itemsize))
+        self._sizes = np.array(layer_sizes(task), dtype=np.int64)
+        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def reads(self, data: FederatedDataset) -> bool:
+        """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
+        numbers = data.x.dtype == self._dtype or (data.x.dtype == torch.uint8 and data.mean is not None)
+        return numbers and data.tokens is None and data.y.dim() == 1 and data.x.is_contiguous()
+
+    @staticmethod
+    def carries_out(step: Step) -> bool:
+        """Return whether a local step is of the family that the kernels know."""
+        if not isinstance(step, Descent) or step.gradient is not None or step.opt.rule is None:
+            return False
+        return step.extra is None or isinstance(step.extra, Pull | Shift)
+
+    def descend(
+        self, data: FederatedDataset, work: Work, step: Step, msg: State, local: State, info: ClientInfo
+    ) -> State:
+        """Return the local variables [C, ...] after all local steps of C clients.
+
+        Args:
+            data: A data set that ``reads`` accepts.
+            work: The local work.
+            step: A step that ``carries_out`` accepts.
+            msg: The broadcast.
+            local: The local variables before the first step.
+            info: Facts of the clients, leaves [C, 1].
+        """
+        assert isinstance(step, Descent) and step.opt.rule is not None
+        rule = step.opt.rule
+        w = local["w"].clone(memory_format=torch.contiguous_format)
+        changed: State = {"w": w}
+        if rule.momentum:
+            changed["momentum"] = local["momentum"].clone(memory_format=torch.contiguous_format)
+        rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
+        anchor = msg["w"].contiguous() if isinstance(step.extra, Pull) else None
+        shift = local[step.extra.name].contiguous() if isinstance(step.extra, Shift) else None
+        phase = _Phase(
+            clients=len(w),
+            rows=_at(data.train.index),
+            offset=_array(work.starts),
+            count=_array(work.counts),
+            key=work.key,
+            shuffled=work.shuffled,
+            steps=_array(work.steps),
+            lr=_at(rate),
+            width=work.width,
+            clip=math.inf if rule.clip_norm is None else rule.clip_norm,
+            decay=rule.weight_decay,
+            momentum=rule.momentum,
+            nesterov=rule.nesterov,
+            pull=step.extra.strength if isinstance(step.extra, Pull) else 0.0,
+            anchor=_at(anchor),
+            shift=_at(shift),
+            w=_at(w),
+            buffer=_at(changed.get("momentum")),
+        )
+        _call(self._descend, self._problem(data), phase)
+        return {**local, **changed}
+
+    def measure(
+        self,
+        data: FederatedDataset,
+        index: Tensor,
+        starts: np.ndarray,
+        counts: np.ndarray,
+        w: Tensor,
+        gradients: bool = False,
+        hits: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return sums over C sets of examples.
+
+        Args:
+            data: A data set that ``reads`` accepts.
+            index: Rows of the data set.
+            starts: [C] int64, where each set begins in ``index``.
+            counts: [C] int64, its number of examples.
+            w: One model [P], or a model for each set [C, P].
+            gradients: Whether to compute gradients.
+            hits: Whether to count correct examples.
+
+        Returns:
+            The sum of the losses [C] float64; the gradient of the mean loss [C, P], or None; the number of correct
+            examples [C] float64, or None.
+        """
+        w = w.contiguous()
+        loss = torch.zeros(len(counts), dtype=torch.float64)
+        correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
+        gradient = w.new_empty(len(counts), w.shape[-1]) if gradients else None
+        share = 1 / np.maximum(counts, 1)
+        asked = _Measurement(
+            clients=len(counts),
+            rows=_at(index),
+            offset=_array(starts),
+            count=_array(counts),
+            share=_array(share),
+            w=_at(w),
+            own=w.dim() == 2,
+            gradient=_at(gradient),
+            loss=_at(loss),
+            hits=_at(correct),
+        )
+        _call(self._measure, self._problem(data), asked)
+        return loss, gradient, correct
+
+    def _problem(self, data: FederatedDataset) -> _Problem:
+        table = self._table(data) if data.x.dtype == torch.uint8 else None
+        return _Problem(
+            layers=len(self._sizes) - 1,
+            sizes=_array(self._sizes),
+            x=_at(data.x),
+            table=_at(table),
+            plane=1 if table is None else data.x[0].numel() // len(table),
+            y=_at(data.y),
+        )
+
+    def _table(self, data: FederatedDataset) -> Tensor:
+        """Return the value of every byte in every channel, [channels, 256], as ``data.features`` computes it."""
+        known = self._tables.get(id(data.x))
+        if known is None:
+            channels = data.x.shape[1] if data.x.dim() > 1 else 1
+            stored = torch.arange(256, dtype=torch.uint8).expand(channels, 256)
+            assert data.mean is not None and data.std is not None
+            scale = 1 / (255 * data.std)
+            table = stored.to(data.dtype).mul_(scale.view(-1, 1)).sub_((data.mean / data.std).view(-1, 1))
+            known = self._tables[id(data.x)] = (data.x, table.contiguous())
+        return known[1]
+
+
+def layer_sizes(task: Task) -> list[int]:
+    """Return the numbers of features of the input and of every layer of a dense model."""
+    shapes = task.layout.shapes[::2]  # weights and biases alternate
+    return [shapes[0][1], *(shape[0] for shape in shapes)]
+
+
+def expressible(task: Task) -> bool:
+    """Return whether the kernels can carry out a task: a dense model in float32 or float64 on a CPU."""
+    dense = isinstance(task.model, Linear | MLP) and not task.bf16
+    return dense and task.device.type == "cpu" and task.dtype in (torch.float32, torch.float64)
+
+
+def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Structure) -> None:
+    """Call a kernel, which lets other threads of Python run meanwhile.
+
+    Raises:
+        MemoryError: If there is no memory for its working copies.
+    """
+    if function(ctypes.byref(problem), ctypes.byref(request)):
+        raise MemoryError("no memory for the working copies of a client's model")
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _array(values: np.ndarray) -> int:
+    return int(values.ctypes.data)

@@ -1,0 +1,123 @@
+"""The compiled kernels, built with the system's compiler on first use and kept in the user's cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_SOURCE = Path(__file__).with_name("dense.cpp")
+# no flag lets the compiler change the order of a sum, or assume that numbers are finite
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+_SHARED = ("-shared", "-fPIC")
+_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels, or the reason why there are none.
+
+    Attributes:
+        library: The loaded library, or None.
+        source: The compiler that built it, or why there is no library.
+    """
+
+    library: ctypes.CDLL | None
+    source: str
+
+
+@cache
+def kernels() -> Kernels:
+    """Return the compiled kernels of this machine; the first call on a machine compiles them, which takes seconds.
+
+    A compilation that fails is one line on stderr; runs then use the stacked mode.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        return Kernels(None, "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)")
+    try:
+        version = _run([compiler, "--version"]).splitlines()[0]
+        where = _cache() / f"dense-{_digest(version)}.so"
+        if not where.exists():
+            _build(compiler, where)
+        _refuse_foreign(where)
+        return Kernels(ctypes.CDLL(str(where)), version)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        reason = _reason(error)
+        print(f"fedbench: the kernels for dense models are not available, runs are slower: {reason}", file=sys.stderr)
+        return Kernels(None, reason)
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CXX")
+    return next(
+        (found for name in ([named] if named else ["c++", "g++", "clang++"]) if (found := shutil.which(name))), None
+    )
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
+
+
+def _digest(compiler: str) -> str:
+    """Return a hash of what the library depends on: its source, the flags, the compiler and the CPU."""
+    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, compiler, _processor())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """Return what distinguishes processors that cannot run each other's code."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+    return "\n".join(line for line in lines if line.startswith(wanted))
+
+
+def _cache() -> Path:
+    """Return the directory of the libraries, which only the user may write to.
+
+    Raises:
+        ValueError: If another user may write to it.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    directory = root / "fedbench" / "kernels"
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)
+    _refuse_foreign(directory)
+    return directory
+
+
+def _refuse_foreign(path: Path) -> None:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise ValueError(f"{path} is a link, belongs to another user or can be written by others")
+
+
+def _build(compiler: str, where: Path) -> None:
+    started = time.monotonic()
+    print("fedbench: compiling the kernels for dense models (once per machine)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=where.parent) as directory:
+        made = Path(directory) / where.name
+        _run([compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
+        made.chmod(0o700)
+        made.replace(where)  # another process may have been faster
+    print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = [line for line in str(error.stderr).splitlines() if "error" in line]
+        return f"{error.cmd[0]} failed" + (f": {lines[0]}" if lines else "")
+    return str(error)
