@@ -20,7 +20,7 @@ from fedbench.simulation.task import Task
 _INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
-_SHARE_BYTES = 2**26  # models that one call trains; a method makes further vectors of this size of them
+_SHARE_BYTES = 2**23  # models that one call trains; a method makes further vectors of this size of them
 
 
 class _Problem(ctypes.Structure):
