@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -22,9 +23,11 @@ from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
+from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.loop import Observer, Snapshot, simulate
-from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -203,7 +206,7 @@ def snapshots(
 ) -> list[Snapshot]:
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
-    engine = Engine(make_oracle(task, mode), mode, cohort_size, workers)
+    engine = engine_of(task, mode, cohort_size, workers)
     work = work or LocalWork(lr=0.1, batch_size=10)
     w = task.init(torch.Generator().manual_seed(seed)) if w is None else w
     stages = stages_of(algo, rounds, data.num_clients)
@@ -213,6 +216,17 @@ def snapshots(
         return [s._replace(clients={k: v.clone() for k, v in s.clients.items()}) for s in run]  # theirs is one memory
     finally:
         engine.close()
+
+
+def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) -> Engine:
+    """An engine in one of the modes; "compiled" skips the test where there is no compiler."""
+    if mode != "compiled":
+        return Engine(make_oracle(task, mode), mode, cohort_size, workers)
+    library = kernels().library
+    if library is None:
+        pytest.skip(kernels().source)
+    kernel = DenseKernel(library, task)
+    return Engine(KernelOracle(task, kernel), mode, cohort_size, workers, kernel)
 
 
 def final(algo: Method, data: FederatedDataset, **options: Any) -> Tensor:

@@ -32,7 +32,7 @@ from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.cost import cost
 from fedbench.simulation.engine import Engine, keep_memory
-from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
@@ -279,7 +279,7 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     if workers is None:
         workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
-    oracle = make_oracle(task, "stacked" if mode == "compiled" else mode)  # for what the kernel cannot express
+    oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
     return Engine(oracle, mode, size, workers, kernel)
 
 
@@ -294,7 +294,7 @@ def _kernel(task: Task, mode: str) -> DenseKernel | None:
     if not expressible(task):
         if mode == "compiled":
             raise RequestError(
-                "engine.mode=compiled is for linear models and MLPs on a CPU, in float32 or float64; use engine.mode=auto"
+                "engine.mode=compiled is for linear models and MLPs in float32 or float64 on a CPU; use engine.mode=auto"
             )
         return None
     found = kernels()

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
 from fedbench.models.dense import MLP, Linear
+from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses, image_layout
 
 
@@ -148,6 +149,30 @@ class DenseOracle:
             if layer:
                 d = torch.bmm(d, views[2 * layer]).mul_(h > 0)
         return torch.cat(grads, 1)
+
+
+class KernelOracle:
+    """Dense models by compiled code, one client after another in one call, for steps that the code does not know.
+
+    Args:
+        task: The task.
+        kernel: Its compiled code.
+    """
+
+    def __init__(self, task: Task, kernel: DenseKernel) -> None:
+        self._kernel, self._dense = kernel, DenseOracle(task)
+
+    def grad(self, w: Tensor, batch: Batch) -> Tensor:
+        """Return the gradients [A, P]."""
+        return self._kernel.on_batch(w, batch)[1]
+
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+        return self._kernel.on_batch(w, batch)
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the logits [A, B, classes]."""
+        return self._dense.logits(w, x)
 
 
 def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -206,14 +206,15 @@ inline void rank(const T* d, int64_t stride, const typename Vector<T>::type* h, 
     for (int i = 0; i < I; i++) w[o * n + i] = sum[o][i];
 }
 
-// e^x for x <= 0: 2^k e^r with |r| <= ln(2)/2, and Taylor's series for e^r; 0 < e^x even for very small x
+// e^x for x <= 0: 2^k e^r with |r| <= ln(2)/2, and Taylor's series for e^r; 0 below the range of normal numbers
 template <typename T> inline typename Vector<T>::type exponential(typename Vector<T>::type x) {
   using V = typename Vector<T>::type;
   using Z = typename Integers<T>::type;
   constexpr bool single = sizeof(T) == 4;
   constexpr int terms = single ? 7 : 13;
-  const V least = V{} + T(single ? -87.0 : -708.0);
-  x = x < least ? least : x;  // a NaN stays
+  const V least = V{} + T(single ? -87.0 : -708.0), zero{};
+  const auto vanishes = x < least;  // not so for a NaN, which stays
+  x = vanishes ? least : x;
   const Z k = __builtin_convertvector(x * T(1.44269504088896340736) - T(0.5), Z);
   const V whole = __builtin_convertvector(k, V);
   // ln 2 in two parts, of which the first has few digits
@@ -224,7 +225,7 @@ template <typename T> inline typename Vector<T>::type exponential(typename Vecto
   const Z bits = single ? (k + 127) << 23 : (k + 1023) << (single ? 0 : 52);
   V power;
   std::memcpy(&power, &bits, 64);
-  return sum * power;
+  return vanishes ? zero : sum * power;
 }
 
 // ---- a network

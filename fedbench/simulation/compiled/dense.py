@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Descent, Pull, Shift, Step
-from fedbench.core.types import ClientInfo, State
+from fedbench.core.types import Batch, ClientInfo, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.dense import MLP, Linear
 from fedbench.simulation.task import Task
@@ -140,7 +140,7 @@ class DenseKernel:
             w=_at(w),
             buffer=_at(changed.get("momentum")),
         )
-        _call(self._descend, self._problem(data), phase)
+        _call(self._descend, self._of(data), phase)
         return {**local, **changed}
 
     def measure(
@@ -168,11 +168,36 @@ class DenseKernel:
             The sum of the losses [C] float64; the gradient of the mean loss [C, P], or None; the number of correct
             examples [C] float64, or None.
         """
+        share = 1 / np.maximum(counts, 1)
+        return self._sums(self._of(data), index, starts, counts, share, w, gradients, hits)
+
+    def on_batch(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
+        real = (batch.weight > 0).sum(1).numpy()  # padding comes last
+        examples = batch.x.flatten(2).flatten(0, 1).contiguous()
+        problem = self._problem(examples, None, y := batch.y.flatten().contiguous())
+        index = torch.arange(len(y))
+        starts = np.arange(len(w), dtype=np.int64) * batch.y.shape[1]
+        share = batch.weight[:, 0].double().contiguous()
+        loss, gradient, _ = self._sums(problem, index, starts, real, share.numpy(), w, gradients=True, hits=False)
+        assert gradient is not None
+        return (loss * share).to(w.dtype).unsqueeze(1), gradient
+
+    def _sums(
+        self,
+        problem: _Problem,
+        index: Tensor,
+        starts: np.ndarray,
+        counts: np.ndarray,
+        share: np.ndarray,
+        w: Tensor,
+        gradients: bool,
+        hits: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         w = w.contiguous()
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
         gradient = w.new_empty(len(counts), w.shape[-1]) if gradients else None
-        share = 1 / np.maximum(counts, 1)
         asked = _Measurement(
             clients=len(counts),
             rows=_at(index),
@@ -185,18 +210,20 @@ class DenseKernel:
             loss=_at(loss),
             hits=_at(correct),
         )
-        _call(self._measure, self._problem(data), asked)
+        _call(self._measure, problem, asked)
         return loss, gradient, correct
 
-    def _problem(self, data: FederatedDataset) -> _Problem:
-        table = self._table(data) if data.x.dtype == torch.uint8 else None
+    def _of(self, data: FederatedDataset) -> _Problem:
+        return self._problem(data.x, self._table(data) if data.x.dtype == torch.uint8 else None, data.y)
+
+    def _problem(self, x: Tensor, table: Tensor | None, y: Tensor) -> _Problem:
         return _Problem(
             layers=len(self._sizes) - 1,
             sizes=_array(self._sizes),
-            x=_at(data.x),
+            x=_at(x),
             table=_at(table),
-            plane=1 if table is None else data.x[0].numel() // len(table),
-            y=_at(data.y),
+            plane=1 if table is None else x[0].numel() // len(table),
+            y=_at(y),
         )
 
     def _table(self, data: FederatedDataset) -> Tensor:
