@@ -1,0 +1,241 @@
+"""Compiled code for dense models: hand-derived steps, agreement with plain autograd, and what it leaves to others."""
+
+import math
+import os
+import stat
+
+import numpy as np
+import pytest
+import torch
+from tools import SOLVERS, close, engine_of, federation, final, make, snapshots, task_for
+
+from fedbench.core.algorithm import Descent, Pull, Shift
+from fedbench.core.optim import SGD, adam, chain, sgd
+from fedbench.models.cnn import ConvNet
+from fedbench.models.dense import MLP
+from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.compiled import library
+from fedbench.simulation.compiled.dense import DenseKernel, expressible
+from fedbench.simulation.engine import balanced
+from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
+
+
+def test_a_step_by_hand():
+    """From w = 0 all classes have probability 1/3: the step adds lr (1[k = y] - 1/3) x to row k, and to its bias."""
+    data = federation(sizes=(1,), features=2, classes=3)
+    x, y = data.x[0], int(data.y[0])
+    task = task_for(data)
+    w = final(make("fedavg"), data, task=task, w=torch.zeros(task.size, dtype=torch.float64), rounds=1, mode="compiled")
+    weight, bias = task.layout.views(w)
+    for k in range(3):
+        step = 0.1 * ((k == y) - 1 / 3)
+        assert torch.allclose(weight[k], step * x, rtol=1e-15, atol=0)
+        assert bias[k].item() == pytest.approx(step, rel=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("hidden", [[], [5], [17, 9], [33, 16, 8]], ids=str)
+@pytest.mark.parametrize("features", [1, 8, 37])
+def test_layers_of_any_size(features, hidden, dtype):
+    """Rows shorter and longer than a vector of the CPU, and every remainder of the register blocks."""
+    data = federation(features=features, classes=7, dtype=dtype)
+    task = task_for(data, MLP, hidden=hidden) if hidden else task_for(data)
+    work = LocalWork(lr=0.1, batch_size=7, epochs=(1, 3))
+    a, b = (final(make("fedavg"), data, task=task, mode=mode, work=work) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("batch", [None, 100], ids=["full batches", "batches of 100"])
+def test_batches_that_pass_in_several_blocks(solver, batch):
+    data = federation(sizes=(150, 64, 65, 3))
+    work = LocalWork(lr=0.1, batch_size=batch, epochs=(2, 2))
+    algo = make("fedprox", sgd(**SOLVERS[solver]), mu=0.5)
+    a, b = (final(algo, data, mode=mode, work=work) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
+def test_images_stored_as_bytes():
+    """Bytes are normalised by channel as the data set does it, bit for bit."""
+    rng = np.random.default_rng(0)
+    plain = federation(features=2 * 3 * 3, shape=(2, 3, 3))
+    data = type(plain)(
+        **{
+            **plain.__dict__,
+            "x": torch.from_numpy(rng.integers(0, 256, plain.x.shape, dtype=np.uint8)),
+            "mean": torch.tensor([0.3, 0.6], dtype=torch.float64),
+            "std": torch.tensor([0.2, 0.4], dtype=torch.float64),
+        }
+    )
+    converted = type(plain)(**{**plain.__dict__, "x": data.features(torch.arange(len(data.x)))})
+    runs = [final(make("fedavg"), d, task=task_for(converted), mode="compiled") for d in (data, converted)]
+    assert torch.equal(*runs)
+    assert close(runs[0], final(make("fedavg"), data, task=task_for(converted), mode="loop"), 1e-12)
+
+
+def test_a_limit_on_steps_ends_within_an_epoch():
+    data, work = federation(), LocalWork(lr=0.1, batch_size=4, steps=7)
+    a, b = (final(make("scaffold"), data, mode=mode, work=work) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
+def test_measurements_are_those_of_plain_passes(own, monkeypatch):
+    monkeypatch.setattr("fedbench.simulation.probes._PIECE", 9)  # several pieces for the larger clients
+    data = federation(tests=(0, 3, 12, 1, 40, 2, 5))
+    task, ids = task_for(data, MLP, hidden=[6]), np.array([6, 0, 2, 4])
+    generator = torch.Generator().manual_seed(3)
+    w = torch.randn(*([4] if own else []), task.size, generator=generator, dtype=torch.float64)
+    compiled, loop = engine_of(task, "compiled", workers=2), engine_of(task, "loop")
+    for rows in (data.train, data.test):
+        if own:
+            found, wanted = (ModelPlan(data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
+        else:
+            found, wanted = (client_sums(task, data, rows, ids, w, e, hits=True) for e in (compiled, loop))
+        assert torch.allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
+        assert torch.equal(found[1], wanted[1])
+    if not own:
+        (f, g), (f0, g0) = (GradientPlan(data, ids, e).measure(w) for e in (compiled, loop))
+        assert torch.allclose(f, f0, rtol=1e-12)
+        assert torch.allclose(g, g0, rtol=1e-10, atol=1e-14)
+    compiled.close()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_stay_so(bad):
+    data = federation(sizes=(5, 8))
+    task = task_for(data)
+    w = torch.zeros(task.size, dtype=torch.float64)
+    w[-1] = bad  # a bias
+    for mode in ("compiled", "loop"):
+        assert torch.isnan(final(make("fedavg"), data, task=task, w=w, mode=mode, rounds=1)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_probability_that_rounds_to_one_gives_no_gradient(dtype):
+    data = federation(sizes=(4,), dtype=dtype)
+    data = data.relabelled(torch.zeros_like(data.y))
+    task = task_for(data)
+    w = torch.zeros(task.size, dtype=dtype)
+    w[-data.classes] = 1000.0
+    assert torch.equal(final(make("fedavg"), data, task=task, w=w, mode="compiled"), w)
+
+
+def test_workers_and_cohorts_change_no_bit():
+    data = federation()
+    runs = [
+        snapshots(make("fedprox"), data, mode="compiled", workers=n, cohort_size=size)[-1].server["w"]
+        for n, size in ((1, 1000), (2, 1000), (3, 1))
+    ]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+
+
+def test_shares_are_balanced():
+    """The dearest first, always to the part that has least: 8 | 5, then 8 | 5 + 3, then 8 + 1 | 5 + 3."""
+    parts = balanced(np.array([3, 8, 1, 5]), 2)
+    assert [p.tolist() for p in parts] == [[1, 2], [0, 3]]
+    assert [p.tolist() for p in balanced(np.array([3, 8, 1]), 5)] == [[1], [0], [2]]
+    assert balanced(np.array([2, 1]), 1)[0].tolist() == [0, 1]
+
+
+def test_the_family_of_steps():
+    known = [Descent(), Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=Pull(2.0)), Descent(extra=Shift("shift"))]
+    known.append(Descent(chain(sgd(weight_decay=0.1), sgd(0.5))))
+    other = [
+        Descent(adam(0.9, 0.99, 1e-8)),
+        Descent(chain(sgd(0.5), sgd(weight_decay=0.1))),  # decay after momentum is another solver
+        Descent(gradient=lambda oracle, msg, local, batch, info: local["w"]),
+        Descent(extra=lambda msg, local, info: local["w"]),
+        lambda oracle, msg, local, batch, info: local,
+    ]
+    assert all(DenseKernel.carries_out(step) for step in known)
+    assert not any(DenseKernel.carries_out(step) for step in other)
+
+
+def test_chained_clipping_decay_and_momentum_are_one_rule():
+    both = chain(sgd(weight_decay=0.1, clip_norm=2.0), sgd(momentum=0.5, nesterov=True))
+    assert both.rule == sgd(0.5, True, 0.1, 2.0).rule
+    assert chain(SGD, sgd(0.5)).rule == sgd(0.5).rule
+
+
+def test_only_dense_models_are_expressible():
+    images = federation(features=64, shape=(1, 8, 8))
+    assert expressible(task_for(images))
+    assert expressible(task_for(images, MLP, hidden=[3]))
+    assert not expressible(task_for(images, ConvNet, channels=[2], kernel=3, hidden=4))
+
+
+# ---- the library
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and a fresh answer of ``kernels``."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.kernels.cache_clear()
+    yield tmp_path / "fedbench" / "kernels"
+    library.kernels.cache_clear()
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_without_a_compiler(cache, monkeypatch, capfd):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(cache))
+    assert library.kernels().library is None
+    assert "no C++ compiler" in library.kernels().source
+    assert capfd.readouterr().err == ""
+    assert not cache.exists()
+
+
+def test_a_compiler_that_fails_is_one_line(cache, tmp_path, monkeypatch, capfd):
+    compiler = script(
+        tmp_path / "cc", 'test "$1" = --version && echo cc 1.0 && exit 0; echo "x: error: no" >&2; exit 1'
+    )
+    monkeypatch.setenv("CXX", compiler)
+    assert library.kernels().library is None
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "fedbench: compiling the kernels for dense models (once per machine)"
+    assert lines[1:] == [
+        f"fedbench: the kernels for dense models are not available, runs are slower: {compiler} failed: x: error: no"
+    ]
+    assert list(cache.iterdir()) == []
+
+
+def test_compiled_once_into_a_private_directory(cache, tmp_path, monkeypatch, capfd):
+    """The second call compiles nothing; a compiler of another version does."""
+    real = library._compiler()
+    if real is None:
+        pytest.skip("no compiler")
+    version = tmp_path / "version"
+    version.write_text("cc 1.0")
+    calls = tmp_path / "calls"
+    monkeypatch.setenv(
+        "CXX",
+        script(
+            tmp_path / "cc", f'test "$1" = --version && cat {version} && exit 0; echo . >> {calls}; exec {real} "$@"'
+        ),
+    )
+    for wanted, text in ((1, "cc 1.0"), (1, "cc 1.0"), (2, "cc 2.0")):
+        version.write_text(text)
+        library.kernels.cache_clear()
+        assert library.kernels().library is not None
+        assert library.kernels().source == text
+        assert len(calls.read_text().split()) == wanted
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert len(list(cache.iterdir())) == 2
+    capfd.readouterr()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of files")
+def test_a_library_that_others_may_write_is_not_loaded(cache, monkeypatch, capfd):
+    monkeypatch.setattr(library, "_build", lambda compiler, where: where.write_bytes(b"") or where.chmod(0o722))
+    if library._compiler() is None:
+        pytest.skip("no compiler")
+    assert library.kernels().library is None
+    assert "can be written by others" in capfd.readouterr().err
