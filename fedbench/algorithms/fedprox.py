@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
 
@@ -22,9 +22,8 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     Identity: μ = 0 is FedAvg.
     Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.
     """
-    mu = number("algo.mu", mu, at_least=0)
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    mu = number("mu", mu, at_least=0)
+    server_lr = number("server_lr", server_lr, above=0)
 
     def pull(msg: State, local: State, info: ClientInfo) -> Tensor:
         return (local["w"] - msg["w"]).mul_(mu)

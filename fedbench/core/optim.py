@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.errors import RequestError, boolean, number
+from fedbench.core.options import SgdOptions
 from fedbench.core.types import State
 
 _ADAPTIVE = ("adaptive steps",)
@@ -66,25 +67,10 @@ def sgd(
 ) -> Optimizer:
     """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
 
-    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``.
-
-    Args:
-        momentum: Momentum ρ in [0, 1).
-        nesterov: Whether to step along g + ρ b.
-        weight_decay: Weight λ of the L2 term λ/2 ||w||², whose gradient is added.
-        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not clip.
-
-    Raises:
-        RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
+    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``. Arguments and errors are those
+    of ``SgdOptions``.
     """
-    momentum = number("local.momentum", momentum, at_least=0, below=1)
-    weight_decay = number("local.weight_decay", weight_decay, at_least=0)
-    if clip_norm is not None:
-        clip_norm = number("local.clip_norm", clip_norm, above=0, remedy="use null for no clipping")
-    if boolean("local.nesterov", nesterov) and momentum == 0:
-        raise RequestError(
-            "local.nesterov=true needs local.momentum > 0, got 0; set local.momentum, or local.nesterov=false"
-        )
+    SgdOptions(momentum, nesterov, weight_decay, clip_norm)
     if not (momentum or weight_decay or clip_norm):
         return SGD
 
@@ -132,12 +118,12 @@ def adam(
     Raises:
         RequestError: If a value is out of range.
     """
-    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
-    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
-    tau = number("algo.tau", tau, above=0)
-    v0 = number("algo.v0", v0, at_least=0)
-    boolean("algo.bias_correction", bias_correction)
-    boolean("algo.eps_inside", eps_inside)
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+    v0 = number("v0", v0, at_least=0)
+    boolean("bias_correction", bias_correction)
+    boolean("eps_inside", eps_inside)
 
     def init(w: Tensor) -> State:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": _counter(w)}

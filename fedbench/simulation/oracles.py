@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
-from fedbench.models.dense import MLP, Linear
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses, image_layout
 
 
@@ -168,6 +167,6 @@ def make_oracle(task: Task, mode: str) -> Oracle:
     if mode == "loop":
         return LoopOracle(task)
     if mode == "stacked":
-        written_out = isinstance(task.model, Linear | MLP) and not task.bf16
+        written_out = task.traits.dense and not task.bf16
         return DenseOracle(task) if written_out else VmapOracle(task)
     raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")

@@ -349,7 +349,7 @@ BAD = [
     (["local.epochs=[3,1]"], "lo <= hi"),
     (["local.epochs=0"], "local.epochs must be [lo,hi] or an integer >= 1, got 0"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
-    (["local.nesterov=true"], "local.nesterov=true needs local.momentum > 0"),
+    (["local.nesterov=true"], "local.nesterov must be false without momentum"),
     (["rounds=-1"], "rounds must be an integer >= 0, got -1"),
     (["rounds=1.5"], "rounds must be an integer >= 0, got 1.5"),
     (["participation=0"], "participation must be > 0, got 0"),

@@ -102,5 +102,5 @@ def test_smallest_client_has_at_least_50():
 
 @pytest.mark.parametrize("bad", [{"clients": 0}, {"clients": 2.5}, {"clients": 3, "alpha": -1.0}])
 def test_refuses(bad):
-    with pytest.raises(RequestError, match=r"data\.(clients|source\.alpha)"):
+    with pytest.raises(RequestError, match=r"(data.clients|alpha) must be"):
         fedprox(Path(), 0, **{"alpha": 1.0, "beta": 1.0, **bad})

@@ -352,7 +352,7 @@ def test_sent140_refuses(tweets):
         read(tweets, glove="x.txt")
     with pytest.raises(RequestError, match=r"glove.6B.zip"):
         read(tweets, glove="glove.6B.50d.txt", download=False)
-    with pytest.raises(RequestError, match="data.source.lowercase must be true or false"):
+    with pytest.raises(RequestError, match="lowercase must be true or false"):
         read(tweets, lowercase=1)
 
 
@@ -462,7 +462,7 @@ def test_no_word_is_predicted_twice(count, clients, columns, length):
 def test_wikitext_refuses(wiki):
     with pytest.raises(RequestError, match=r"wiki.train.tokens has 17 words, too few for data.clients=16 with 20 col"):
         wikitext2.load(wiki, 0)
-    with pytest.raises(RequestError, match="data.source.held_out must be one of test, valid, null"):
+    with pytest.raises(RequestError, match="held_out must be one of test, valid, null"):
         wikitext2.load(wiki, 0, held_out="train")
     (wiki / "wikitext-2" / "wiki.test.tokens").write_bytes(b"\xff")
     with pytest.raises(RequestError, match="is not text in UTF-8"):

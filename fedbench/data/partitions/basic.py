@@ -38,10 +38,10 @@ def dirichlet_min_share(
     Raises:
         RequestError: If ``alpha`` is not positive, or no draw meets ``min_share``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
+    alpha = number("alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    min_share = number("data.partition.min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
+    min_share = number("min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
     enough(len(y), clients)
 
     def poorest(
@@ -89,8 +89,8 @@ def two_classes_power_law(
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
     """
-    least = integer("data.partition.least", least, at_least=1)
-    sigma = number("data.partition.sigma", sigma, at_least=0)
+    least = integer("least", least, at_least=1)
+    sigma = number("sigma", sigma, at_least=0)
     labels = np.unique(y)
     classes = len(labels)
     pools = [rng.permutation(np.flatnonzero(y == label)) for label in labels]

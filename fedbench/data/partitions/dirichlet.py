@@ -36,9 +36,9 @@ def dirichlet(
     Raises:
         RequestError: If ``alpha`` is not positive, or no draw meets ``min_size``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
-    balance = boolean("data.partition.balance", balance)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
+    balance = boolean("balance", balance)
+    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]  # [K]
 
     def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
@@ -98,10 +98,10 @@ def dirichlet_mixture(
     Raises:
         RequestError: If an option is out of range, or there are too few examples for ``min_size``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
-    choice("data.partition.prior", prior, ("data", "uniform"))
-    sigma = number("data.partition.size_sigma", size_sigma, at_least=0)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
+    choice("prior", prior, ("data", "uniform"))
+    sigma = number("size_sigma", size_sigma, at_least=0)
+    min_size = integer("min_size", min_size, at_least=1)
     enough(len(y), clients, min_size)
     left = np.unique(y, return_counts=True)[1]  # [K]
     p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))

@@ -22,7 +22,7 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     Raises:
         RequestError: If there are fewer examples than shards.
     """
-    each = integer("data.partition.shards_per_client", shards_per_client, at_least=1)
+    each = integer("shards_per_client", shards_per_client, at_least=1)
     enough(len(y), clients, each, "data.partition.shards_per_client")
     sizes = evenly(len(y), clients * each)
     owner = rng.permutation(np.repeat(np.arange(clients), each))  # of each shard
@@ -86,8 +86,8 @@ def consecutive_classes(
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
-    mu, sigma = number("data.partition.mu", mu), number("data.partition.sigma", sigma, at_least=0)
-    more, least = integer("data.partition.more", more), integer("data.partition.least", least, at_least=1)
+    mu, sigma = number("mu", mu), number("sigma", sigma, at_least=0)
+    more, least = integer("more", more), integer("least", least, at_least=1)
     labels = np.unique(y)
     if each > len(labels):
         raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
@@ -138,7 +138,7 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
         RequestError: If ``similarity`` is not in [0, 1], or there are more clients than examples.
     """
     remedy = "it is a fraction: 0.95 for 95 %"
-    share = number("data.partition.similarity", similarity, at_least=0, at_most=1, remedy=remedy)
+    share = number("similarity", similarity, at_least=0, at_most=1, remedy=remedy)
     enough(len(y), clients)
     rows = rng.permutation(len(y))
     alike, rest = np.split(rows, [round(share * len(y))])
@@ -244,9 +244,9 @@ def bernoulli_dirichlet(
     Raises:
         RequestError: If an option is out of range, or no draw meets ``min_size``.
     """
-    p = number("data.partition.p", p, above=0, at_most=1)
-    alpha = number("data.partition.alpha", alpha, above=0)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    p = number("p", p, above=0, at_most=1)
+    alpha = number("alpha", alpha, above=0)
+    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]
 
     def draw(alpha: float, clients: int, tries: int) -> np.ndarray:

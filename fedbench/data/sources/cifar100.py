@@ -35,7 +35,7 @@ def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = Tr
     Raises:
         RequestError: If files are missing or not of the official form.
     """
-    choice("data.source.labels", labels, _CLASSES)
+    choice("labels", labels, _CLASSES)
     folder = fetched(
         data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download, what="CIFAR-100", most_bytes=10**9
     )

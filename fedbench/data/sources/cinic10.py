@@ -42,7 +42,7 @@ def load(data_dir: Path, seed: int, *, valid: str = "train", download: bool = Tr
     Raises:
         RequestError: If directories are missing or images cannot be read.
     """
-    choice("data.source.valid", valid, ("train", "out"))
+    choice("valid", valid, ("train", "out"))
     needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]
     folder = fetched(
         data_dir, "cinic-10", needed, _ARCHIVE, download=download, what="CINIC-10", most_bytes=4 * 10**9, flat=True

@@ -52,7 +52,7 @@ def load(
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("data.source.split", split, _CLASSES)
+    choice("split", split, _CLASSES)
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
     names = [
         f"emnist-{split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")

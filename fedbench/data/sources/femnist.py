@@ -45,8 +45,8 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     Raises:
         RequestError: If files are missing or not of the expected form.
     """
-    choice("data.source.form", form, ("auto", "leaf", "nist"))
-    boolean("data.source.pool", pool)
+    choice("form", form, ("auto", "leaf", "nist"))
+    boolean("pool", pool)
     folder = data_dir / "femnist"
     trained = sorted((folder / "data/train").glob("*.json"))
     if form == "leaf" and not trained:

@@ -54,7 +54,7 @@ def load(
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("data.source.standardise", standardise, ("channel", "pixel"))
+    choice("standardise", standardise, ("channel", "pixel"))
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
     missing = [remote for n, remote in zip(_NAMES, official(), strict=False) if not (folder / n).is_file()]

@@ -47,7 +47,7 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
         classes=10,
-        held_out=None if boolean("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
+        held_out=None if boolean("pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
         sources=(note,),

@@ -86,9 +86,9 @@ def load(
     Raises:
         RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
-    min_tweets = integer("data.source.min_tweets", min_tweets, at_least=1)
-    length = integer("data.source.length", length, at_least=1)
-    lowercase = boolean("data.source.lowercase", lowercase)
+    min_tweets = integer("min_tweets", min_tweets, at_least=1)
+    length = integer("length", length, at_least=1)
+    lowercase = boolean("lowercase", lowercase)
     files = found(
         data_dir,
         _LAYOUTS,

@@ -77,7 +77,7 @@ def load(
         RequestError: If files are missing or not of the expected form, or no role is left.
     """
     split = number("data.split", split, above=0, at_most=1)
-    min_samples = integer("data.source.min_samples", min_samples, at_least=1)
+    min_samples = integer("min_samples", min_samples, at_least=1)
     if json_train is not None:
         roles, note = _from_json(json_train, json_test)
     elif json_test is not None:

@@ -30,7 +30,7 @@ def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 93123
         generator_seed: Seed of the generator; LEAF's default is 931231.
     """
     clients = integer("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(integer("data.source.generator_seed", generator_seed))
+    rng = np.random.RandomState(integer("generator_seed", generator_seed))
     sizes = np.minimum(rng.lognormal(3, 2, clients).astype(int) + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
@@ -67,13 +67,11 @@ def fedprox(
     """
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(integer("data.seed", seed))
-    sizes = (
-        rng.lognormal(4, number("data.source.size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
-    )
+    sizes = rng.lognormal(4, number("size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
     iid = alpha is None or beta is None
     if not iid:
-        u = rng.normal(0, number("data.source.alpha", alpha, at_least=0), clients)
-        spread = rng.normal(0, number("data.source.beta", beta, at_least=0), clients)
+        u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
+        spread = rng.normal(0, number("beta", beta, at_least=0), clients)
         v = np.stack([rng.normal(b, 1, _DIM) for b in spread])
     else:
         w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))

@@ -66,12 +66,10 @@ def load(
         RequestError: If files are missing, or too short for that many clients and columns.
     """
     clients = integer("data.clients", clients, at_least=1)
-    columns, length = (
-        integer(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length))
-    )
-    choice("data.source.held_out", held_out, ("test", "valid", None))
+    columns, length = (integer(k, v, at_least=1) for k, v in (("columns", columns), ("length", length)))
+    choice("held_out", held_out, ("test", "valid", None))
     if first is not None:
-        first = integer("data.source.first", first, at_least=1, remedy="use null for all")
+        first = integer("first", first, at_least=1, remedy="use null for all")
     files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )
