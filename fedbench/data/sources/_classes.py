@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.errors import RequestError, WrongValue, integer, number
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
@@ -74,11 +74,11 @@ def per_channel(key: str, value: object, channels: int, default: float) -> tuple
     """Return ``value``, one number per channel, or the default for each channel if it is None.
 
     Raises:
-        RequestError: If it is anything else, or a standard deviation (default 1) is not above 0.
+        RequestError: If it is anything else, or a standard deviation is not above 0.
     """
     if value is None:
         return (default,) * channels
-    above = 0.0 if default == 1.0 else None
+    above = 0.0 if key == "std" else None
     if not isinstance(value, list | tuple) or len(value) != channels:
-        raise RequestError(f"{key} must be a list of {channels} numbers, one per channel, got {value!r}")
+        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
     return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))

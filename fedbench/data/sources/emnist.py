@@ -29,7 +29,6 @@ _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     split: str = "byclass",
     classes: Sequence[int] | None = None,
@@ -43,7 +42,6 @@ def load(
     Args:
         data_dir: Directory of all data sets; contains EMNIST/gzip.zip, which is read in place, or EMNIST/raw/ with the
             idx files, gzipped or not.
-        seed: Not used.
         split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced" 47 classes
             (112800 + 18800), "letters" 26 classes, capital and small together (124800 + 20800).
         classes: Labels to keep, renumbered in this order; None keeps all.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import choice
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, read
@@ -33,7 +33,6 @@ _MD5 = {
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     classes: Sequence[int] | None = None,
     standardise: str = "channel",
@@ -43,7 +42,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains FashionMNIST/raw/ with the idx files, gzipped or not.
-        seed: Not used.
         classes: Labels to keep, renumbered in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
             pullover and shirt: [0, 2, 6].
         standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
@@ -67,7 +65,7 @@ def load(
     if standardise == "pixel":
         mean, std = _per_pixel(train[0])
         x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
-    note = f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
+    sources, unofficial = origin("Fashion-MNIST", genuine)
     return Examples(
         x=x,
         y=y,
@@ -75,8 +73,8 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(note,),
-        unofficial=() if genuine else (note,),
+        sources=sources,
+        unofficial=unofficial,
     )
 
 

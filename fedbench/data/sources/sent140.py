@@ -19,7 +19,7 @@ from fedbench.core.errors import RequestError, boolean, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._text import found
+from fedbench.data.sources._folders import found
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
 _VERSION = "1"  # of the prepared data
@@ -57,7 +57,6 @@ _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apos
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     download: bool = True,
     min_tweets: int = 50,
@@ -75,7 +74,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are downloaded.
-        seed: Not used.
         download: Whether downloads are allowed.
         min_tweets: Lowest number of tweets of an account.
         length: Number of tokens of a tweet; longer ones are cut. LEAF has 25.

@@ -22,21 +22,21 @@ _ARCHIVE = Remote(
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
 
 
-def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
+def load(data_dir: Path, *, download: bool = True) -> Examples:
     """Read 100000 + 10000 images of 3 x 64 x 64; the official validation images are held out for testing.
 
     The labels of the official test images were never published, so they are left out. Class k is line k of wnids.txt.
 
     Args:
         data_dir: Directory of all data sets; contains tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
-        seed: Not used.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     what, most = "Tiny-ImageNet", 2 * 10**9
-    folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
+    needed = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
+    folder = needed[0].parent
     wnids = (folder / "wnids.txt").read_text().split()
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
@@ -55,7 +55,7 @@ def _read(folder: Path, wnids: list[str]) -> Examples:
     files: list[Path] = []
     y: list[int] = []
     for label, wnid in enumerate(wnids):
-        found = files_in(folder / "train" / wnid / "images", (".jpeg",))
+        found = files_in(folder / "train" / wnid / "images", ".jpeg")
         files += found
         y += [label] * len(found)
     trained = len(files)

@@ -9,7 +9,7 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote, checksum
-from fedbench.data.sources._text import found
+from fedbench.data.sources._folders import found
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -32,7 +32,6 @@ _LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wik
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     download: bool = True,
     clients: int = 16,
@@ -53,7 +52,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens, unless downloaded.
-        seed: Not used.
         download: Whether downloads are allowed.
         clients: Number of clients; FAFED has 16.
         columns: Number of columns, the batch size; FAFED has 20.
