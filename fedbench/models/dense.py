@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import integer, sizes
 from fedbench.models.base import ModelTraits
 
 
@@ -42,11 +42,9 @@ class MLP(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> None:
         super().__init__()
-        if isinstance(hidden, int | str) or not isinstance(hidden, Sequence):
-            raise RequestError(f"model.hidden must be a list of layer sizes, got {hidden!r}; one layer is [{hidden}]")
-        integer("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
-        sizes = [prod(input_shape), *(integer("hidden", h, at_least=1) for h in hidden), classes]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        between = sizes("hidden", hidden)
+        integer("the number of model.hidden layers", len(between), at_least=1, remedy="without any it is model=linear")
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *between, classes]))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""

@@ -24,7 +24,7 @@ from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
-from fedbench.runs.trackers import NoTracker, Tracker
+from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
@@ -294,6 +294,6 @@ def _stack(task: Task, gpu: bool) -> int:
 
 def _tracker(component: Component) -> Tracker:
     if component.target is None:
-        return NoTracker()
+        return Tracker()
     tracker: Tracker = call(component, "tracker")
     return tracker

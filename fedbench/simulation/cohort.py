@@ -17,7 +17,7 @@ from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.engine import Engine, chunks
-from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
+from fedbench.simulation.probes import ExamplePlan, client_sums
 from fedbench.simulation.task import Task
 
 
@@ -164,18 +164,18 @@ class Cohort:
         return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
 
     @cached_property
-    def _gradients(self) -> GradientPlan:
-        return GradientPlan(self.data, self.ids, self.engine)
+    def _all(self) -> ExamplePlan:
+        return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
 
     @cached_property
-    def _own(self) -> list[ModelPlan]:
-        return [ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in self._parts]
+    def _by_part(self) -> list[ExamplePlan]:
+        return [ExamplePlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in self._parts]
 
     def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
         found: State = {}
         if "grad" in algo.needs:
-            found["loss"], found["grad"] = self._gradients.measure(w)  # the gradient's forward pass gives the loss
+            found["loss"], found["grad"] = self._all.gradients(w)  # the gradient's forward pass gives the loss
         if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
             sums = client_sums(
                 task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
@@ -219,11 +219,11 @@ class Cohort:
             uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
             after: State = {}
             if measured:
-                sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
+                sums = plans[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
                 means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
                 after = {k: v for k, v in means.items() if k in algo.needs}
             gathered.put(part.rows, Trained(uploads, states, after))
 
-        own = self._own if measured else []  # computed here and not in the worker threads
+        plans = self._by_part if measured else []  # computed here and not in the worker threads
         self.engine.map(work, range(len(self._parts)))
         return gathered.trained

@@ -5,6 +5,8 @@ Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests sh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,8 @@ from fedbench.core.types import Batch, Oracle
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses, image_layout
 
 
-class LoopOracle:
-    """One client after another through plain autograd: the reference, and the fastest for convolutions on a CPU."""
+class _OfTask(ABC):
+    """An oracle of one task."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -22,6 +24,14 @@ class LoopOracle:
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
         return self.loss_and_grad(w, batch)[1]
+
+    @abstractmethod
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+
+
+class LoopOracle(_OfTask):
+    """One client after another through plain autograd: the reference, and the fastest for convolutions on a CPU."""
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -56,18 +66,11 @@ class LoopOracle:
         return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
-class VmapOracle:
+class VmapOracle(_OfTask):
     """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters.
 
     The clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
     """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -92,14 +95,11 @@ class VmapOracle:
         return self.task.apply_each(self.task.layout.views(w), x)
 
 
-class DenseOracle:
+class DenseOracle(_OfTask):
     """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
 
     Three batched matrix products per layer and no autograd: on small models the calls cost more than the arithmetic.
     """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""

@@ -112,38 +112,8 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: i
     return groups
 
 
-class GradientPlan:
-    """The examples that make up ∇F_k(w) of each client of a cohort: computed once, used in every round.
-
-    Args:
-        data: The data set.
-        ids: The clients [C].
-        engine: How the measurement is carried out.
-    """
-
-    def __init__(self, data: FederatedDataset, ids: np.ndarray, engine: Engine) -> None:
-        self.data, self.engine, self.count = data, engine, len(ids)
-        self._groups = _groups(data, data.train, ids, engine.cohort_size)
-
-    @torch.no_grad()
-    def measure(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] over all training examples of each client."""
-
-        @torch.no_grad()
-        def part(group: _Group) -> tuple[Tensor, Tensor]:
-            batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
-            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
-
-        loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
-        grad = w.new_zeros(self.count, len(w))
-        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
-            loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
-            grad[group.clients] += g
-        return loss, grad
-
-
-class ModelPlan:
-    """The examples that each of C clients' own models is evaluated on: computed once, used any number of times.
+class ExamplePlan:
+    """The examples of each of C clients, in blocks: computed once, used any number of times.
 
     Args:
         data: The data set.
@@ -157,8 +127,24 @@ class ModelPlan:
         self._groups = _groups(data, rows, ids, engine.cohort_size)
 
     @torch.no_grad()
+    def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client."""
+
+        @torch.no_grad()
+        def part(group: _Group) -> tuple[Tensor, Tensor]:
+            batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
+            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
+
+        loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
+        grad = w.new_zeros(self.count, len(w))
+        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
+            loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
+            grad[group.clients] += g
+        return loss, grad
+
+    @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
-        """Return the sum of the example losses per client, and with ``hits`` the number of correct examples.
+        """Return the sum of the example losses of each client's own model, and with ``hits`` the correct examples.
 
         Args:
             w: The clients' models [C, P], on any device.

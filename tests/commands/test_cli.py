@@ -401,7 +401,7 @@ BAD = [
     (["results_dir="], "results_dir must be a directory, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
     (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; remove data.partition"),
-    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
+    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of sizes, got 64; one layer is [64]"),
     (["local.batch_size=1e30"], "local.batch_size must be full or an integer >= 1 and <= "),
     (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in absolute value, got 1e+300"),
     (

@@ -625,7 +625,7 @@ def test_npz_refuses_files_and_options(tmp_path):
         npz.load(file=file, mean=[0.5])
     file = saved(tmp_path / "i.npz", x=bytes_of(2, 3, 4, 4), y=[0, 1])
     for std in ([1.0], [1.0, 1.0, 0.0], 1.0):
-        with pytest.raises(RequestError, match="data.std(\\[2\\])? must be (a list of 3 numbers, one per channel|> 0)"):
+        with pytest.raises(RequestError, match="std(\\[2\\])? must be (a list of 3 numbers, one per channel|> 0)"):
             npz.load(file=file, std=std)
 
 

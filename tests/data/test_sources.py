@@ -256,10 +256,10 @@ def test_every_public_source_names_its_official_files(name):
 @pytest.mark.parametrize(
     ("mean", "std", "message"),
     [
-        ([0.5], [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
-        (0.5, [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got 0.5"),
-        ([0.5] * 3, [0.5, 0, 0.5], r"data.source.std\[1\] must be > 0, got 0"),
-        (["a"] * 3, None, r"data.source.mean\[0\] must be a number, got 'a'"),
+        ([0.5], [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
+        (0.5, [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got 0.5"),
+        ([0.5] * 3, [0.5, 0, 0.5], r"std\[1\] must be > 0, got 0"),
+        (["a"] * 3, None, r"mean\[0\] must be a number, got 'a'"),
     ],
 )
 def test_imagefolder_refuses_odd_scales(tmp_path, mean, std, message):

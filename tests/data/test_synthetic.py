@@ -1,7 +1,5 @@
 """The generators against a transcription of their published description, call by call."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 

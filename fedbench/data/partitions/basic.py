@@ -20,8 +20,7 @@ Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 
 def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Deal the shuffled examples out in parts whose sizes differ by at most one."""
-    if clients > len(y):
-        raise RequestError(f"data.clients must be at most the number of examples, {len(y)}, got {clients}")
+    enough(len(y), clients)
     return np.array_split(rng.permutation(len(y)), clients)
 
 
