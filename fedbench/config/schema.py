@@ -75,16 +75,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """The local solver and the work of a client in one round.
+    """The section ``local``: the local solver and the work of a client in one round.
 
     Attributes:
-        lr: Learning rate.
-        solver: Momentum, weight decay and clipping of the optimizer.
+        solver: Momentum, weight decay and clipping.
         batch_size: Examples per batch, or None for a full batch.
         epochs: Bounds of the number of local epochs, drawn per client and round.
-        steps: Number of local steps instead of epochs, or None.
-        crop: Pixels of padding for random crops of images; 0 is no cropping.
-        flip: Whether images are mirrored at random.
     """
 
     lr: float
@@ -98,18 +94,12 @@ class LocalConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The data set: a source, a partition and label noise.
+    """The section ``data``: a source, a partition and label noise.
 
     Attributes:
         source: Reads the examples.
         partition: Assigns examples to clients, or None where the source does.
-        noise: The label noise.
-        clients: Number of clients, or None for all that the source has.
-        test_clients: Number of clients to test on with ``local_test="others"``, or None.
-        split: Fraction of a client's examples that it trains on.
-        local_test: The examples that a client is tested on.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
-        download: Whether missing official files are downloaded.
     """
 
     source: Component
@@ -125,16 +115,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How a run is simulated.
-
-    Attributes:
-        mode: Whether clients are trained one at a time (loop) or side by side (stacked).
-        cohort_size: Clients per chunk, or None to choose by model and device.
-        workers: Threads over chunks, or None to choose by model and device.
-        precision: Arithmetic of the training.
-        client_state: Where states that outlive a round are kept.
-        profile: Whether two rounds are traced into ``trace.json``.
-    """
+    """The section ``engine``: how a run is simulated; None is the choice by model and device."""
 
     mode: Mode
     cohort_size: int | None
@@ -146,28 +127,15 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of one run.
+    """The configuration of one run. Fields that are not listed are keys, which conf/config.yaml describes.
 
     Attributes:
         names: Choices of the config groups.
-        rounds: Number of rounds.
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
-        sampling: Whether clients are sampled uniformly or in proportion to their training examples.
-        seed: Random seed of the run.
-        eval_every: Rounds between evaluations.
-        keep_clients: The evaluated rounds whose per-client table is kept: the last, all, or a tuple of rounds.
-        improved_clients: Whether the fraction of the cohort whose training loss did not rise is recorded.
-        local: The local solver.
-        data: The data set.
-        device: auto, cpu, cuda or cuda:INDEX.
-        engine: How the run is simulated.
         init_path: File with the initial model, or None for a random one.
         model: Makes the model.
         algo: Makes the method.
         tracker: Makes the tracker; its target is None for no tracker.
-        data_dir: Directory of the data sets.
-        results_dir: Directory of the results.
-        force: Whether to train again if the run is done.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.

@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
+from operator import ge, gt, le, lt
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -83,24 +84,15 @@ def number(
         RequestError: With the value, the bounds and the remedy.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    bounds = [
-        f"{sign} {bound:g}"
-        for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
-        if bound is not None
-    ]
-    expected = " and ".join(bounds)
+    every = ((">", above, gt), (">=", at_least, ge), ("<", below, lt), ("<=", at_most, le))
+    bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
+    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in bounds)
     if not (is_number and bounds):
         expected = f"a number {expected}".strip()
     x = float(value) if isinstance(value, int | float) and is_number else float("nan")
-    ok = (
-        abs(x) <= _LARGEST  # not so of NaN
-        and (above is None or x > above)
-        and (at_least is None or x >= at_least)
-        and (below is None or x < below)
-        and (at_most is None or x <= at_most)
-    )
     if abs(x) > _LARGEST:
         expected += f" and at most {_LARGEST:g} in absolute value"
+    ok = abs(x) <= _LARGEST and all(holds(x, bound) for _, bound, holds in bounds)  # not so of NaN
     if not ok:
         raise WrongValue(name, f"must be {expected}, got {typed(value)}" + (f"; {remedy}" if remedy else ""))
     return x

@@ -153,39 +153,35 @@ def vocabulary(path: Path) -> list[str]:
         return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
 
 
-def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
-    """Return the vectors of words, [2 + len(words), dimensions] float32; None means all words of the file.
+def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
+    """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
-    file. With None the row of a token is the token itself.
+    file.
 
     Raises:
         RequestError: If the file is not in GloVe's form: a word and its numbers, separated by spaces.
     """
-    wanted = None if words is None else set(words)
+    wanted = set(words)
     found: dict[str, np.ndarray] = {}
-    rows: list[np.ndarray] = []
     size: int | None = None
     with path.open("rb") as file:
         for k, line in enumerate(file, 1):
             word = line.partition(b" ")[0].decode("utf-8", "replace")
-            if size is not None and wanted is not None and (word not in wanted or word in found):
+            if size is not None and (word not in wanted or word in found):
                 continue
-            values = line.split()[1 if size is None else -size :]
             try:
-                row = np.array(values, dtype=np.float32)
+                row = np.array(line.split()[1 if size is None else -size :], dtype=np.float32)
             except ValueError:
                 raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers") from None
             size = len(row) if size is None else size
             if len(row) != size or not size:
                 raise RequestError(f"{path}, line {k}: expected a word and {size} numbers, got {len(row)}")
-            found.setdefault(word, row)
-            if wanted is None:
-                rows.append(row)
+            found[word] = row
     if size is None:
         raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
     zero = np.zeros(size, dtype=np.float32)
-    return np.stack([zero, zero, *(rows if words is None else (found.get(w, zero) for w in words))])
+    return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
 
 
 def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
