@@ -130,7 +130,7 @@ def _line_of(error: Exception) -> str:
 
 
 def _forget_other_code(module: str) -> None:
-    """Let user code be imported again unless what is loaded is its source of now: a run has the code of its identity.
+    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
 
     Modules of the same name may have been loaded from another directory, or from these files before an edit.
 

@@ -156,15 +156,15 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
     return value
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``'; did you mean X?'`` for the known word closest to ``word``, or an empty string."""
-    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
+    found = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
     if not found:
         return ""
 
     def likeness(other: str) -> tuple[float, int]:  # of two as close, the one that begins alike
-        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, word, strict=False)))
-        return difflib.SequenceMatcher(None, other, word).ratio(), alike
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, given, strict=False)))
+        return difflib.SequenceMatcher(None, other, given).ratio(), alike
 
     return f"; did you mean {max(found, key=likeness)}?"
 

@@ -132,10 +132,10 @@ def adam(
         m = beta1 * state["m"] + (1 - beta1) * g
         v = beta2 * state["v"] + (1 - beta2) * g.square()
         t = state["t"] + 1
-        fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-        m_hat, v_hat = (m / fresh[0], v / fresh[1]) if bias_correction else (m, v)
-        floor = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
-        return m_hat / floor, {"m": m, "v": v, "t": t}
+        correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+        m_hat, v_hat = (m / correction[0], v / correction[1]) if bias_correction else (m, v)
+        denominator = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
+        return m_hat / denominator, {"m": m, "v": v, "t": t}
 
     return Optimizer(init, update, parts=_ADAPTIVE)
 
@@ -202,8 +202,8 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
             v_max = v_max.clamp_min(tau)
         root = v_max.sqrt()
         if bias_correction:
-            fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-            m_hat, root = m / fresh[0], root / fresh[1].sqrt()
+            correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+            m_hat, root = m / correction[0], root / correction[1].sqrt()
         else:
             m_hat = m
         return m_hat / (root if floor_inside else root + tau), {"m": m, "v": v, "v_max": v_max, "t": t}

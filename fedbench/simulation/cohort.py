@@ -56,13 +56,13 @@ def train_cohort(
         last = _descend(algo.step, oracle, msg, local, info, batches)
         return *algo.finish(msg, clients, last, info), last
     finished: State = {}
-    active, here = count, info
+    active, at_work = count, info
     for batch, k in batches:
         if k < active:
             _store_finished(finished, local, k, active, count)
             local = {name: v[:k] for name, v in local.items()}
-            active, here = k, info.head(k)
-        local = algo.step(oracle, msg, local, batch, here)
+            active, at_work = k, info.head(k)
+        local = algo.step(oracle, msg, local, batch, at_work)
     _store_finished(finished, local, 0, active, count)
     return *algo.finish(msg, clients, finished, info), finished
 
@@ -78,13 +78,13 @@ def _descend(
     """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
     w = local["w"].clone()
     for batch, k in batches:
-        here, lr = w[:k], info.lr[:k]
+        w_at_work, lr = w[:k], info.lr[:k]
         extra = None
         if step.extra is not None:
-            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": here}, info.head(k))
-        oracle.descend_(here, batch, lr)
+            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": w_at_work}, info.head(k))
+        oracle.descend_(w_at_work, batch, lr)
         if extra is not None:
-            here.addcmul_(lr, extra, value=-1)
+            w_at_work.addcmul_(lr, extra, value=-1)
     return {**local, "w": w}
 
 
@@ -213,14 +213,15 @@ class Cohort:
         @torch.no_grad()
         def work(number: int) -> None:
             part = self._parts[number]
-            here = info.take(part.rows)
-            states = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
+            part_info = info.take(part.rows)
+            ids = part_info.id
+            states = {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()}
             batches = part.plan.batches(seed, round, purpose)
-            uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
+            uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, part_info, batches)
             after: State = {}
             if measured:
                 sums = plans[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
-                means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
+                means = dict(zip(("loss_after", "accuracy_after"), (v / part_info.n for v in sums), strict=False))
                 after = {k: v for k, v in means.items() if k in algo.needs}
             gathered.put(part.rows, Trained(uploads, states, after))
 

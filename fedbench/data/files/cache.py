@@ -118,12 +118,12 @@ def digest_of(path: Path) -> str:
     """Return "sha256 ..." of a file, or of the names and contents of all files below a directory."""
     if not path.is_dir():
         return f"sha256 {checksum(path, 'sha256')}"
-    whole = hashlib.sha256()
+    hashed = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         content = file.read_bytes()
-        whole.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode())
-        whole.update(content)
-    return f"sha256 {whole.hexdigest()} of names and contents"
+        hashed.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode())
+        hashed.update(content)
+    return f"sha256 {hashed.hexdigest()} of names and contents"
 
 
 class ChangedFiles(RequestError):

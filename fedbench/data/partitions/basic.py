@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.data.partitions.allocation import enough, nearest_settings, tries_for
+from fedbench.data.partitions.allocation import nearest_settings, require_examples, tries_for
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 
 
 def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Deal the shuffled examples out in parts whose sizes differ by at most one."""
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     return np.array_split(rng.permutation(len(y)), clients)
 
 
@@ -41,7 +41,7 @@ def dirichlet_min_share(
     labels, counts = np.unique(y, return_counts=True)
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
     min_share = number("min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
-    enough(len(y), clients)
+    require_examples(len(y), clients)
 
     def poorest(
         q: np.ndarray,

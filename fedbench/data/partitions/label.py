@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.data.partitions.allocation import among, by_label, deal, enough, evenly, first_enough, to_owners
+from fedbench.data.partitions.allocation import (
+    by_label,
+    deal,
+    draw_until_enough,
+    evenly,
+    require_examples,
+    restrict_shares,
+    to_owners,
+)
 
 
 def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2) -> list[np.ndarray]:
@@ -23,7 +31,7 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
         RequestError: If there are fewer examples than shards.
     """
     each = integer("shards_per_client", shards_per_client, at_least=1)
-    enough(len(y), clients, each, "data.partition.shards_per_client")
+    require_examples(len(y), clients, each, "data.partition.shards_per_client")
     sizes = evenly(len(y), clients * each)
     owner = rng.permutation(np.repeat(np.arange(clients), each))  # of each shard
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
@@ -139,7 +147,7 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
     """
     remedy = "it is a fraction: 0.95 for 95 %"
     share = number("similarity", similarity, at_least=0, at_most=1, remedy=remedy)
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     rows = rng.permutation(len(y))
     alike, rest = np.split(rows, [round(share * len(y))])
     blocks = evenly(len(rest), clients)
@@ -156,7 +164,7 @@ def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     Raises:
         RequestError: If there are more clients than examples.
     """
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     return _in_turn(by_label(y, rng), clients)
 
 
@@ -166,7 +174,7 @@ def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     Raises:
         RequestError: If there are more clients than examples.
     """
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     return np.array_split(np.arange(len(y)), clients)
 
 
@@ -201,14 +209,14 @@ def half_classes(
             f"{labels[-1]} without repetition, got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
-    mine = np.isin(y[rows], first)
-    here, there = int(mine.sum()), int((~mine).sum())
-    if clients // 2 > here or clients - clients // 2 > there:
+    in_first = np.isin(y[rows], first)
+    held_first, held_second = int(in_first.sum()), int((~in_first).sum())
+    if clients // 2 > held_first or clients - clients // 2 > held_second:
         raise RequestError(
-            f"data.clients must be at most {min(2 * here + 1, 2 * there)}, got {clients}: "
-            f"the classes of the first half have {here} examples, those of the second {there}"
+            f"data.clients must be at most {min(2 * held_first + 1, 2 * held_second)}, got {clients}: "
+            f"the classes of the first half have {held_first} examples, those of the second {held_second}"
         )
-    return _in_turn(rows[mine], clients // 2) + _in_turn(rows[~mine], clients - clients // 2)
+    return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
 
 
 def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -251,9 +259,9 @@ def bernoulli_dirichlet(
 
     def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
         q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
-        return rng.multinomial(sizes, among(q, _bernoulli(q.shape, p, rng), rng))
+        return rng.multinomial(sizes, restrict_shares(q, _bernoulli(q.shape, p, rng), rng))
 
-    counts = first_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
+    counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
     return deal(y, counts, rng)
 
 

@@ -28,16 +28,16 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     if classes is None:
         return np.arange(len(y)), y, count
     wanted = list(classes) if isinstance(classes, list | tuple) else []
-    whole = [c for c in wanted if isinstance(c, int) and not isinstance(c, bool) and 0 <= c < count]
-    if not wanted or len(whole) != len(wanted) or len(set(whole)) != len(whole):
+    labels = [c for c in wanted if isinstance(c, int) and not isinstance(c, bool) and 0 <= c < count]
+    if not wanted or len(labels) != len(wanted) or len(set(labels)) != len(labels):
         raise RequestError(
             f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
             f"got {classes!r}"
         )
     new = np.full(count, -1)
-    new[whole] = np.arange(len(whole))
+    new[labels] = np.arange(len(labels))
     rows = np.flatnonzero(new[y] >= 0)
-    return rows, new[y[rows]], len(whole)
+    return rows, new[y[rows]], len(labels)
 
 
 def are_labels(y: np.ndarray) -> bool:
@@ -58,10 +58,10 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """
     count = int(y.max()) + 1
     if classes is not None:
-        said = integer("data.classes", classes, at_least=1)
-        if said < count:
-            raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or omit it")
-        return said
+        declared = integer("data.classes", classes, at_least=1)
+        if declared < count:
+            raise RequestError(f"data.classes={declared}, but {where} has the label {count - 1}; raise it or omit it")
+        return declared
     if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
         raise RequestError(
             f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "

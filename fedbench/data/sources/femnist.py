@@ -81,12 +81,12 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
     names: dict[str, int] = {}
     parts: list[tuple[int, bool, np.ndarray, np.ndarray]] = []
-    strangers = 0
+    untrained = 0
     for held_out, files in ((False, trained), (True, tested)):
         for user in users_of(files):
             arrays = _arrays(user)
             if held_out and user.name not in names:
-                strangers += 1
+                untrained += 1
                 continue
             parts.append((names.setdefault(user.name, len(names)), held_out, *arrays))
     if tested and all(not held_out for _, held_out, _, _ in parts):
@@ -95,8 +95,8 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
             "with preprocess.sh -t sample, which splits every writer's images"
         )
     notes = [f"LEAF JSON, {len(names)} writers"]
-    if strangers:
-        notes.append(f"{strangers} writers of test/ without training images left out")
+    if untrained:
+        notes.append(f"{untrained} writers of test/ without training images left out")
     if ignored:
         notes.append(f"{sum(len(content_of(f)['users']) for f in ignored)} writers of test_only/ left out")
     sizes = [len(y) for *_, y in parts]

@@ -119,8 +119,8 @@ def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.nd
         )
     if "names" not in arrays:
         found, place = np.unique(owner, return_inverse=True)
-        return place.reshape(-1), tuple(_word(n) for n in found)
-    names = tuple(_word(n) for n in arrays["names"].ravel())
+        return place.reshape(-1), tuple(_text(n) for n in found)
+    names = tuple(_text(n) for n in arrays["names"].ravel())
     if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
         raise RequestError(
             f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
@@ -139,5 +139,5 @@ def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarra
     return held_out.astype(bool)
 
 
-def _word(name: object) -> str:
+def _text(name: object) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

@@ -129,19 +129,19 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
         RequestError: If it is missing.
     """
     path = data_dir / "glove" / name
-    there = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
+    available = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
     if name not in _IN_ARCHIVE:
         if path.is_file():
             return path
-        hint = f", or set data.source.glove to one of {there}" if there else ""
-        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
+        hint = f", or set data.source.glove to one of {available}" if available else ""
+        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file available{hint}")
     (path,) = found(
         data_dir,
         ((f"glove/{name}",), (f"glove/glove.6B/{name}",)),
         _GLOVE,
         "glove/glove.6B",
         download=download,
-        what="GloVe 6B" + (f" (or set data.source.glove to one of {there})" if there else ""),
+        what="GloVe 6B" + (f" (or set data.source.glove to one of {available})" if available else ""),
         most_bytes=4_000_000_000,
     )
     return path

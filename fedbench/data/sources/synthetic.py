@@ -64,8 +64,8 @@ def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None,
     iid = alpha is None or beta is None
     if not iid:
         u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
-        spread = rng.normal(0, number("beta", beta, at_least=0), clients)
-        v = np.stack([rng.normal(b, 1, _DIM) for b in spread])
+        centers = rng.normal(0, number("beta", beta, at_least=0), clients)
+        v = np.stack([rng.normal(b, 1, _DIM) for b in centers])
     else:
         w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))
     xs, ys = [], []
