@@ -53,7 +53,7 @@ def read_examples(config: RunConfig) -> Examples:
 def official_files(config: RunConfig) -> list[Remote]:
     """Return the published files of a configuration's source; none for generated data and files of the user's own."""
     module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
-    files: list[Remote] = module.official() if hasattr(module, "official") else []
+    files: list[Remote] = getattr(module, "OFFICIAL", [])
     return files
 
 

@@ -12,7 +12,7 @@ from fedbench.data.sources import cifar10, cifar100, fmnist, mnist, wikitext2
 
 
 def verdicts(source, folder):
-    return {f.path.relative_to(folder).as_posix(): f.wrong for f in verify(source.official(), folder)}
+    return {f.path.relative_to(folder).as_posix(): f.wrong for f in verify(source.OFFICIAL, folder)}
 
 
 def test_one_packed_file_among_unpacked_ones_is_read_and_compared(tmp_path):
@@ -44,7 +44,7 @@ def test_both_places_of_cifar100(tmp_path):
 
 @pytest.mark.parametrize("source", [mnist, fmnist, cifar10, cifar100, wikitext2])
 def test_nothing_there_is_no_finding(tmp_path, source):
-    assert verify(source.official(), tmp_path) == []
+    assert verify(source.OFFICIAL, tmp_path) == []
 
 
 def test_every_kind_of_checksum_and_the_size(tmp_path):

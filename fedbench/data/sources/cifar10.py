@@ -29,6 +29,7 @@ _ARCHIVE = Remote(
     ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
     md5="c58f30108f718f92721af3b95e74349a",
 )
+OFFICIAL = [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:
@@ -46,11 +47,6 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     files = found(data_dir, [layout], _ARCHIVE, "", download=download, what=what, most_bytes=512 * 2**20)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images
     return replace(read_pickles("CIFAR-10", files, _MD5, "labels", 10, _ARCHIVE), mean=mean, std=std)
-
-
-def official() -> list[Remote]:
-    """Return the official files: the archive and its content."""
-    return [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
 def read_pickles(

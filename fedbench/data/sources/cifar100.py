@@ -18,6 +18,8 @@ _ARCHIVE = Remote(
 )
 _MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
 _CLASSES = {"fine": 100, "coarse": 20}
+_FOLDERS = ("cifar-100-python", "cifar-100-python/cifar-100-python")
+OFFICIAL = [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in _FOLDERS for name, md5 in _MD5.items())]
 
 
 def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Examples:
@@ -37,9 +39,3 @@ def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Exam
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
     examples = read_pickles(name, files, _MD5, f"{labels}_labels", _CLASSES[labels], _ARCHIVE)
     return replace(examples, mean=mean, std=std)
-
-
-def official() -> list[Remote]:
-    """Return the official files: the archive and its content."""
-    folders = ("cifar-100-python", "cifar-100-python/cifar-100-python")
-    return [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in folders for name, md5 in _MD5.items())]

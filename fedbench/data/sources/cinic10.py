@@ -25,6 +25,7 @@ _ARCHIVE = Remote(
     md5="6ee4d0c996905fe93221de577967a372",
     size=687544992,
 )
+OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
 
 def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Examples:
@@ -48,11 +49,6 @@ def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Exam
         data_dir, name, needed, _ARCHIVE, into=name, download=download, what="CINIC-10", most_bytes=4 * 10**9
     )
     return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folders, valid))
-
-
-def official() -> list[Remote]:
-    """Return the official archive; the single images have no published checksums."""
-    return [_ARCHIVE]
 
 
 def _read(folders: list[Path], valid: str) -> Examples:

@@ -25,6 +25,10 @@ _ARCHIVE = Remote(
     md5=_MD5,
 )
 _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
+_KINDS = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+_NAMES = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in _KINDS]
+# the files have no published checksums
+OFFICIAL = [_ARCHIVE, *(Remote(name + ending, ()) for name in _NAMES for ending in ("", ".gz"))]
 
 
 def load(
@@ -52,21 +56,12 @@ def load(
     """
     choice("split", split, _CLASSES)
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
-    names = [
-        f"emnist-{split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")
-    ]
+    names = [f"emnist-{split}-{kind}" for kind in _KINDS]
     files = _unpacked(data_dir / "EMNIST" / "raw", names)
     if not files:
         files = ensure([_ARCHIVE], data_dir, download=download, what="EMNIST")
     options = {"split": split, "classes": str(classes)}
     return prepared(data_dir, f"emnist-{split}", files, options, lambda: _read(files, names, split, classes))
-
-
-def official() -> list[Remote]:
-    """Return the official archive, and its files, which have no published checksums."""
-    kinds = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
-    names = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in kinds]
-    return [_ARCHIVE, *(Remote(name + ending, ()) for name in names for ending in ("", ".gz"))]
 
 
 def _unpacked(folder: Path, names: Sequence[str]) -> list[Path]:

@@ -22,6 +22,7 @@ _ARCHIVES = [
         ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
     )
 ]
+OFFICIAL = _ARCHIVES  # LEAF's JSON files are a random sample without published checksums
 
 
 def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
@@ -63,11 +64,6 @@ def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bo
         _ARCHIVES, data_dir, download=download, what=f"FEMNIST (LEAF's JSON files are not in {folder / 'data/train'})"
     )
     return prepared(data_dir, "femnist-nist", packed, {}, lambda: _from_archives(packed))
-
-
-def official() -> list[Remote]:
-    """Return NIST's archives; LEAF's JSON files are a random sample without published checksums."""
-    return _ARCHIVES
 
 
 def _from_archives(packed: list[Path]) -> Examples:

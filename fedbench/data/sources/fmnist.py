@@ -29,6 +29,8 @@ _MD5 = {
     "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
+_PACKED = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
+OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES)]
 
 
 def load(
@@ -55,7 +57,7 @@ def load(
     choice("standardise", standardise, ("channel", "pixel"))
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
-    missing = [remote for n, remote in zip(_NAMES, official(), strict=False) if not (folder / n).is_file()]
+    missing = [remote for n, remote in zip(_NAMES, _PACKED, strict=True) if not (folder / n).is_file()]
     ensure(missing, data_dir, download=download, what="Fashion-MNIST")
     files = [f if (f := folder / n).is_file() else folder / f"{n}.gz" for n in _NAMES]
     genuine = all(checksum(f) == _MD5[f.name] for f in files)
@@ -76,12 +78,6 @@ def load(
         sources=sources,
         unofficial=unofficial,
     )
-
-
-def official() -> list[Remote]:
-    """Return the official files: the four gzipped ones, then the same decompressed."""
-    packed = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
-    return packed + [Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES]
 
 
 def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

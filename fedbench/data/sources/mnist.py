@@ -21,6 +21,10 @@ _MD5 = {
 _FOLDER = "MNIST/raw"
 _URLS = ("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
 _MOST_BYTES = 64 * 2**20
+_PACKED = [
+    Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
+]
+OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{name}", (), md5=md5) for name, (md5, _) in _MD5.items())]
 
 
 def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Examples:
@@ -36,7 +40,7 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Exampl
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     folder = data_dir / _FOLDER
-    missing = [remote for name, remote in zip(_MD5, _packed(), strict=True) if not (folder / name).is_file()]
+    missing = [remote for name, remote in zip(_MD5, _PACKED, strict=True) if not (folder / name).is_file()]
     unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
     arrays = [_idx.read(folder / name) for name in _MD5]
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
@@ -52,12 +56,3 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Exampl
         sources=sources,
         unofficial=unofficial,
     )
-
-
-def official() -> list[Remote]:
-    """Return the official files, packed and unpacked."""
-    return _packed() + [Remote(f"{_FOLDER}/{k}", (), md5=md5) for k, (md5, _) in _MD5.items()]
-
-
-def _packed() -> list[Remote]:
-    return [Remote(f"{_FOLDER}/{k}.gz", tuple(f"{u}{k}.gz" for u in _URLS), md5=md5) for k, (_, md5) in _MD5.items()]

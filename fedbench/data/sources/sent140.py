@@ -53,6 +53,9 @@ _GLOVE = Remote(
 )
 _IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
 _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
+_FILES = [name for layout in _LAYOUTS for name in layout]
+_FILES += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
+OFFICIAL = [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in _FILES)]  # the files have no published checksums
 
 
 def load(
@@ -113,13 +116,6 @@ def load(
         tokens=len(used),
         vectors=lambda: vectors(words, known()[FIRST:]),
     )
-
-
-def official() -> list[Remote]:
-    """Return the official archives, and their files, which have no published checksums."""
-    files = [name for layout in _LAYOUTS for name in layout]
-    files += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
-    return [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in files)]
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:

@@ -45,6 +45,8 @@ _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
 _Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
+# the text, whose several editions have no published checksums, and its archive
+OFFICIAL = [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
 
 
 def load(
@@ -134,11 +136,6 @@ def encode(text: str) -> tuple[np.ndarray, int]:
     unknown = tokens == 255
     tokens[unknown] = _UNKNOWN
     return tokens, int(unknown.sum())
-
-
-def official() -> list[Remote]:
-    """Return the official archive, and the text, whose several editions have no published checksums."""
-    return [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
 
 
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:

@@ -20,6 +20,7 @@ _ARCHIVE = Remote(
     size=248100043,
 )
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
+OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:
@@ -44,11 +45,6 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         raise RequestError(f"{what}: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}")
     paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
-
-
-def official() -> list[Remote]:
-    """Return the official archive; the single images have no published checksums."""
-    return [_ARCHIVE]
 
 
 def _read(folder: Path, wnids: list[str]) -> Examples:

@@ -28,6 +28,7 @@ _SHA1 = {  # of the files unpacked
     "wiki.test.tokens": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
 }
 _LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2"))
+OFFICIAL = [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
 def load(
@@ -72,11 +73,6 @@ def load(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )
     return _examples(files, clients, columns, length, held_out, first)
-
-
-def official() -> list[Remote]:
-    """Return the official archive, and its files in every layout."""
-    return [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
 def _examples(
