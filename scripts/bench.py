@@ -97,7 +97,7 @@ def owned(x: np.ndarray, y: np.ndarray, classes: int, n: np.ndarray) -> Federate
 
 def w1() -> FederatedDataset:
     """LEAF synthetic, 100 clients, 8264 examples."""
-    return assemble(leaf(Path(), 0, clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0)
+    return assemble(leaf(clients=100), partition=None, clients=None, split=0.8, local_test="split", seed=0)
 
 
 def w2() -> FederatedDataset:

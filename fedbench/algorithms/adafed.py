@@ -42,10 +42,10 @@ def adafed(
     Deviation: clients that did not move are left out; dependent updates are solved by least squares (the printed
     sequence divides by 0), and a remark on the run counts the rounds.
     """
-    gamma = number("algo.gamma", gamma, at_least=0)
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.loss_at", loss_at, ("before", "after"))
-    choice("algo.normalize_loss", normalize_loss, ("none", "mean"))
+    gamma = number("gamma", gamma, at_least=0)
+    server_lr = number("server_lr", server_lr, above=0)
+    choice("loss_at", loss_at, ("before", "after"))
+    choice("normalize_loss", normalize_loss, ("none", "mean"))
     probe: Literal["loss", "loss_after"] = "loss" if loss_at == "before" else "loss_after"
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:

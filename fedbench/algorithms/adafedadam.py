@@ -50,12 +50,12 @@ def adafedadam(
     Deviation: a client that did not move, or whose gradient is 0, has U_k = 0 and χ_k = 1 and keeps its weight; χ_k is
     at least 0.1 (a remark on the run counts how often that was needed).
     """
-    alpha = number("algo.alpha", alpha, at_least=0)
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    beta1, beta2 = (number("algo." + k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
-    eps = number("algo.eps", eps, above=0)
-    choice("algo.step_scale", step_scale, _PLAIN_STEPS)
-    choice("algo.inverse_rate", inverse_rate, ("ratio", "loss"))
+    alpha = number("alpha", alpha, at_least=0)
+    server_lr = number("server_lr", server_lr, above=0)
+    beta1, beta2 = (number(k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
+    eps = number("eps", eps, above=0)
+    choice("step_scale", step_scale, _PLAIN_STEPS)
+    choice("inverse_rate", inverse_rate, ("ratio", "loss"))
 
     def server_init(w: Tensor, num_clients: int) -> State:
         scalars = {"c_m": 1.0, "c_v": 1.0, "t": 0.0, "floored": 0.0}

@@ -31,9 +31,9 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     Identity: γ_λ = 0 is FedAvg with uniform weights.
     Deviation: local work instead of one gradient; with one full-batch step the two are the same (γ_w = η_l).
     """
-    lr_lambda = number("algo.lr_lambda", lr_lambda, at_least=0)
-    boolean("algo.average", average)
-    boolean("algo.partial", partial)
+    lr_lambda = number("lr_lambda", lr_lambda, at_least=0)
+    boolean("average", average)
+    boolean("partial", partial)
 
     def server_init(w: Tensor, num_clients: int) -> State:
         mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
-from fedbench.core.errors import choice, integer, number
+from fedbench.core.errors import integer, number
 from fedbench.core.optim import SGD, Optimizer
 
 
@@ -30,14 +30,11 @@ def ditto(
     Identity: the global model is FedAvg's; λ = 0 is separate local training.
     Deviation: v_k has epochs of its own; in the authors' code every batch serves both models.
     """
-    lam = number("algo.lam", lam, at_least=0)
+    lam = number("lam", lam, at_least=0)
     if personal_lr is not None:
-        personal_lr = number("algo.personal_lr", personal_lr, above=0, remedy="use null for local.lr")
+        personal_lr = number("personal_lr", personal_lr, above=0, remedy="use null for local.lr")
     if personal_epochs is not None:
-        personal_epochs = integer(
-            "algo.personal_epochs", personal_epochs, at_least=1, remedy="use null for local.epochs"
-        )
-    choice("algo.weights", weights, ("size", "uniform"))
+        personal_epochs = integer("personal_epochs", personal_epochs, at_least=1, remedy="use null for local.epochs")
 
     solver = descent(local, lr=personal_lr, extra=Pull(lam))
     personal = Algorithm(

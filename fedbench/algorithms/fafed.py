@@ -51,15 +51,13 @@ def fafed(
 
     Identity: with A = 1 it is STEM; with full batches the mean of the m_k is the mean gradient at all times.
     """
-    alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
-    beta = number("algo.beta", beta, at_least=0, below=1)
-    rho = number("algo.rho", rho, above=0)
-    decay_w = (
-        None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="use null for a constant rate")
-    )
-    choice("algo.variant", variant, ("paper", "code", "stateless"))
-    choice("algo.init_step", init_step, ("plain", "adaptive", "none"))
-    ext, solver = number("algo.ext", ext), plain_solver(local, "fafed")
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    beta = number("beta", beta, at_least=0, below=1)
+    rho = number("rho", rho, above=0)
+    decay_w = None if decay_w is None else number("decay_w", decay_w, above=0, remedy="use null for a constant rate")
+    choice("variant", variant, ("paper", "code", "stateless"))
+    choice("init_step", init_step, ("plain", "adaptive", "none"))
+    ext, solver = number("ext", ext), plain_solver(local, "fafed")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
         m, v = cohort.p @ uploads["g"], cohort.p @ uploads["g"].square()

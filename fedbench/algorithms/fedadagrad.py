@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer, adagrad
 
 
@@ -31,7 +31,6 @@ def fedadagrad(
 
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
     server = adagrad(beta1, tau, tau**2 if v0 is None else v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer, adam
 
 
@@ -39,7 +39,6 @@ def fedadam(
 
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
     server = adam(beta1, beta2, tau, tau**2 if v0 is None else v0, bias_correction, eps_inside)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

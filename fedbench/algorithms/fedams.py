@@ -37,9 +37,8 @@ def fedams(
 
     Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.option", option, (1, 2))
-    boolean("algo.bias_correction", bias_correction)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
+    choice("option", option, (1, 2))
+    boolean("bias_correction", bias_correction)
     server = amsgrad(beta1, beta2, tau, floor_inside=option == 1, bias_correction=bias_correction)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

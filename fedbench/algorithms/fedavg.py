@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
 
 
@@ -17,6 +17,5 @@ def fedavg(local: Optimizer = SGD, *, server_lr: float = 1.0, weights: Weights =
 
     Identity: with every client taking one full-batch step, gradient descent on Σ p_k F_k with rate η_g η_l.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
     return Algorithm(**descent(local), **server_descent(lr=server_lr), weights=weights)

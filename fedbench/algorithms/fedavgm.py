@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import boolean, choice, number
+from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer, sgd
 
 
@@ -28,10 +28,9 @@ def fedavgm(
 
     Identity: β = 0 is FedAvg.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    beta = number("algo.beta", beta, at_least=0, below=1)
-    boolean("algo.nesterov", nesterov)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
+    beta = number("beta", beta, at_least=0, below=1)
+    boolean("nesterov", nesterov)
     # without momentum Nesterov's look-ahead is the direction itself
     server = sgd(momentum=beta, nesterov=nesterov and beta > 0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

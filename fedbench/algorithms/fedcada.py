@@ -53,11 +53,10 @@ def fedcada(
     Identity: one client, "adam" and "step" are Adam.
     Deviation: the text of the paper has lost all formulas; these are reconstructed from its prose (Secs. 3.2, 4.3).
     """
-    beta1, beta2 = (number("algo." + k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
-    eps, server_lr = number("algo.eps", eps, above=0), number("algo.server_lr", server_lr, above=0)
-    choice("algo.adjust", adjust, ADJUST)
-    choice("algo.counter", counter, ("round", "step"))
-    choice("algo.weights", weights, ("size", "uniform"))
+    beta1, beta2 = (number(k, v, at_least=0, below=1) for k, v in (("beta1", beta1), ("beta2", beta2)))
+    eps, server_lr = number("eps", eps, above=0), number("server_lr", server_lr, above=0)
+    choice("adjust", adjust, ADJUST)
+    choice("counter", counter, ("round", "step"))
     solver = without(local, "momentum", "adaptive steps", method="fedcada", reason="the method has its own moments")
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

@@ -46,16 +46,16 @@ def fedfa(
     Identity: equal accuracies and counts, γ_c = 0 and b beyond the last round are FedAvg with uniform weights.
     Deviation: Eq. 11 prints c outside the logarithm; inside is meant.
     """
-    alpha, beta = (number("algo." + k, v, at_least=0, at_most=1) for k, v in (("alpha", alpha), ("beta", beta)))
+    alpha, beta = (number(k, v, at_least=0, at_most=1) for k, v in (("alpha", alpha), ("beta", beta)))
     if abs(alpha + beta - 1) > 1e-9 and alpha + beta > 0:
         raise RequestError(f"algo.alpha + algo.beta must be 1, got {alpha:g} + {beta:g}; set both (both 0: uniform)")
-    gamma_s = number("algo.gamma_s", gamma_s, at_least=0, below=1)
-    gamma_c = number("algo.gamma_c", gamma_c, at_least=0, below=1)
-    b, c = integer("algo.b", b, at_least=1), number("algo.c", c, above=0, below=1)
+    gamma_s = number("gamma_s", gamma_s, at_least=0, below=1)
+    gamma_c = number("gamma_c", gamma_c, at_least=0, below=1)
+    b, c = integer("b", b, at_least=1), number("c", c, above=0, below=1)
     if server_lr is not None:
-        server_lr = number("algo.server_lr", server_lr, at_least=0, remedy="use null for local.lr")
-    choice("algo.acc_at", acc_at, ("after", "before"))
-    choice("algo.server_sign", server_sign, (-1, 1))
+        server_lr = number("server_lr", server_lr, at_least=0, remedy="use null for local.lr")
+    choice("acc_at", acc_at, ("after", "before"))
+    choice("server_sign", server_sign, (-1, 1))
     local = without(local, "momentum", method="fedfa", reason="its clients' momentum is algo.gamma_c")
     probe: Literal["accuracy", "accuracy_after"] = "accuracy" if acc_at == "before" else "accuracy_after"
 

@@ -35,10 +35,10 @@ def fedmgda(
     Identity: ε = 0 without normalisation is FedAvg; ε = 1 is MGDA: ḡ_k · d >= ||d||², with equality where λ_k > 0.
     Deviation: a client that did not move is left out and λ0 is renormalised; otherwise it would stop all others.
     """
-    eps = number("algo.eps", eps, at_least=0, at_most=1)
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    boolean("algo.normalize", normalize)
-    choice("algo.prior", prior, ("size", "uniform"))
+    eps = number("eps", eps, at_least=0, at_most=1)
+    server_lr = number("server_lr", server_lr, above=0)
+    boolean("normalize", normalize)
+    choice("prior", prior, ("size", "uniform"))
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         k = gram(uploads["delta"])

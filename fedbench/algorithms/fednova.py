@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.errors import RequestError, number
 from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.types import ClientInfo, State
 
@@ -28,8 +28,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
     Deviation: Nesterov momentum and clipping are not in the paper; a_k is then counted for Nesterov's direction, and
     clipping (which is not linear) is ignored in it.
     """
-    server_momentum = number("algo.server_momentum", server_momentum, at_least=0, below=1)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_momentum = number("server_momentum", server_momentum, at_least=0, below=1)
     passes = local.passes
     if passes is None:
         raise RequestError("fednova needs a local solver that is linear in the gradients; use plain or momentum SGD")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Pull, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
 
 
@@ -19,8 +19,7 @@ def fedprox(local: Optimizer = SGD, *, mu: float = 0.1, server_lr: float = 1.0, 
     Identity: μ = 0 is FedAvg.
     Deviation: stragglers are not simulated; with none (drop rate 0) the methods are the same.
     """
-    mu = number("algo.mu", mu, at_least=0)
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    mu = number("mu", mu, at_least=0)
+    server_lr = number("server_lr", server_lr, above=0)
 
     return Algorithm(**descent(local, extra=Pull(mu)), **server_descent(lr=server_lr), weights=weights)

@@ -24,8 +24,8 @@ def fedsps(local: Optimizer = SGD, *, c: float = 0.5, gamma_b: float = 1.0, l_st
 
     Identity: a small γ_b is FedAvg with rate γ_b and uniform weights; a quadratic with c = ½ is solved in one step.
     """
-    c, gamma_b = (number("algo." + k, v, above=0) for k, v in (("c", c), ("gamma_b", gamma_b)))
-    l_star = number("algo.l_star", l_star)
+    c, gamma_b = (number(k, v, above=0) for k, v in (("c", c), ("gamma_b", gamma_b)))
+    l_star = number("l_star", l_star)
     parts = ("momentum", "weight decay", "clipping", "adaptive steps")
     without(local, *parts, method="fedsps", reason="its step size comes from the batch's own loss and gradient")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer, yogi
 
 
@@ -33,7 +33,6 @@ def fedyogi(
 
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.weights", weights, ("size", "uniform"))
+    server_lr = number("server_lr", server_lr, above=0)
     server = yogi(beta1, beta2, tau, tau**2 if v0 is None else v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

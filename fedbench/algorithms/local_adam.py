@@ -33,9 +33,8 @@ def local_adam(
     Identity: one client with moments that persist is Adam.
     Deviation: the text of the paper has lost its pseudo-code. Clients that do not take part keep their old moments.
     """
-    choice("algo.state", state, ("persist", "reset"))
-    choice("algo.weights", weights, ("size", "uniform"))
-    eps = number("algo.eps", eps, above=0)
+    choice("state", state, ("persist", "reset"))
+    eps = number("eps", eps, above=0)
     local = without(local, "momentum", "adaptive steps", method="local_adam", reason="Adam has its own")
     solver = adam(beta1, beta2, eps, bias_correction=True)
     if state == "reset":

@@ -24,8 +24,8 @@ def naive_adaptive(local: Optimizer = SGD, *, beta: float = 0.5, eps: float = 0.
     Identity: β = 0, ε = 0 is a step by the sign of the gradient.
     Deviation: 0/0 is 0. Line 8 prints √v_{t,i} under a sum over j; v_{t,j} is meant, as the proof shows.
     """
-    beta = number("algo.beta", beta, at_least=0, below=1)
-    eps = number("algo.eps", eps, at_least=0)
+    beta = number("beta", beta, at_least=0, below=1)
+    eps = number("eps", eps, at_least=0)
     solver = without(local, "momentum", "adaptive steps", method="naive_adaptive", reason="it has its own adaptation")
 
     def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:

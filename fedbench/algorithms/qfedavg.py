@@ -27,9 +27,9 @@ def qfedavg(local: Optimizer = SGD, *, q: float = 1.0, L: float | None = None) -
     Identity: q = 0 is FedAvg with uniform weights, for any L.
     Deviation: numerator and denominator are both divided by (max F)^q, so that a large q does not overflow.
     """
-    q = number("algo.q", q, at_least=0)
+    q = number("q", q, at_least=0)
     if L is not None:
-        L = number("algo.L", L, above=0, remedy="use null for 1/local.lr")
+        L = number("L", L, above=0, remedy="use null for 1/local.lr")
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         loss = cohort.probe["loss"] + _OFFSET  # [C] float64

@@ -30,8 +30,8 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
 
     Identity: the first round, and every round with τ_k = 1 and full batches, is FedAvg with uniform weights.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
-    choice("algo.option", option, (1, 2))
+    server_lr = number("server_lr", server_lr, above=0)
+    choice("option", option, (1, 2))
     if option == 2:
         reason = "with option 2 the control variates are mean gradients only under plain SGD"
         parts = ("momentum", "weight decay", "clipping", "adaptive steps")

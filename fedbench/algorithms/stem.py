@@ -41,11 +41,9 @@ def stem(
 
     Identity: α = 1 is local SGD; one full-batch step per round is gradient descent.
     """
-    alpha = number("algo.alpha", alpha, at_least=0, at_most=1)
-    decay_w = (
-        None if decay_w is None else number("algo.decay_w", decay_w, above=0, remedy="use null for a constant rate")
-    )
-    choice("algo.init_step", init_step, ("plain", "none"))
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    decay_w = None if decay_w is None else number("decay_w", decay_w, above=0, remedy="use null for a constant rate")
+    choice("init_step", init_step, ("plain", "none"))
     solver = plain_solver(local, "stem")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:

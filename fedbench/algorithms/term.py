@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import choice, number
+from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
 
@@ -22,9 +22,8 @@ def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform"
 
     Identity: t = 0 is FedAvg with the same weights; t -> ∞ takes the model of the client with the highest loss alone.
     """
-    t = number("algo.t", t)
-    choice("algo.weights", weights, ("size", "uniform"))
-    server_lr = number("algo.server_lr", server_lr, above=0)
+    t = number("t", t)
+    server_lr = number("server_lr", server_lr, above=0)
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         tilt = t * cohort.probe["loss"]  # [C] float64

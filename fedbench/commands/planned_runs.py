@@ -39,7 +39,7 @@ def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
             continue
         assert job.config is not None
         data = job.config.data
-        source = json.dumps([data.source.section, data.clients], sort_keys=True)
+        source = json.dumps([data.source.target, data.source.options, data.clients], sort_keys=True)
         if source not in seen:
             try:
                 read_examples(job.config)

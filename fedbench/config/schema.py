@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
-from fedbench.core.errors import RequestError, boolean, choice, integer, nearest, number, typed
+from fedbench.config.targets import Component
+from fedbench.core.errors import (
+    RequestError,
+    WrongValue,
+    arguments_of,
+    boolean,
+    choice,
+    integer,
+    nearest,
+    number,
+    typed,
+)  # fmt: skip
+from fedbench.core.options import LabelNoise, SgdOptions
 from fedbench.core.trees import Tree
 
 Sampling = Literal["uniform", "size"]
@@ -18,11 +30,6 @@ Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 
-_LOCAL = {
-    "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size", "epochs", "steps", "crop",
-    "flip",
-}  # fmt: skip
-_ENGINE = {"mode", "cohort_size", "workers", "precision", "client_state", "profile"}
 TOP_KEYS = {
     "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
     "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
@@ -67,44 +74,17 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Component:
-    """A section of the configuration that names a function under ``_target_``; its other keys are the arguments."""
-
-    section: Tree
-
-    @property
-    def target(self) -> str | None:
-        """Dotted name of the function, or None."""
-        return cast("str | None", self.section.get("_target_"))
-
-    @property
-    def options(self) -> Tree:
-        """The arguments."""
-        return {k: v for k, v in self.section.items() if k != "_target_"}
-
-
-@dataclass(frozen=True)
 class LocalConfig:
-    """The local solver and the work of a client in one round.
+    """The section ``local``: the local solver and the work of a client in one round.
 
     Attributes:
-        lr: Learning rate.
-        momentum: Momentum in [0, 1).
-        nesterov: Whether the momentum is Nesterov's.
-        weight_decay: Coefficient of the weight decay.
-        clip_norm: Largest Euclidean norm of a batch gradient, or None for no clipping.
+        solver: Momentum, weight decay and clipping.
         batch_size: Examples per batch, or None for a full batch.
         epochs: Bounds of the number of local epochs, drawn per client and round.
-        steps: Number of local steps instead of epochs, or None.
-        crop: Pixels of padding for random crops of images; 0 is no cropping.
-        flip: Whether images are mirrored at random.
     """
 
     lr: float
-    momentum: float
-    nesterov: bool
-    weight_decay: float
-    clip_norm: float | None
+    solver: SgdOptions
     batch_size: int | None
     epochs: tuple[int, int]
     steps: int | None
@@ -114,23 +94,17 @@ class LocalConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The data set: a source, a partition and label noise.
+    """The section ``data``: a source, a partition and label noise.
 
     Attributes:
         source: Reads the examples.
         partition: Assigns examples to clients, or None where the source does.
-        noise: Arguments of ``LabelNoise``.
-        clients: Number of clients, or None for all that the source has.
-        test_clients: Number of clients to test on with ``local_test="others"``, or None.
-        split: Fraction of a client's examples that it trains on.
-        local_test: The examples that a client is tested on.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
-        download: Whether missing official files are downloaded.
     """
 
     source: Component
     partition: Component | None
-    noise: Tree
+    noise: LabelNoise
     clients: int | None
     test_clients: int | None
     split: float
@@ -141,16 +115,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How a run is simulated.
-
-    Attributes:
-        mode: Whether clients are trained one at a time (loop) or side by side (stacked).
-        cohort_size: Clients per chunk, or None to choose by model and device.
-        workers: Threads over chunks, or None to choose by model and device.
-        precision: Arithmetic of the training.
-        client_state: Where states that outlive a round are kept.
-        profile: Whether two rounds are traced into ``trace.json``.
-    """
+    """The section ``engine``: how a run is simulated; None is the choice by model and device."""
 
     mode: Mode
     cohort_size: int | None
@@ -162,28 +127,15 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of one run.
+    """The configuration of one run. Fields that are not listed are keys, which conf/config.yaml describes.
 
     Attributes:
         names: Choices of the config groups.
-        rounds: Number of rounds.
         participation: Fraction of the clients as a float in (0, 1], or a number of clients as an int.
-        sampling: Whether clients are sampled uniformly or in proportion to their training examples.
-        seed: Random seed of the run.
-        eval_every: Rounds between evaluations.
-        keep_clients: The evaluated rounds whose per-client table is kept: the last, all, or a tuple of rounds.
-        improved_clients: Whether the fraction of the cohort whose training loss did not rise is recorded.
-        local: The local solver.
-        data: The data set.
-        device: auto, cpu, cuda or cuda:INDEX.
-        engine: How the run is simulated.
         init_path: File with the initial model, or None for a random one.
         model: Makes the model.
         algo: Makes the method.
         tracker: Makes the tracker; its target is None for no tracker.
-        data_dir: Directory of the data sets.
-        results_dir: Directory of the results.
-        force: Whether to train again if the run is done.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
@@ -249,8 +201,8 @@ def parse(
     """
     _refuse_missing_sections(tree)
     tree = with_integers(tree)
-    _refuse_unknown("", tree, TOP_KEYS)
-    _refuse_unknown("init.", tree["init"], {"path"})
+    _check_keys("", tree, TOP_KEYS)
+    _check_keys("init.", tree["init"], {"path"})
     rounds = integer("rounds", tree["rounds"])
     every = integer("eval_every", tree["eval_every"], at_least=1)
     seed = _seed(tree["seed"])
@@ -259,7 +211,7 @@ def parse(
         names=names,
         rounds=rounds,
         participation=_participation(tree["participation"]),
-        sampling=cast(Sampling, choice("sampling", tree["sampling"], get_args(Sampling))),
+        sampling=choice("sampling", tree["sampling"], get_args(Sampling)),
         seed=seed,
         eval_every=every,
         keep_clients=_keep_clients(tree["keep_clients"], rounds, every),
@@ -269,9 +221,9 @@ def parse(
         device=_device(tree["device"]),
         engine=_engine(tree["engine"]),
         init_path=None if path is None else Path(_text("init.path", path, "a file or null")).expanduser(),
-        model=Component(tree["model"]),
-        algo=Component(tree["algo"]),
-        tracker=Component(tree["tracker"]),
+        model=Component.of(tree["model"]),
+        algo=Component.of(tree["algo"]),
+        tracker=Component.of(tree["tracker"]),
         data_dir=Path(_text("data_dir", tree["data_dir"], "a directory")).expanduser(),
         results_dir=Path(_text("results_dir", tree["results_dir"], "a directory")).expanduser(),
         force=boolean("force", tree["force"]),
@@ -326,30 +278,26 @@ def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "al
 
 
 def _local(c: Tree) -> LocalConfig:
-    _refuse_unknown("local.", c, _LOCAL)
-    choice("local.optimizer", c["optimizer"], ("sgd",))
-    size, steps, clip = c["batch_size"], c["steps"], c["clip_norm"]
-    return LocalConfig(
-        lr=number("local.lr", c["lr"], above=0),
-        momentum=number("local.momentum", c["momentum"], at_least=0, below=1),
-        nesterov=boolean("local.nesterov", c["nesterov"]),
-        weight_decay=number("local.weight_decay", c["weight_decay"], at_least=0),
-        clip_norm=None if clip is None else number("local.clip_norm", clip, above=0, remedy="use null for no clipping"),
-        batch_size=None if size == "full" else integer("local.batch_size", size, at_least=1, instead="full"),
-        epochs=_epochs(c["epochs"]),
-        steps=None
-        if steps is None
-        else integer("local.steps", steps, at_least=1, remedy="use null for local.epochs instead"),
-        crop=integer("local.crop", c["crop"]),
-        flip=boolean("local.flip", c["flip"]),
-    )
+    _check_keys("local.", c, ({"optimizer"} | _names(LocalConfig) | _names(SgdOptions)) - {"solver"})
+    size, steps = c["batch_size"], c["steps"]
+    with arguments_of("local"):
+        choice("optimizer", c["optimizer"], ("sgd",))
+        return LocalConfig(
+            lr=number("lr", c["lr"], above=0),
+            solver=SgdOptions(**{k: c[k] for k in _names(SgdOptions)}),
+            batch_size=None if size == "full" else integer("batch_size", size, at_least=1, instead="full"),
+            epochs=_epochs(c["epochs"]),
+            steps=None if steps is None else integer("steps", steps, at_least=1, remedy="use null for local.epochs"),
+            crop=integer("crop", c["crop"]),
+            flip=boolean("flip", c["flip"]),
+        )
 
 
 def _epochs(value: object) -> tuple[int, int]:
     bounds = value if isinstance(value, list) else [value, value]
     if len(bounds) != 2:
-        raise RequestError(f"local.epochs must be an integer >= 1 or [lo,hi], got {value!r}")
-    low, high = (integer("local.epochs", v, at_least=1, instead="[lo,hi]") for v in bounds)
+        raise WrongValue("epochs", f"must be an integer >= 1 or [lo,hi], got {value!r}")
+    low, high = (integer("epochs", v, at_least=1, instead="[lo,hi]") for v in bounds)
     if low > high:
         raise RequestError(f"local.epochs=[lo,hi] needs lo <= hi, got {value!r}")
     return low, high
@@ -361,31 +309,49 @@ def _data(c: Tree, seed: int) -> DataConfig:
         raise RequestError(
             f"data.partition must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
         )
-    return DataConfig(
-        source=Component(c["source"]),
-        partition=Component(rule) if rule else None,
-        noise=c["noise"],
-        clients=None if clients is None else integer("data.clients", clients, at_least=1),
-        test_clients=None if others is None else integer("data.test_clients", others, at_least=1),
-        split=number("data.split", c.get("split"), above=0, at_most=1),
-        local_test=cast(LocalTest, choice("data.local_test", c.get("local_test"), get_args(LocalTest))),
-        seed=seed if own is None else integer("data.seed", own, remedy="use null for the seed of the run"),
-        download=boolean("data.download", c.get("download")),
-    )
+    _check_keys("data.noise.", c["noise"], _names(LabelNoise))
+    with arguments_of("data.noise"):
+        noise = LabelNoise(**c["noise"])
+    with arguments_of("data"):
+        local_test: LocalTest = choice("local_test", c.get("local_test"), get_args(LocalTest))
+        others = None if others is None else integer("test_clients", others, at_least=1)
+        return DataConfig(
+            source=_source(c["source"], others if local_test == "others" else None),
+            partition=Component.of(rule) if rule else None,
+            noise=noise,
+            clients=None if clients is None else integer("clients", clients, at_least=1),
+            test_clients=others,
+            split=number("split", c.get("split"), above=0, at_most=1),
+            local_test=local_test,
+            seed=seed if own is None else integer("seed", own, remedy="use null for the seed of the run"),
+            download=boolean("download", c.get("download")),
+        )
+
+
+def _source(section: Tree, test_clients: int | None) -> Component:
+    """Return the source; for ``test_clients`` it reads those clients too, and splits the examples of none."""
+    source = Component.of(section)
+    if not test_clients:
+        return source
+    changed: Tree = {}
+    if isinstance(clients := source.options.get("clients"), int):
+        changed["clients"] = clients + test_clients
+    if isinstance(source.options.get("split"), float):
+        changed["split"] = 1.0
+    return replace(source, options=source.options | changed)
 
 
 def _engine(c: Tree) -> EngineConfig:
-    _refuse_unknown("engine.", c, _ENGINE)
-    return EngineConfig(
-        mode=cast(Mode, choice("engine.mode", c["mode"], get_args(Mode))),
-        cohort_size=_automatic("engine.cohort_size", c["cohort_size"]),
-        workers=_automatic("engine.workers", c["workers"]),
-        precision=cast(Precision, choice("engine.precision", c["precision"], get_args(Precision))),
-        client_state=cast(
-            ClientStatePlace, choice("engine.client_state", c["client_state"], get_args(ClientStatePlace))
-        ),
-        profile=boolean("engine.profile", c["profile"]),
-    )
+    _check_keys("engine.", c, _names(EngineConfig))
+    with arguments_of("engine"):
+        return EngineConfig(
+            mode=choice("mode", c["mode"], get_args(Mode)),
+            cohort_size=_automatic("cohort_size", c["cohort_size"]),
+            workers=_automatic("workers", c["workers"]),
+            precision=choice("precision", c["precision"], get_args(Precision)),
+            client_state=choice("client_state", c["client_state"], get_args(ClientStatePlace)),
+            profile=boolean("profile", c["profile"]),
+        )
 
 
 def _automatic(name: str, value: object) -> int | None:
@@ -405,12 +371,18 @@ def _text(name: str, value: object, what: str) -> str:
     return value
 
 
-def _refuse_unknown(prefix: str, section: Tree, names: set[str]) -> None:
+def _names(record: Any) -> set[str]:
+    return {f.name for f in fields(record)}
+
+
+def _check_keys(prefix: str, section: Tree, names: set[str]) -> None:
     for key in section:
         if key not in names:
             allowed = ", ".join(sorted(prefix + n for n in names))
             hint = nearest(prefix + key, [prefix + n for n in names])
             raise RequestError(f"unknown key {prefix}{key}{hint or f'; the keys are {allowed}'}")
+    if missing := sorted(names - section.keys()):
+        raise RequestError(f"{prefix}{missing[0]} is missing; `fedbench --cfg job` shows every key with its value")
 
 
 def _refuse_missing_sections(tree: Tree) -> None:

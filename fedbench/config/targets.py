@@ -8,61 +8,80 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.contents import file_digest
 from fedbench.config.names import moved_import, present, within_fedbench
 from fedbench.config.user_code import is_installed, source_files
-from fedbench.core.errors import RequestError, install_hint, nearest, typed
+from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
 _imported: dict[Path, str] = {}  # source file of user code -> digest when it was imported
 
 
-def call(section: Tree, what: str, **given: Any) -> Any:
-    """Call ``section._target_`` with the section's other keys and with those of ``given`` that it accepts.
+@dataclass(frozen=True)
+class Component:
+    """A section of the configuration that names a function.
+
+    Attributes:
+        target: Dotted name of the function, the key ``_target_``; None if no function is named.
+        options: The other keys: arguments of the function.
+    """
+
+    target: str | None
+    options: Tree
+
+    @classmethod
+    def of(cls, section: Tree) -> Component:
+        """Return the component of a section."""
+        return cls(section.get("_target_"), {k: v for k, v in section.items() if k != "_target_"})
+
+
+def call(component: Component, what: str, **given: Any) -> Any:
+    """Call the function of a component with its options and with those of ``given`` that it accepts.
 
     Args:
-        section: A section of the configuration with ``_target_``.
+        component: The function and its options.
         what: Its dotted key, for messages.
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, or a key is unknown or missing.
+        RequestError: If the function does not exist, a key is unknown or missing, or the function rejects a value.
     """
-    function = function_of(section, what)
-    name = function.__name__
+    function = function_of(component.target, what)
+    name, where = function.__name__, _at(component.target, what)
     takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
     anything = len(takes) < len(inspect.signature(function).parameters)
-    options = {k: v for k, v in section.items() if k != "_target_"}
     known = [k for k in takes if k not in given]
-    for key in options:
+    for key in component.options:
         if key not in known and not anything:
             allowed = ", ".join(known) or "none"
             hint = nearest(key, known)
-            raise RequestError(f"{_at(section, what)}unknown key {what}.{key}; {name} has the keys {allowed}{hint}")
-    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in options]
+            raise RequestError(f"{where}unknown key {what}.{key}; {name} has the keys {allowed}{hint}")
+    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in component.options]
     if missing:
-        raise RequestError(
-            f"{_at(section, what)}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=..."
-        )
-    return function(**{k: v for k, v in given.items() if k in takes}, **options)
+        raise RequestError(f"{where}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=...")
+    with arguments_of(what):
+        return function(**{k: v for k, v in given.items() if k in takes}, **component.options)
 
 
-def _at(section: Tree, what: str) -> str:
+def _at(target: str | None, what: str) -> str:
     """Return the target as the start of a message if it is not fedbench's own; nothing otherwise."""
-    target = str(section["_target_"])
-    return "" if within_fedbench(target) else f"{what}._target_={target}: "
+    return "" if target is None or within_fedbench(target) else f"{what}._target_={target}: "
 
 
-def function_of(section: Tree, what: str) -> Callable[..., Any]:
-    """Return the function that ``section._target_`` names, by its present path or by the one of its first release.
+def function_of(target: str | None, what: str) -> Callable[..., Any]:
+    """Return the function of a dotted name, its present one or the one of its first release.
+
+    Args:
+        target: The name.
+        what: Dotted key of the component, for messages.
 
     Raises:
         RequestError: If it does not exist.
     """
-    target = section.get("_target_")
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
@@ -111,7 +130,7 @@ def _line_of(error: Exception) -> str:
 
 
 def _forget_other_code(module: str) -> None:
-    """Let user code be imported again unless what is loaded is its source of now: a run has the code of its identity.
+    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
 
     Modules of the same name may have been loaded from another directory, or from these files before an edit.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.errors import choice
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import Batch, ClientInfo, Lab, Oracle, State
 
@@ -203,6 +204,7 @@ class Algorithm:
         everyone: Reason why every client must take part in every round, or "" if a cohort may be sampled.
         remarks: Remarks for the user on a finished run, from the last state of the server.
         exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first moments.
+        blends_examples: Whether local steps use weighted means of examples, which tokens do not have.
     """
 
     server_init: ServerInit = _SERVER["server_init"]
@@ -221,6 +223,10 @@ class Algorithm:
     everyone: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []
     exposes: Mapping[str, Expose] = field(default_factory=dict)
+    blends_examples: bool = False
+
+    def __post_init__(self) -> None:
+        choice("weights", self.weights, get_args(Weights))
 
 
 # (round, training examples per client [N], seed) -> ids of the cohort, ascending

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import takewhile
-from typing import NoReturn
+from operator import ge, gt, le, lt
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
 
 _LARGEST = 1e30  # absolute value of any number: its neighbours still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
@@ -18,6 +22,34 @@ class RequestError(ValueError):
 
     The command line prints the message alone and exits with status 2.
     """
+
+
+class WrongValue(RequestError):
+    """A wrong value of one argument, or of one key of the configuration.
+
+    Args:
+        name: Name of the argument, or dotted key.
+        fault: The rest of the message: what is allowed, what was given and what to type.
+    """
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name} {fault}")
+        self.name, self.fault = name, fault
+
+
+@contextmanager
+def arguments_of(section: str) -> Iterator[None]:
+    """Let messages about wrong arguments name the full key: ``momentum must be ...`` becomes ``local.momentum ...``.
+
+    Args:
+        section: The section of the configuration that the arguments come from. Names with a dot are full keys already.
+    """
+    try:
+        yield
+    except WrongValue as error:
+        if "." in error.name:
+            raise
+        raise WrongValue(f"{section}.{error.name}", error.fault) from error
 
 
 def install_hint(extra: str) -> str:
@@ -52,26 +84,17 @@ def number(
         RequestError: With the value, the bounds and the remedy.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    bounds = [
-        f"{sign} {bound:g}"
-        for sign, bound in ((">", above), (">=", at_least), ("<", below), ("<=", at_most))
-        if bound is not None
-    ]
-    expected = " and ".join(bounds)
+    every = ((">", above, gt), (">=", at_least, ge), ("<", below, lt), ("<=", at_most, le))
+    bounds = [(sign, bound, holds) for sign, bound, holds in every if bound is not None]
+    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in bounds)
     if not (is_number and bounds):
         expected = f"a number {expected}".strip()
     x = float(value) if isinstance(value, int | float) and is_number else float("nan")
-    ok = (
-        abs(x) <= _LARGEST  # not so of NaN
-        and (above is None or x > above)
-        and (at_least is None or x >= at_least)
-        and (below is None or x < below)
-        and (at_most is None or x <= at_most)
-    )
     if abs(x) > _LARGEST:
         expected += f" and at most {_LARGEST:g} in absolute value"
+    ok = abs(x) <= _LARGEST and all(holds(x, bound) for _, bound, holds in bounds)  # not so of NaN
     if not ok:
-        raise RequestError(f"{name} must be {expected}, got {typed(value)}" + (f"; {remedy}" if remedy else ""))
+        raise WrongValue(name, f"must be {expected}, got {typed(value)}" + (f"; {remedy}" if remedy else ""))
     return x
 
 
@@ -79,7 +102,7 @@ def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", in
     """Return ``value`` as an int if it is an integer >= ``at_least``; 1000.0 is one.
 
     Args:
-        name: Dotted key, for the message.
+        name: Name of the argument or key, for the message.
         value: The value to check.
         at_least: The smallest integer allowed.
         remedy: What to type, for the message.
@@ -93,7 +116,7 @@ def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "", in
         most = f" and <= {_LARGEST_INTEGER}" if n is not None and n > _LARGEST_INTEGER else ""
         tail = f"; {remedy}" if remedy else ""
         other = f"{instead} or " if instead else ""
-        raise RequestError(f"{name} must be {other}an integer >= {at_least}{most}, got {typed(value)}{tail}")
+        raise WrongValue(name, f"must be {other}an integer >= {at_least}{most}, got {typed(value)}{tail}")
     return n
 
 
@@ -104,7 +127,7 @@ def sizes(name: str, value: object) -> list[int]:
         RequestError: If it is not.
     """
     if not isinstance(value, list | tuple):
-        raise RequestError(f"{name} must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
+        raise WrongValue(name, f"must be a list of sizes, got {typed(value)}; one layer is [{value}], none is []")
     return [integer(name, v, at_least=1) for v in value]
 
 
@@ -115,11 +138,11 @@ def boolean(name: str, value: object) -> bool:
         RequestError: If it is not.
     """
     if not isinstance(value, bool):
-        raise RequestError(f"{name} must be true or false, got {typed(value)}")
+        raise WrongValue(name, f"must be true or false, got {typed(value)}")
     return value
 
 
-def choice(name: str, value: object, allowed: Iterable[object]) -> object:
+def choice(name: str, value: object, allowed: Iterable[T]) -> T:
     """Return ``value`` if it is one of ``allowed``.
 
     Raises:
@@ -129,19 +152,19 @@ def choice(name: str, value: object, allowed: Iterable[object]) -> object:
     if value not in allowed or isinstance(value, bool) != any(isinstance(a, bool) and a == value for a in allowed):
         options = ", ".join(a if isinstance(a, str) else typed(a) for a in allowed)
         hint = nearest(str(value), map(str, allowed))
-        raise RequestError(f"{name} must be one of {options}; got {typed(value)}{hint}")
+        raise WrongValue(name, f"must be one of {options}; got {typed(value)}{hint}")
     return value
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``'; did you mean X?'`` for the known word closest to ``word``, or an empty string."""
-    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
+    found = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
     if not found:
         return ""
 
     def likeness(other: str) -> tuple[float, int]:  # of two as close, the one that begins alike
-        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, word, strict=False)))
-        return difflib.SequenceMatcher(None, other, word).ratio(), alike
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(other, given, strict=False)))
+        return difflib.SequenceMatcher(None, other, given).ratio(), alike
 
     return f"; did you mean {max(found, key=likeness)}?"
 

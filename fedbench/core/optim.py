@@ -8,24 +8,17 @@ w and g may be [P] (server) or [C, P] (a cohort).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedbench.core.errors import RequestError, boolean, number
+from fedbench.core.options import SgdOptions
 from fedbench.core.types import State
 
 _ADAPTIVE = ("adaptive steps",)
-
-
-class SGDRule(NamedTuple):
-    """Numbers that define stochastic gradient descent, for oracles that carry it out themselves; see ``sgd``."""
-
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
 
 
 class Optimizer(NamedTuple):
@@ -34,17 +27,17 @@ class Optimizer(NamedTuple):
     ``passes(τ)`` is how often a constant gradient has entered w after τ steps, divided by the rate: the a_k of
     FedNova. It is None where that has no meaning (a direction that is not linear in the gradients).
     ``parts`` names what it does in addition to a plain step: "momentum", "weight decay", "clipping", "adaptive steps".
-    ``rule`` has the numbers of an optimizer of the family of ``sgd``; None for others.
+    ``rule`` has the options of an optimizer of the family of ``sgd``; None for others.
     """
 
     init: Callable[[Tensor], State]
     update: Callable[[Tensor, State], tuple[Tensor, State]]
     passes: Callable[[Tensor], Tensor] | None = None
     parts: tuple[str, ...] = ()
-    rule: SGDRule | None = None
+    rule: SgdOptions | None = None
 
 
-SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SGDRule())
+SGD = Optimizer(init=lambda w: {}, update=lambda g, s: (g, {}), passes=lambda tau: tau, rule=SgdOptions())
 
 
 def without(opt: Optimizer, *parts: str, method: str, reason: str) -> Optimizer:
@@ -72,7 +65,7 @@ def chain(first: Optimizer, then: Optimizer) -> Optimizer:
     rule = None
     if first.rule and then.rule and not (first.rule.momentum or then.rule.clip_norm or then.rule.weight_decay):
         # clipping and decay come before momentum in ``sgd`` too
-        rule = first.rule._replace(momentum=then.rule.momentum, nesterov=then.rule.nesterov)
+        rule = replace(first.rule, momentum=then.rule.momentum, nesterov=then.rule.nesterov)
     return Optimizer(lambda w: {**first.init(w), **then.init(w)}, update, parts=first.parts + then.parts, rule=rule)
 
 
@@ -81,25 +74,10 @@ def sgd(
 ) -> Optimizer:
     """Stochastic gradient descent, in the order of ``torch.optim.SGD``: clip, decay, momentum.
 
-    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``.
-
-    Args:
-        momentum: Momentum ρ in [0, 1).
-        nesterov: Whether to step along g + ρ b.
-        weight_decay: Weight λ of the L2 term λ/2 ||w||², whose gradient is added.
-        clip_norm: Euclidean norm to which longer gradients are scaled (per client); None does not clip.
-
-    Raises:
-        RequestError: If a value is out of range, or ``nesterov`` is set without momentum.
+    b <- ρ b + g (so b = g in the first step); direction b, or g + ρ b with ``nesterov``. Arguments and errors are those
+    of ``SgdOptions``.
     """
-    momentum = number("local.momentum", momentum, at_least=0, below=1)
-    weight_decay = number("local.weight_decay", weight_decay, at_least=0)
-    if clip_norm is not None:
-        clip_norm = number("local.clip_norm", clip_norm, above=0, remedy="use null for no clipping")
-    if boolean("local.nesterov", nesterov) and momentum == 0:
-        raise RequestError(
-            "local.nesterov=true needs local.momentum > 0, got 0; set local.momentum, or local.nesterov=false"
-        )
+    rule = SgdOptions(momentum, nesterov, weight_decay, clip_norm)
     if not (momentum or weight_decay or clip_norm):
         return SGD
 
@@ -125,7 +103,6 @@ def sgd(
         return a.to(tau.dtype)
 
     named = {"momentum": momentum, "weight decay": weight_decay, "clipping": clip_norm}
-    rule = SGDRule(momentum, nesterov, weight_decay, clip_norm)
     return Optimizer(init, update, passes, tuple(k for k, v in named.items() if v), rule)
 
 
@@ -148,12 +125,12 @@ def adam(
     Raises:
         RequestError: If a value is out of range.
     """
-    beta1 = number("algo.beta1", beta1, at_least=0, below=1)
-    beta2 = number("algo.beta2", beta2, at_least=0, below=1)
-    tau = number("algo.tau", tau, above=0)
-    v0 = number("algo.v0", v0, at_least=0)
-    boolean("algo.bias_correction", bias_correction)
-    boolean("algo.eps_inside", eps_inside)
+    beta1 = number("beta1", beta1, at_least=0, below=1)
+    beta2 = number("beta2", beta2, at_least=0, below=1)
+    tau = number("tau", tau, above=0)
+    v0 = number("v0", v0, at_least=0)
+    boolean("bias_correction", bias_correction)
+    boolean("eps_inside", eps_inside)
 
     def init(w: Tensor) -> State:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0), "t": _counter(w)}
@@ -162,10 +139,10 @@ def adam(
         m = beta1 * state["m"] + (1 - beta1) * g
         v = beta2 * state["v"] + (1 - beta2) * g.square()
         t = state["t"] + 1
-        fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-        m_hat, v_hat = (m / fresh[0], v / fresh[1]) if bias_correction else (m, v)
-        floor = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
-        return m_hat / floor, {"m": m, "v": v, "t": t}
+        correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+        m_hat, v_hat = (m / correction[0], v / correction[1]) if bias_correction else (m, v)
+        denominator = (v_hat + tau).sqrt() if eps_inside else v_hat.sqrt() + tau
+        return m_hat / denominator, {"m": m, "v": v, "t": t}
 
     return Optimizer(init, update, parts=_ADAPTIVE)
 
@@ -232,8 +209,8 @@ def amsgrad(beta1: float, beta2: float, tau: float, floor_inside: bool, bias_cor
             v_max = v_max.clamp_min(tau)
         root = v_max.sqrt()
         if bias_correction:
-            fresh = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
-            m_hat, root = m / fresh[0], root / fresh[1].sqrt()
+            correction = [(1 - beta**t).to(g.dtype) for beta in (beta1, beta2)]
+            m_hat, root = m / correction[0], root / correction[1].sqrt()
         else:
             m_hat = m
         return m_hat / (root if floor_inside else root + tau), {"m": m, "v": v, "v_max": v_max, "t": t}

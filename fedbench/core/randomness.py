@@ -35,14 +35,18 @@ class Purpose(enum.IntEnum):
 
 
 class DataPurpose(enum.IntEnum):
-    """The purpose of a draw under the seed of the data; purposes are independent. Values are part of the results."""
+    """The purpose of a draw under the seed of the data. Values are part of the results.
 
-    PARTITION = 0
+    Draws of different numbers are independent. Partitions and the choice of images share number 0, and so draw from the
+    same stream.
+    """
+
+    PARTITION = 0  # examples among clients
     SPLIT = 1  # into training and test examples
     CLIENTS = 2  # which of the data's own clients take part
     LABEL_NOISE = 3
     ROLES = 7  # which clients of a text source are read
-    IMAGES = 0  # which images of a source are read; the number of PARTITION, kept because results depend on it
+    IMAGES = 0  # an alias of PARTITION: which images of a source are read
 
 
 def _signed(x: int) -> int:

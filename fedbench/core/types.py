@@ -6,7 +6,7 @@ Shapes: N clients, C the cohort of a round, A <= C those still at work, P parame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -108,13 +108,9 @@ class ClientInfo:
         """Return the clients at positions ``rows``, in that order."""
         return self._map(lambda v: v.index_select(0, rows))
 
-    def _map(self, f: _Leaf) -> ClientInfo:
+    def _map(self, f: Callable[[Tensor], Tensor]) -> ClientInfo:
         leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}
         return ClientInfo(**leaves, probe={k: f(v) for k, v in self.probe.items()})
-
-
-class _Leaf(Protocol):
-    def __call__(self, v: Tensor, /) -> Tensor: ...
 
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:

@@ -101,10 +101,10 @@ def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray
     """Return a note on the examples that no client owns, if there are any."""
     idle = np.ones(len(examples.y), dtype=bool)
     idle[np.concatenate([*train, *test])] = False
-    apart = examples.held_out if examples.held_out is not None else np.zeros_like(idle)
-    counts = {"by the partition": (idle & ~apart).sum(), "of the test examples set apart": (idle & apart).sum()}
-    said = [f"{n} {what}" for what, n in counts.items() if n]
-    return (f"left out: {', '.join(said)}",) if said else ()
+    held_out = examples.held_out if examples.held_out is not None else np.zeros_like(idle)
+    counts = {"by the partition": (idle & ~held_out).sum(), "of the test examples set apart": (idle & held_out).sum()}
+    parts = [f"{n} {what}" for what, n in counts.items() if n]
+    return (f"left out: {', '.join(parts)}",) if parts else ()
 
 
 def _natural(
@@ -155,19 +155,19 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
 def _partitioned(
     examples: Examples, partition: Partition, clients: int, split: float, local_test: str, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    apart = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
-    rows = np.flatnonzero(~apart)
+    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
+    rows = np.flatnonzero(~held_out)
     rng = data_generator(seed, DataPurpose.PARTITION)
     owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
-    if not apart.any():
+    if not held_out.any():
         raise RequestError(
             f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
         )
     if local_test == "central":
-        return owned, [np.flatnonzero(apart)]
-    return owned, _in_proportion(examples.y, owned, np.flatnonzero(apart), data_generator(seed, DataPurpose.SPLIT))
+        return owned, [np.flatnonzero(held_out)]
+    return owned, _in_proportion(examples.y, owned, np.flatnonzero(held_out), data_generator(seed, DataPurpose.SPLIT))
 
 
 def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -183,14 +183,14 @@ def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.nd
 
 
 def _in_proportion(
-    y: np.ndarray, owned: list[np.ndarray], apart: np.ndarray, rng: np.random.Generator
+    y: np.ndarray, owned: list[np.ndarray], test_rows: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal the rows ``apart`` so that client k gets the same share of a class as of its training examples."""
+    """Deal the rows ``test_rows`` so that client k gets the same share of a class as of its training examples."""
     classes = int(y.max()) + 1
     counts = np.stack([np.bincount(y[rows], minlength=classes) for rows in owned])  # [N, classes]
     parts: list[list[np.ndarray]] = [[] for _ in owned]
-    for c in np.unique(y[apart]):
-        members = rng.permutation(apart[y[apart] == c])
+    for c in np.unique(y[test_rows]):
+        members = rng.permutation(test_rows[y[test_rows] == c])
         total = counts[:, c].sum()
         if total:
             cuts = np.rint(np.cumsum(counts[:, c])[:-1] / total * len(members)).astype(np.int64)

@@ -41,3 +41,9 @@ class Examples:
     vocabulary: Callable[[], Sequence[str]] | None = None
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None
+
+
+def origin(name: str, genuine: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields ``sources`` and ``unofficial`` of files that agree with the published checksums or do not."""
+    note = f"{name}: {'official files' if genuine else 'not the official files (md5 differs)'}"
+    return (note,), () if genuine else (note,)

@@ -46,7 +46,7 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     sizes = train if data.central else train + test
     tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
     entropy = label_entropy(label_counts(data))
-    spread = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
+    average = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
     most = np.log(data.classes)
     return {
         "clients": f"{data.num_clients}"
@@ -54,7 +54,7 @@ def facts(data: FederatedDataset) -> dict[str, str]:
         "examples": f"{owned(data)} ({train.sum()} to train on, {tested} to test on{whose}); "
         f"{len(data.y)} in the source",
         "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
-        "per client": f"{spread}median {np.median(sizes):g}, most {sizes.max()}",
+        "per client": f"{average}median {np.median(sizes):g}, most {sizes.max()}",
         "labels": f"entropy per client {entropy.mean():.3f} nats on average, ln {data.classes} = {most:.3f}",
         **{f"source {k + 1}": source for k, source in enumerate(data.sources)},
     }
@@ -126,15 +126,15 @@ def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[
     chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]
     axes = figure.subplots(len(chosen), columns, squeeze=False)
     for line, k in zip(axes, chosen, strict=True):
-        mine = data.train.of_clients(np.array([k]))[:columns]
+        rows_of_client = data.train.of_clients(np.array([k]))[:columns]
         for place, axis in enumerate(line):
             axis.axis("off")
-            if place < len(mine):
-                picture = data.x[mine[place]].numpy(force=True)
+            if place < len(rows_of_client):
+                picture = data.x[rows_of_client[place]].numpy(force=True)
                 picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
                 scaled = picture if picture.dtype == np.uint8 else _unit(picture)
                 axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
-                axis.set_title(str(int(data.y[mine[place]])), fontsize=8, pad=2)
+                axis.set_title(str(int(data.y[rows_of_client[place]])), fontsize=8, pad=2)
         line[0].text(
             -0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes, fontsize=7
         )

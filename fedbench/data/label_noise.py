@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from fedbench.core.errors import choice, number
+from fedbench.core.options import LabelNoise
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset
-
-
-@dataclass(frozen=True)
-class LabelNoise:
-    """The amount and the kind of label noise.
-
-    Attributes:
-        clients: Probability that a client is noisy (FedCorr's ρ).
-        level: Lowest noise level of a noisy client; its own is drawn from U(level, 1) (FedCorr's τ).
-        kind: "uniform" redraws each label with that probability, uniformly over all classes, so that it may come out
-            right; "pair" replaces it by the next class with that probability.
-    """
-
-    clients: float
-    level: float
-    kind: Literal["uniform", "pair"]
-
-    def __post_init__(self) -> None:
-        number("data.noise.clients", self.clients, at_least=0, at_most=1)
-        number("data.noise.level", self.level, at_least=0, at_most=1)
-        choice("data.noise.kind", self.kind, ("uniform", "pair"))
 
 
 def with_label_noise(data: FederatedDataset, noise: LabelNoise, seed: int) -> tuple[FederatedDataset, np.ndarray]:

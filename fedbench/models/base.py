@@ -29,6 +29,8 @@ class ModelTraits:
         table: Vectors [tokens, D] that the engine looks tokens up in before they reach ``forward``, or None.
         work_values: Values that an example needs in a forward pass, if that is more than its features; 0 if not. It
             limits how many examples are evaluated at once.
+        dense: Whether the model flattens an example and is a chain of linear layers with biases and ReLU between them;
+            the engine then has its forward and backward pass written out.
     """
 
     random: bool = False
@@ -37,6 +39,7 @@ class ModelTraits:
     initialisation: Literal["torch", "he"] = "torch"
     table: Tensor | None = None
     work_values: int = 0
+    dense: bool = False
 
 
 @runtime_checkable

@@ -35,9 +35,9 @@ class ConvNet(nn.Module):
                 f"this model needs images of shape [channels, height, width], got examples of "
                 f"shape {list(input_shape)}; use model=linear or model=mlp"
             )
-        if integer("model.kernel", kernel, at_least=1) % 2 == 0:
+        if integer("kernel", kernel, at_least=1) % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
-        widths = [input_shape[0], *sizes("model.channels", channels)]
+        widths = [input_shape[0], *sizes("channels", channels)]
         side = [s >> len(channels) for s in input_shape[1:]]
         if min(side) < 1:
             raise RequestError(
@@ -45,7 +45,7 @@ class ConvNet(nn.Module):
                 f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
             )
         self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
-        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], integer("model.hidden", hidden, at_least=1))
+        self.hidden = nn.Linear(widths[-1] * side[0] * side[1], integer("hidden", hidden, at_least=1))
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,11 +9,14 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError, integer
+from fedbench.core.errors import integer, sizes
+from fedbench.models.base import ModelTraits
 
 
 class Linear(nn.Linear):
     """Multinomial logistic regression: logits = W x + b; parameters ``weight [classes, features]``, ``bias``."""
+
+    traits = ModelTraits(dense=True)
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__(prod(input_shape), classes)
@@ -35,13 +38,13 @@ class MLP(nn.Module):
         RequestError: If a size is below 1, or there is no hidden layer.
     """
 
+    traits = ModelTraits(dense=True)
+
     def __init__(self, input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> None:
         super().__init__()
-        if isinstance(hidden, int | str) or not isinstance(hidden, Sequence):
-            raise RequestError(f"model.hidden must be a list of layer sizes, got {hidden!r}; one layer is [{hidden}]")
-        integer("the number of model.hidden layers", len(hidden), at_least=1, remedy="without any it is model=linear")
-        sizes = [prod(input_shape), *(integer("model.hidden", h, at_least=1) for h in hidden), classes]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        between = sizes("hidden", hidden)
+        integer("the number of model.hidden layers", len(between), at_least=1, remedy="without any it is model=linear")
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise([prod(input_shape), *between, classes]))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map examples [B, *input_shape] to logits [B, classes]."""

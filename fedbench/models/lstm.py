@@ -95,15 +95,15 @@ class LSTM(nn.Module):
             size = vectors.shape[1]
         else:
             remedy = f"or one of {', '.join(_GIVEN)}, for the data set's vectors"
-            size = integer("model.embedding", embedding, at_least=1, remedy=remedy)
+            size = integer("embedding", embedding, at_least=1, remedy=remedy)
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
-        hidden, layers = integer("model.hidden", hidden, at_least=1), integer("model.layers", layers, at_least=1)
+        hidden, layers = integer("hidden", hidden, at_least=1), integer("layers", layers, at_least=1)
         self.lstms = nn.ModuleList(Layer(size if k == 0 else hidden, hidden) for k in range(layers))
-        sizes = [hidden, *sizes_of("model.dense", dense), classes]
+        sizes = [hidden, *sizes_of("dense", dense), classes]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.dropout = number("model.dropout", dropout, at_least=0, below=1)
-        self.every = boolean("model.every", every)
+        self.dropout = number("dropout", dropout, at_least=0, below=1)
+        self.every = boolean("every", every)
         self.traits = ModelTraits(
             random=self.dropout > 0,
             per_token=self.every,

@@ -25,9 +25,9 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     Raises:
         RequestError: If the examples are not images, or an option is out of range.
     """
-    choice("model.depth", depth, (18, 50))
-    choice("model.stem", stem, ("3x3", "7x7"))
-    groups = integer("model.groups", groups, at_least=1)
+    choice("depth", depth, (18, 50))
+    choice("stem", stem, ("3x3", "7x7"))
+    groups = integer("groups", groups, at_least=1)
     if len(input_shape) != 3:
         raise RequestError(
             f"this model needs images of shape [channels, height, width], got examples of shape {list(input_shape)}"

@@ -12,8 +12,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from fedbench.config.schema import Component, EngineConfig, LocalConfig, RunConfig
-from fedbench.config.targets import call, function_of
+from fedbench.config.schema import EngineConfig, LocalConfig, RunConfig
+from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, Optimizer, sgd
@@ -23,9 +23,8 @@ from fedbench.core.trees import Tree
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
-from fedbench.models.dense import MLP, Linear
 from fedbench.runs.build_data import federated
-from fedbench.runs.trackers import NoTracker, Tracker
+from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
@@ -48,7 +47,7 @@ def build(config: RunConfig) -> PreparedRun:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
     local, precision = config.local, config.engine.precision
-    solver = sgd(local.momentum, local.nesterov, local.weight_decay, local.clip_norm)
+    solver = sgd(**asdict(local.solver))
     device = _device(config.device)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     _round_products(device, precision)
@@ -142,7 +141,8 @@ def _refuse_too_many(config: RunConfig, data: FederatedDataset) -> None:
 
 def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: FederatedDataset) -> None:
     """Refuse methods that need examples of numbers, or one label per example."""
-    if config.algo.options.get("mixup") and data.tokens is not None and data.table is None:
+    blends = any(stage.algorithm.blends_examples for stage in stages)
+    if blends and data.tokens is not None and data.table is None:
         raise RequestError(
             "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
         )
@@ -156,12 +156,12 @@ def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> lis
     """Return the stages of the method: one, or what a factory of several returns."""
     able = int((data.train.counts > 0).sum())
     given = {"local": solver, "rounds": config.rounds, "clients": able}
-    made = _made(config.algo.section, given)
+    made = _made(config.algo, given)
     stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
     for stage in stages:
         algorithm = stage.algorithm
         if config.sampling == "size" and algorithm.weights == "size":
-            key = next((k for k in ("weights", "prior") if k in config.algo.options), None)
+            key = next((k for k, v in config.algo.options.items() if v == "size"), None)  # the option that sets them
             remedy = f"set algo.{key}=uniform, or " if key else "use "
             raise RequestError(
                 f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
@@ -173,21 +173,24 @@ def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> lis
     return stages
 
 
-def _made(section: Tree, given: Mapping[str, object]) -> Algorithm | list[Stage]:
-    """Return the method of a section ``algo``, whose keys may name methods themselves."""
-    inner = {k: _method(v, f"algo.{k}", given) for k, v in section.items() if isinstance(v, dict) and "_target_" in v}
-    for key, made in inner.items():
-        if not isinstance(made, Algorithm):
-            raise RequestError(f"algo.{key} must be a method of one stage, got {section[key]['_target_']}")
-    return _method({**section, **inner}, "algo", given)
+def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:
+    """Return the method of a component whose options may be methods themselves."""
+    options = dict(algo.options)
+    for key, section in algo.options.items():
+        if isinstance(section, dict) and "_target_" in section:
+            inner = Component.of(section)
+            options[key] = _method(inner, f"algo.{key}", given)
+            if not isinstance(options[key], Algorithm):
+                raise RequestError(f"algo.{key} must be a method of one stage, got {inner.target}")
+    return _method(replace(algo, options=options), "algo", given)
 
 
-def _method(section: Tree, what: str, given: Mapping[str, object]) -> Algorithm | list[Stage]:
-    made: object = call(section, what, **given)
+def _method(component: Component, what: str, given: Mapping[str, object]) -> Algorithm | list[Stage]:
+    made: object = call(component, what, **given)
     if isinstance(made, Algorithm) or (isinstance(made, list) and all(isinstance(s, Stage) for s in made)):
         return made
     raise RequestError(
-        f"{what}._target_={section['_target_']} must return an Algorithm or a list of Stages, got {type(made).__name__}"
+        f"{what}._target_={component.target} must return an Algorithm or a list of Stages, got {type(made).__name__}"
     )
 
 
@@ -201,22 +204,22 @@ def cost_of(path: Path) -> tuple[str, str]:
     for base in section.pop("defaults", []):
         if base != "_self_":
             section = yaml.safe_load((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
-    found = cost(_made(section, {"local": SGD, "rounds": 9, "clients": 3}))
+    found = cost(_made(Component.of(section), {"local": SGD, "rounds": 9, "clients": 3}))
     return found.text(), " ".join(found.needs)
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
-    section = config.model.section
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
-    if data.tokens is not None and "tokens" not in inspect.signature(function_of(section, "model")).parameters:
+    takes = inspect.signature(function_of(config.model.target, "model")).parameters
+    if data.tokens is not None and "tokens" not in takes:
         raise RequestError(
             f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
             "use a model of tokens, such as lstm_char"
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
-        model: torch.nn.Module = call(section, "model", **given, vectors=vectors)
+        model: torch.nn.Module = call(config.model, "model", **given, vectors=vectors)
     per_token = traits_of(model).per_token
     if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
@@ -266,7 +269,7 @@ def _device(name: str) -> torch.device:
 
 def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
-    dense, gpu = isinstance(task.model, Linear | MLP), task.device.type == "cuda"
+    dense, gpu = task.traits.dense, task.device.type == "cuda"
     if not gpu:
         keep_memory()
     mode, size, workers = config.mode, config.cohort_size, config.workers
@@ -294,7 +297,7 @@ def _kernel(task: Task, mode: str) -> DenseKernel | None:
     if not expressible(task):
         if mode == "compiled":
             raise RequestError(
-                "engine.mode=compiled is for linear models and MLPs in float32 or float64 on a CPU; use engine.mode=auto"
+                "engine.mode=compiled is for linear models and MLPs in float32 or float64 on a CPU; use auto"
             )
         return None
     found = kernels()
@@ -319,6 +322,6 @@ def _stack(task: Task, gpu: bool) -> int:
 
 def _tracker(component: Component) -> Tracker:
     if component.target is None:
-        return NoTracker()
-    tracker: Tracker = call(component.section, "tracker")
+        return Tracker()
+    tracker: Tracker = call(component, "tracker")
     return tracker

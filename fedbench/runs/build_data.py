@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from typing import Any
 
-from fedbench.config.schema import Component, RunConfig
-from fedbench.config.targets import call, function_of
+from fedbench.config.schema import RunConfig
+from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
-from fedbench.data.label_noise import LabelNoise, with_label_noise
+from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 
 
@@ -24,7 +23,6 @@ def federated(config: RunConfig) -> FederatedDataset:
         RequestError: If files are missing, or the request does not fit the data.
     """
     data = config.data
-    noise: LabelNoise = call({"_target_": "fedbench.data.label_noise.LabelNoise", **data.noise}, "data.noise")
     examples = read_examples(config)
     if data.partition and examples.owner is not None:
         raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
@@ -37,7 +35,7 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=data.test_clients,
         seed=data.seed,
     )
-    return with_label_noise(assembled, noise, data.seed)[0] if noise.clients else assembled
+    return with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
 
 
 def read_examples(config: RunConfig) -> Examples:
@@ -47,22 +45,15 @@ def read_examples(config: RunConfig) -> Examples:
         RequestError: If files are missing or malformed.
     """
     data = config.data
-    source = data.source.section
-    if data.local_test == "others" and data.test_clients:  # read those clients too, and split none of the clients
-        changed: dict[str, Any] = {}
-        if source.get("clients") is not None:
-            changed["clients"] = source["clients"] + data.test_clients
-        if isinstance(source.get("split"), float):
-            changed["split"] = 1.0
-        source = {**source, **changed}
-    examples: Examples = call(source, "data.source", data_dir=config.data_dir, seed=data.seed, download=data.download)
+    given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
+    examples: Examples = call(data.source, "data.source", **given)
     return examples
 
 
 def official_files(config: RunConfig) -> list[Remote]:
     """Return the published files of a configuration's source; none for generated data and files of the user's own."""
-    module = importlib.import_module(function_of(config.data.source.section, "data.source").__module__)
-    files: list[Remote] = module.official() if hasattr(module, "official") else []
+    module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
+    files: list[Remote] = getattr(module, "OFFICIAL", [])
     return files
 
 
@@ -72,4 +63,4 @@ def without_downloads(config: RunConfig) -> RunConfig:
 
 
 def _partition(rule: Component) -> Partition:
-    return lambda y, clients, rng: call(rule.section, "data.partition", y=y, clients=clients, rng=rng)
+    return lambda y, clients, rng: call(rule, "data.partition", y=y, clients=clients, rng=rng)

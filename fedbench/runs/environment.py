@@ -18,7 +18,7 @@ import fedbench
 _RECORDED = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "safetensors")
 
 
-def now() -> str:
+def utc_now() -> str:
     """Return the time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 

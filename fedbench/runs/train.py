@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.environment import environment, now, peak_memory_bytes
+from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
 from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
@@ -101,7 +101,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         recorder.clear()
         session = _Session(prepared, recorder)
     device, tracker = prepared.task.device, prepared.tracker
-    meta = {"status": "running", **prepared.facts, **environment(device), "started": now(), "ended": None}
+    meta = {"status": "running", **prepared.facts, **environment(device), "started": utc_now(), "ended": None}
     recorder.write_config(config)
     recorder.write_meta(meta)
     threads = torch.get_num_threads()
@@ -114,7 +114,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
             last = session.consume(step)
     except BaseException as error:
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-        recorder.write_meta(meta | {"status": "failed", "ended": now(), "error": what})
+        recorder.write_meta(meta | {"status": "failed", "ended": utc_now(), "error": what})
         tracker.finish("failed")
         raise
     finally:
@@ -188,7 +188,7 @@ class _Session:
         p, trained = self.prepared, self.seconds["train"]
         return {
             "status": "done" if self._finite(last) else "diverged",
-            "ended": now(),
+            "ended": utc_now(),
             "rounds": last.round,
             "client_steps": last.client_steps,
             "client_steps_per_second": last.client_steps / trained if trained else None,

@@ -146,9 +146,9 @@ class Plan:
 
     def _keys(self, base: int) -> Tensor:
         """Return a key per client and step, in the order of the batches."""
-        who = np.concatenate([self.ids[:k] for k in self.active])
+        client = np.concatenate([self.ids[:k] for k in self.active])
         step = np.repeat(np.arange(len(self.active)), self.active)
-        return fold_in(base, *(_on(self.rows.device, v) for v in (who, step)))
+        return fold_in(base, *(_on(self.rows.device, v) for v in (client, step)))
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)

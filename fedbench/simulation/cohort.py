@@ -18,7 +18,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import DenseKernel, Work
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
+from fedbench.simulation.probes import ExamplePlan, client_sums
 from fedbench.simulation.task import Task
 
 
@@ -57,13 +57,13 @@ def train_cohort(
         last = _descend(algo.step, oracle, msg, local, info, batches)
         return *algo.finish(msg, clients, last, info), last
     finished: State = {}
-    active, here = count, info
+    active, at_work = count, info
     for batch, k in batches:
         if k < active:
             _store_finished(finished, local, k, active, count)
             local = {name: v[:k] for name, v in local.items()}
-            active, here = k, info.head(k)
-        local = algo.step(oracle, msg, local, batch, here)
+            active, at_work = k, info.head(k)
+        local = algo.step(oracle, msg, local, batch, at_work)
     _store_finished(finished, local, 0, active, count)
     return *algo.finish(msg, clients, finished, info), finished
 
@@ -85,13 +85,13 @@ def _descend(
     """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
     w = local["w"].clone()
     for batch, k in batches:
-        here, lr = w[:k], info.lr[:k]
+        w_at_work, lr = w[:k], info.lr[:k]
         extra = None
         if step.extra is not None:
-            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": here}, info.head(k))
-        oracle.descend_(here, batch, lr)
+            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": w_at_work}, info.head(k))
+        oracle.descend_(w_at_work, batch, lr)
         if extra is not None:
-            here.addcmul_(lr, extra, value=-1)
+            w_at_work.addcmul_(lr, extra, value=-1)
     return {**local, "w": w}
 
 
@@ -171,7 +171,7 @@ class Cohort:
         self.ids, self.tau, self.data, self.work, self.engine = ids, tau, data, work, engine
         n, device = data.train.counts[ids], data.x.device
         count = torch.from_numpy(n).to(device, data.dtype)
-        self._own: dict[bool, list[ModelPlan]] = {}
+        self._own: dict[bool, list[ExamplePlan]] = {}
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
             "n": count,
@@ -192,8 +192,8 @@ class Cohort:
         return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
 
     @cached_property
-    def _gradients(self) -> GradientPlan:
-        return GradientPlan(self.data, self.ids, self.engine)
+    def _all(self) -> ExamplePlan:
+        return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -219,7 +219,7 @@ class Cohort:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
         found: State = {}
         if "grad" in algo.needs:
-            found["loss"], found["grad"] = self._gradients.measure(w)  # the gradient's forward pass gives the loss
+            found["loss"], found["grad"] = self._all.gradients(w)  # the gradient's forward pass gives the loss
         if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
             sums = client_sums(
                 task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
@@ -254,36 +254,39 @@ class Cohort:
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
         gathered, kernel = _Gathered(len(self.ids)), self._kernel(algo)
         parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
-        own = self._plans(kernel is not None, parts) if measured else []  # computed here and not in the worker threads
+        plans = (
+            self._plans(kernel is not None, parts) if measured else []
+        )  # computed here and not in the worker threads
 
         @torch.no_grad()
         def work(number: int) -> None:
             part = parts[number]
-            here = info.take(part.rows)
-            states = {k: v.index_select(0, here.id.to(v.device)).to(here.id.device) for k, v in clients.items()}
+            part_info = info.take(part.rows)
+            ids = part_info.id
+            states = {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()}
             if isinstance(part, _Part):
                 batches = part.plan.batches(seed, round, purpose)
-                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, here, batches)
+                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, part_info, batches)
             else:
                 assert kernel is not None
-                columns = here.columns()
+                columns = part_info.columns()
                 local = _started(algo, msg, states, columns)
                 last = kernel.descend(self.data, part.work(seed, round, purpose), algo.step, msg, local, columns)
                 uploads, states = algo.finish(msg, states, last, columns)
             after: State = {}
             if measured:
-                sums = own[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
-                means = dict(zip(("loss_after", "accuracy_after"), (v / here.n for v in sums), strict=False))
+                sums = plans[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
+                means = dict(zip(("loss_after", "accuracy_after"), (v / part_info.n for v in sums), strict=False))
                 after = {k: v for k, v in means.items() if k in algo.needs}
             gathered.put(part.rows, Trained(uploads, states, after))
 
         self.engine.map(work, range(len(parts)))
         return gathered.trained
 
-    def _plans(self, compiled: bool, parts: Sequence[_Part | _Share]) -> list[ModelPlan]:
+    def _plans(self, compiled: bool, parts: Sequence[_Part | _Share]) -> list[ExamplePlan]:
         """Return the plans to evaluate the clients' own models, part by part."""
         if compiled not in self._own:
             self._own[compiled] = [
-                ModelPlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in parts
+                ExamplePlan(self.data, self.data.train, self.ids[p.positions], self.engine) for p in parts
             ]
         return self._own[compiled]

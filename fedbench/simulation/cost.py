@@ -27,24 +27,24 @@ class Cost:
     """The cost of a method per client; messages and states are in multiples of the model, scalars are ignored.
 
     Attributes:
-        down: Size of the broadcast of a round.
-        up: Size of the upload of a round.
+        broadcast: Size of the broadcast of a round.
+        upload: Size of the upload of a round.
         first: Size of both messages of the exchange before the first round.
         state: Size of the state that a client keeps between rounds.
         gradients: Number of gradients per local step, including a second local phase.
         needs: Names of the probes.
     """
 
-    down: int
-    up: int
+    broadcast: int
+    upload: int
     first: int
     state: int
     gradients: int
     needs: tuple[str, ...]
 
     def text(self) -> str:
-        """Return one line: down/up, followed by the other costs that are not the minimum."""
-        parts = [f"{self.down}/{self.up}"]
+        """Return one line: broadcast/upload, followed by the other costs that are not the minimum."""
+        parts = [f"{self.broadcast}/{self.upload}"]
         parts += [f"first {self.first // 2}/{self.first // 2}"] if self.first else []
         parts += [f"state {self.state}"] if self.state else []
         parts += [f"gradients {self.gradients}"] if self.gradients > 1 else []
@@ -89,8 +89,8 @@ def cost(method: Algorithm | list[Stage]) -> Cost:
     size = nbytes({"w": w}) * _CLIENTS
     (d0, u0, _), (d1, u1, g1), (d2, u2, g2) = seen
     return Cost(
-        down=(d2 - d1) // size,
-        up=(u2 - u1) // size,
+        broadcast=(d2 - d1) // size,
+        upload=(u2 - u1) // size,
         first=((d1 - d0) - (d2 - d1) + (u1 - u0) - (u2 - u1)) // size,
         state=nbytes(snapshot.clients) // size,
         gradients=(g2 - g1 - probes) // _CLIENTS,

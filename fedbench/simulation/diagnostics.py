@@ -56,7 +56,7 @@ class Diagnostic:
 
     Attributes:
         column: The column that it fills in the rows of the run; None if it has no column.
-        pending: Whether it holds something that a run resumed from a checkpoint of now would lack.
+        pending: Whether it holds something that a run resumed from a checkpoint written at this time would lack.
     """
 
     column: ClassVar[str | None] = None

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.metrics import accuracy_metrics
-from fedbench.simulation.probes import ModelPlan, client_sums
+from fedbench.simulation.probes import ExamplePlan, client_sums
 from fedbench.simulation.task import Task
 
 
@@ -68,8 +68,8 @@ def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> E
     """
     ids = np.arange(data.num_clients)
     if w.dim() == 2:
-        test_loss, correct = ModelPlan(data, data.test, ids, engine).sums(w, hits=True)
-        (train_loss,) = ModelPlan(data, data.train, ids, engine).sums(w)
+        test_loss, correct = ExamplePlan(data, data.test, ids, engine).sums(w, hits=True)
+        (train_loss,) = ExamplePlan(data, data.train, ids, engine).sums(w)
     else:
         measured = ids[:1] if data.central else ids
         sums = client_sums(task, data, data.test, measured, w, engine, hits=True)

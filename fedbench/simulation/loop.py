@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,25 +98,20 @@ def simulate(
         done += stage.rounds
 
 
+@dataclass
 class _Loop:
     """The arguments that stay the same over the rounds, and the plans of cohorts that may come again."""
 
-    def __init__(
-        self,
-        task: Task,
-        data: FederatedDataset,
-        work: LocalWork,
-        engine: Engine,
-        w: Tensor,
-        seed: int,
-        sampler: Sampler,
-        allocator: StateAllocator,
-        observers: Sequence[Observer],
-    ) -> None:
-        self.task, self.work, self.engine, self.seed, self.sampler = task, work, engine, seed, sampler
-        self.allocator, self.observers, self._start, self._data = allocator, observers, w, data
-        self._cohorts: dict[Purpose, Cohort] = {}
-        self._initial: Tensor | None = None
+    task: Task
+    data: FederatedDataset
+    work: LocalWork
+    engine: Engine
+    w: Tensor
+    seed: int
+    sampler: Sampler
+    allocator: StateAllocator
+    observers: Sequence[Observer]
+    cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def begin(self, number: int, snapshot: Snapshot, stage: Stage) -> Snapshot:
         """Return the snapshot in which a stage begins."""
@@ -137,7 +133,7 @@ class _Loop:
         cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
         own = {k: v for k, v in snapshot.server.items() if k not in stage.keep}  # the method knows only its own entries
         msg = algo.broadcast(own)
-        probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses(algo))
+        probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
         uploads, client_states, after = cohort.train(algo, msg, snapshot.clients, info, seed, snapshot.round)
         steps = int(tau.sum())
@@ -196,13 +192,11 @@ class _Loop:
         return snapshot._replace(server=server, clients=clients, data=old if y is old.y else old.relabelled(y))
 
     def _cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
-        cohort = self._cohorts.get(purpose)
+        cohort = self.cohorts.get(purpose)
         if cohort is None or not cohort.same(ids, tau, data):
-            cohort = self._cohorts[purpose] = Cohort(ids, tau, data, self.work, self.engine)
+            cohort = self.cohorts[purpose] = Cohort(ids, tau, data, self.work, self.engine)
         return cohort
 
-    def _initial_losses(self, algo: Algorithm) -> Tensor | None:
-        if "loss_init" in algo.needs and self._initial is None:
-            ids = np.arange(self._data.num_clients)
-            self._initial = mean_losses(self.task, self._data, ids, self._start, self.engine)
-        return self._initial
+    @cached_property
+    def _initial_losses(self) -> Tensor:
+        return mean_losses(self.task, self.data, np.arange(self.data.num_clients), self.w, self.engine)

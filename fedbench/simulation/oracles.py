@@ -5,18 +5,19 @@ Algorithms and the trainer see an ``Oracle`` and do not know which one. Tests sh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
 from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
-from fedbench.models.dense import MLP, Linear
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses, image_layout
 
 
-class LoopOracle:
-    """One client after another through plain autograd: the reference, and the fastest for convolutions on a CPU."""
+class _OfTask(ABC):
+    """An oracle of one task."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -24,6 +25,14 @@ class LoopOracle:
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
         return self.loss_and_grad(w, batch)[1]
+
+    @abstractmethod
+    def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses [A, 1] and the gradients [A, P]."""
+
+
+class LoopOracle(_OfTask):
+    """One client after another through plain autograd: the reference, and the fastest for convolutions on a CPU."""
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -58,18 +67,11 @@ class LoopOracle:
         return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
-class VmapOracle:
+class VmapOracle(_OfTask):
     """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters.
 
     The clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
     """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    def grad(self, w: Tensor, batch: Batch) -> Tensor:
-        """Return the gradients [A, P]."""
-        return self.loss_and_grad(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -94,14 +96,11 @@ class VmapOracle:
         return self.task.apply_each(self.task.layout.views(w), x)
 
 
-class DenseOracle:
+class DenseOracle(_OfTask):
     """Chains of linear layers with ReLU, the whole cohort at once, forward and backward written out.
 
     Three batched matrix products per layer and no autograd: on small models the calls cost more than the arithmetic.
     """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
@@ -151,7 +150,7 @@ class DenseOracle:
         return torch.cat(grads, 1)
 
 
-class KernelOracle:
+class KernelOracle(DenseOracle):
     """Dense models by compiled code, one client after another in one call, for steps that the code does not know.
 
     Args:
@@ -160,7 +159,8 @@ class KernelOracle:
     """
 
     def __init__(self, task: Task, kernel: DenseKernel) -> None:
-        self._kernel, self._dense = kernel, DenseOracle(task)
+        super().__init__(task)
+        self._kernel = kernel
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
@@ -169,10 +169,6 @@ class KernelOracle:
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
         return self._kernel.on_batch(w, batch)
-
-    def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """Return the logits [A, B, classes]."""
-        return self._dense.logits(w, x)
 
 
 def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -193,6 +189,6 @@ def make_oracle(task: Task, mode: str) -> Oracle:
     if mode == "loop":
         return LoopOracle(task)
     if mode == "stacked":
-        written_out = isinstance(task.model, Linear | MLP) and not task.bf16
+        written_out = task.traits.dense and not task.bf16
         return DenseOracle(task) if written_out else VmapOracle(task)
     raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")

@@ -152,57 +152,8 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: i
     return groups
 
 
-class GradientPlan:
-    """The examples that make up ∇F_k(w) of each client of a cohort: computed once, used in every round.
-
-    Args:
-        data: The data set.
-        ids: The clients [C].
-        engine: How the measurement is carried out.
-    """
-
-    def __init__(self, data: FederatedDataset, ids: np.ndarray, engine: Engine) -> None:
-        self.data, self.ids, self.engine, self.count = data, ids, engine, len(ids)
-        self._kernel = _kernel(data, engine)
-        self._groups = [] if self._kernel else _groups(data, data.train, ids, engine.cohort_size)
-        self._shares = balanced(data.train.counts[ids], engine.workers) if self._kernel else []
-
-    @torch.no_grad()
-    def measure(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] over all training examples of each client."""
-        if self._kernel is not None:
-            return self._compiled(self._kernel, w)
-
-        @torch.no_grad()
-        def part(group: _Group) -> tuple[Tensor, Tensor]:
-            batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
-            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
-
-        loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
-        grad = w.new_zeros(self.count, len(w))
-        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
-            loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
-            grad[group.clients] += g
-        return loss, grad
-
-    def _compiled(self, kernel: DenseKernel, w: Tensor) -> tuple[Tensor, Tensor]:
-        data, counts = self.data, self.data.train.counts[self.ids]
-        starts = data.train.starts[self.ids]
-        loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
-
-        @torch.no_grad()
-        def part(share: np.ndarray) -> None:
-            f, g, _ = kernel.measure(data, data.train.index, starts[share], counts[share], w, gradients=True)
-            assert g is not None
-            where = torch.from_numpy(share)
-            loss[where], grad[where] = f, g  # no client is in two shares
-
-        self.engine.map(part, self._shares)
-        return loss / torch.from_numpy(counts), grad
-
-
-class ModelPlan:
-    """The examples that each of C clients' own models is evaluated on: computed once, used any number of times.
+class ExamplePlan:
+    """The examples of each of C clients, in blocks: computed once, used any number of times.
 
     Args:
         data: The data set.
@@ -217,8 +168,41 @@ class ModelPlan:
         self._groups = [] if self._kernel else _groups(data, rows, ids, engine.cohort_size)
 
     @torch.no_grad()
+    def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client."""
+        if self._kernel is not None:
+            return self._compiled_gradients(self._kernel, w)
+
+        @torch.no_grad()
+        def part(group: _Group) -> tuple[Tensor, Tensor]:
+            batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
+            return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
+
+        loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
+        grad = w.new_zeros(self.count, len(w))
+        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
+            loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
+            grad[group.clients] += g
+        return loss, grad
+
+    def _compiled_gradients(self, kernel: DenseKernel, w: Tensor) -> tuple[Tensor, Tensor]:
+        data, rows, counts = self.data, self.rows, self.rows.counts[self.ids]
+        starts = rows.starts[self.ids]
+        loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
+
+        @torch.no_grad()
+        def part(share: np.ndarray) -> None:
+            f, g, _ = kernel.measure(data, rows.index, starts[share], counts[share], w, gradients=True)
+            assert g is not None
+            where = torch.from_numpy(share)
+            loss[where], grad[where] = f, g  # no client is in two shares
+
+        self.engine.map(part, balanced(counts, self.engine.workers))
+        return loss / torch.from_numpy(counts), grad
+
+    @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
-        """Return the sum of the example losses per client, and with ``hits`` the number of correct examples.
+        """Return the sum of the example losses of each client's own model, and with ``hits`` the correct examples.
 
         Args:
             w: The clients' models [C, P], on any device.

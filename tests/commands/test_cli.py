@@ -349,7 +349,7 @@ BAD = [
     (["local.epochs=[3,1]"], "lo <= hi"),
     (["local.epochs=0"], "local.epochs must be [lo,hi] or an integer >= 1, got 0"),
     (["local.optimizer=adamw"], "local.optimizer must be one of sgd; got 'adamw'"),
-    (["local.nesterov=true"], "local.nesterov=true needs local.momentum > 0"),
+    (["local.nesterov=true"], "local.nesterov must be false without momentum"),
     (["rounds=-1"], "rounds must be an integer >= 0, got -1"),
     (["rounds=1.5"], "rounds must be an integer >= 0, got 1.5"),
     (["participation=0"], "participation must be > 0, got 0"),
@@ -401,7 +401,7 @@ BAD = [
     (["results_dir="], "results_dir must be a directory, got"),
     (["results_dir=/proc/none"], "results_dir=/proc/none cannot be written to"),
     (["+data.partition.alpha=0.1"], "data=synthetic_leaf assigns examples to clients itself; remove data.partition"),
-    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of layer sizes, got 64; one layer is [64]"),
+    (["model=mlp", "model.hidden=64"], "model.hidden must be a list of sizes, got 64; one layer is [64]"),
     (["local.batch_size=1e30"], "local.batch_size must be full or an integer >= 1 and <= "),
     (["local.lr=1e300"], "local.lr must be > 0 and at most 1e+30 in absolute value, got 1e+300"),
     (

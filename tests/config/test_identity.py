@@ -186,16 +186,14 @@ def test_every_target_resolves(folder, monkeypatch):
     found = {t for p in folder.rglob("*.yaml") for t in targets(yaml.safe_load(p.read_text()))}
     assert found
     for target in found - {t for t in found if ".trackers." in t}:  # these import packages that may not be installed
-        assert callable(function_of({"_target_": target}, "it"))
+        assert callable(function_of(target, "it"))
     for target in (t for t in found if ".trackers." in t):
         module, name = target.rsplit(".", 1)
         assert f"class {name}" in (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
 
 
 def test_a_path_of_the_first_release_resolves():
-    old, new = (
-        function_of({"_target_": f"fedbench.data.{m}.iid"}, "data.partition") for m in ("partition", "partitions.basic")
-    )
+    old, new = (function_of(f"fedbench.data.{m}.iid", "data.partition") for m in ("partition", "partitions.basic"))
     assert old is new
 
 
@@ -469,4 +467,4 @@ def test_a_name_that_is_no_path_is_refused_by_its_own_message():
     tree["algo"]["_target_"] = "nodot"
     parsed(tree, names_)
     with pytest.raises(RequestError, match="must name a function as package.module.function, got 'nodot'"):
-        function_of(tree["algo"], "algo")
+        function_of(tree["algo"]["_target_"], "algo")

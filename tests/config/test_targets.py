@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from fedbench.config import names
-from fedbench.config.targets import call, function_of
-from fedbench.core.errors import RequestError
+from fedbench.config.targets import Component, call, function_of
+from fedbench.core.errors import RequestError, arguments_of, integer, number
 
 _numbers = itertools.count()
 
@@ -21,7 +21,7 @@ def refused(tmp_path, monkeypatch):
         module = f"own_method_{next(_numbers)}"  # Python keeps what it imported
         (tmp_path / f"{module}.py").write_text(text)
         with pytest.raises(RequestError) as caught:
-            function_of({"_target_": f"{module}.{name}"}, "algo")
+            function_of(f"{module}.{name}", "algo")
         return str(caught.value).replace(f"{tmp_path}/", "").replace(module, "mine")
 
     return message
@@ -87,11 +87,11 @@ def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
     with pytest.raises(
         RequestError, match=r"^model._target_=textwrap.fill: fill needs text, .*; type \+model.text=...$"
     ):
-        call({"_target_": "textwrap.fill"}, "model")
+        call(Component("textwrap.fill", {}), "model")
     with pytest.raises(
         RequestError, match=r"^model._target_=textwrap.dedent: unknown key model.txt; dedent has the keys text; d"
     ):
-        call({"_target_": "textwrap.dedent", "txt": "a"}, "model")
+        call(Component("textwrap.dedent", {"txt": "a"}), "model")
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,14 @@ def test_a_broken_config_file_is_a_wrong_request(fed, tmp_path, content, message
     assert status == 2
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_wrong_argument_is_named_by_its_full_key():
+    """A function names its argument; the section is known where the configuration is."""
+    with (
+        pytest.raises(RequestError, match=r"^algo.server.beta must be >= 0 and < 1, got 2$"),
+        arguments_of("algo.server"),
+    ):
+        number("beta", 2, at_least=0, below=1)
+    with pytest.raises(RequestError, match=r"^data.seed must be an integer >= 0, got -1$"), arguments_of("data.source"):
+        integer("data.seed", -1)

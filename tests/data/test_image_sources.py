@@ -74,7 +74,7 @@ def test_idx_refuses(tmp_path, name, raw, message):
 @pytest.mark.parametrize("packed", [True, False])
 def test_fmnist(tmp_path, packed):
     (train, train_y), (test, test_y) = write_fmnist(tmp_path, packed)
-    e = fmnist.load(tmp_path, 0, download=False)
+    e = fmnist.load(tmp_path, download=False)
     assert e.x.dtype == np.uint8
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert e.y.tolist() == [*train_y, *test_y]
@@ -87,35 +87,35 @@ def test_fmnist_three_classes_by_pixel(tmp_path):
     (train, _), (test, _) = write_fmnist(tmp_path)
     train[:, 0, 0] = 10 * np.arange(10)
     (tmp_path / "FashionMNIST/raw/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(train)))
-    e = fmnist.load(tmp_path, 0, classes=[0, 2, 6], standardise="pixel", download=False)
+    e = fmnist.load(tmp_path, classes=[0, 2, 6], standardise="pixel", download=False)
     assert (e.x.shape, e.x.dtype, e.classes, e.mean, e.std) == ((6, 1, 28, 28), np.float32, 3, None, None)
     assert e.y.tolist() == [0, 1, 2, 0, 1, 2]
     assert e.held_out.tolist() == [False] * 3 + [True] * 3
     kept = np.array([0, 20, 60, *test[:3, 0, 0]])
     assert e.x[:, 0, 0, 0] == pytest.approx((kept - 45) / (825**0.5 + 0.001), rel=1e-6)
     # the numbers of the classes follow the order in which they are asked for
-    assert fmnist.load(tmp_path, 0, classes=[6, 0], download=False).y.tolist() == [1, 0, 1, 0]
+    assert fmnist.load(tmp_path, classes=[6, 0], download=False).y.tolist() == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("classes", [[], [0, 0], [10], [-1], [1.0], [True], "0", 3])
 def test_classes_must_be_labels(tmp_path, classes):  # which is said before files are looked for
     with pytest.raises(RequestError, match="data.source.classes must be distinct labels from 0 to 9"):
-        fmnist.load(tmp_path, 0, classes=classes, download=False)
+        fmnist.load(tmp_path, classes=classes, download=False)
 
 
 def test_fmnist_refuses(tmp_path):
     with pytest.raises(
         RequestError, match=r"Fashion-MNIST.*train-images-idx3-ubyte.gz.*8d4fb7e6c68d591d4c3dfef9ec88bf0d"
     ):
-        fmnist.load(tmp_path, 0, download=False)
+        fmnist.load(tmp_path, download=False)
     write_fmnist(tmp_path, labels=(range(10), (10,)))
     with pytest.raises(RequestError, match="labels from 0 to 10, expected 0 to 9"):
-        fmnist.load(tmp_path, 0, download=False)
+        fmnist.load(tmp_path, download=False)
     with pytest.raises(RequestError, match="standardise must be one of channel, pixel"):
-        fmnist.load(tmp_path, 0, standardise="image", download=False)
+        fmnist.load(tmp_path, standardise="image", download=False)
     (tmp_path / "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(bytes_of(3))))
     with pytest.raises(RequestError, match=r"got \[1, 28, 28\] and \[3\]"):
-        fmnist.load(tmp_path, 0, download=False)
+        fmnist.load(tmp_path, download=False)
 
 
 # ---- EMNIST
@@ -138,7 +138,7 @@ def test_emnist_reads_its_archive_upright(tmp_path):
     with zipfile.ZipFile(tmp_path / "EMNIST/gzip.zip", "w") as archive:
         for name, content in files.items():
             archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
-    e = emnist.load(tmp_path, 0, split="letters", download=False)
+    e = emnist.load(tmp_path, split="letters", download=False)
     assert np.array_equal(e.x[:, 0], upright)
     assert e.y.tolist() == [0, 1, 25, 25, 0]
     assert e.held_out.tolist() == [False] * 3 + [True] * 2
@@ -146,7 +146,7 @@ def test_emnist_reads_its_archive_upright(tmp_path):
     assert (e.mean[0], e.std[0]) == pytest.approx((upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12)
     assert e.sources == e.unofficial == ("EMNIST letters: not the official files (md5 differs)",)
     with pytest.raises(RequestError, match=r"gzip.zip is not EMNIST's archive: .*emnist-byclass-train-images"):
-        emnist.load(tmp_path, 0, split="byclass", download=False)
+        emnist.load(tmp_path, split="byclass", download=False)
 
 
 @pytest.mark.parametrize(("where", "ending"), [("raw", ""), ("raw", ".gz"), ("raw/gzip", ".gz")])
@@ -156,12 +156,12 @@ def test_emnist_reads_unpacked_files(tmp_path, where, ending):
     (tmp_path / "EMNIST" / where).mkdir(parents=True)
     for name, content in files.items():
         (tmp_path / "EMNIST" / where / f"{name}{ending}").write_bytes(gzip.compress(content) if ending else content)
-    e = emnist.load(tmp_path, 0, classes=list(range(36, 46)), download=False)
+    e = emnist.load(tmp_path, classes=list(range(36, 46)), download=False)
     assert e.y.tolist() == [0, 9, 1, 0]
     assert np.array_equal(e.x[:, 0], upright[[1, 3, 4, 5]])
     assert (e.classes, e.held_out.tolist()) == (10, [False, False, False, True])
     # another choice is not answered from what was prepared for this one
-    assert emnist.load(tmp_path, 0, download=False).classes == 62
+    assert emnist.load(tmp_path, download=False).classes == 62
 
 
 # ---- FEMNIST of LEAF
@@ -185,7 +185,7 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     leaf(data / "test" / "all_data_0.json", {"f2_00": (x["b test"], [9]), "f1_00": (x["a test"], [1])})
     leaf(data / "test" / "all_data_1.json", {"f8_00": (bytes_of(1, 784), [3])})  # was never in train/
     leaf(data / "test_only" / "all_data_2.json", {"f9_00": (bytes_of(1, 784), [3]), "f7_00": (bytes_of(1, 784), [3])})
-    e = femnist.load(tmp_path, 0, download=False)
+    e = femnist.load(tmp_path, download=False)
     assert (e.x.dtype, e.x.shape, e.classes) == (np.uint8, (7, 1, 28, 28), 62)
     assert np.array_equal(e.x.reshape(7, -1), np.concatenate([x["a"], x["b"], x["b test"], x["a test"]]))
     assert e.names == ("f1_00", "f2_00")
@@ -195,7 +195,7 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     assert (e.mean, e.std) == ((0.0,), (1.0,))  # what models read is what LEAF's files say
     assert "1 writers of test/ without training images left out" in e.sources[0]
     assert "2 writers of test_only/ left out" in e.sources[0]
-    assert femnist.load(tmp_path, 0, pool=True, download=False).held_out is None
+    assert femnist.load(tmp_path, pool=True, download=False).held_out is None
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_femnist_keeps_writers_and_their_test_images(tmp_path):
     [
         ("{", "is not JSON"),
         ('{"users": []}', "expected the keys users, num_samples, user_data"),
-        ('{"users": {}, "num_samples": [], "user_data": {}}', "users must be a list"),
-        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "writer 'a' needs x with 784 numbers"),
+        ('{"users": {}, "num_samples": [], "user_data": {}}', "users and num_samples must be lists of the same length"),
+        ('{"users": ["a"], "num_samples": [1], "user_data": {}}', "user 'a' has no user_data with x and y"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "x with 784 numbers"),
         ('{"users": [], "num_samples": [], "user_data": {}}', "contains no image"),
     ],
@@ -213,32 +213,32 @@ def test_femnist_refuses_files(tmp_path, content, message):
     (tmp_path / "femnist/data/train").mkdir(parents=True)
     (tmp_path / "femnist/data/train/0.json").write_text(content)
     with pytest.raises(RequestError, match=message):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
 
 
 def test_femnist_refuses_what_leaf_does_not_write(tmp_path):
     train = tmp_path / "femnist/data/train"
     leaf(train / "0.json", {"a": (np.full((1, 784), 0.5), [0])})
     with pytest.raises(RequestError, match=r"pixels other than 0/255, 1/255"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
     leaf(train / "0.json", {"a": (np.full((1, 784), 256), [0])})
     with pytest.raises(RequestError, match=r"pixels other than 0/255, 1/255"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
     leaf(train / "0.json", {"a": (bytes_of(1, 784), [62])})
     with pytest.raises(RequestError, match="labels other than 0 to 61"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
     leaf(train / "0.json", {"a": (bytes_of(1, 784), [0])})
     leaf(train / "1.json", {"a": (bytes_of(1, 784), [0])})
-    with pytest.raises(RequestError, match="writer 'a' occurs twice"):
-        femnist.load(tmp_path, 0, download=False)
+    with pytest.raises(RequestError, match="user 'a' occurs twice"):
+        femnist.load(tmp_path, download=False)
     (train / "1.json").unlink()
     leaf(tmp_path / "femnist/data/test/0.json", {"b": (bytes_of(1, 784), [0])})
     with pytest.raises(RequestError, match="made with -t user"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
     with pytest.raises(RequestError, match=r"by_class.zip.*79572b1694a8506f2b722c7be54130c4"):
-        femnist.load(tmp_path, 0, form="nist", download=False)
+        femnist.load(tmp_path, form="nist", download=False)
     with pytest.raises(RequestError, match=r"contains no .json file.*preprocess.sh"):
-        femnist.load(tmp_path / "empty", 0, form="leaf", download=False)
+        femnist.load(tmp_path / "empty", form="leaf", download=False)
 
 
 # ---- FEMNIST from NIST's archives
@@ -275,7 +275,7 @@ def test_femnist_from_nist_matches_the_two_hierarchies(tmp_path):
         path = tmp_path / "unpacked" / "femnist" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    e, again = (femnist.load(tmp_path / kind, 0, download=False) for kind in ("zip", "unpacked"))
+    e, again = (femnist.load(tmp_path / kind, download=False) for kind in ("zip", "unpacked"))
     assert e.names == ("f0000_14", "f0001_00", "f0900_00")
     assert e.owner.tolist() == [0, 0, 1, 2]
     assert e.y.tolist() == [0, 35, 36, 61]
@@ -300,10 +300,10 @@ def test_femnist_from_nist_refuses(tmp_path):
                 if name.startswith(kind) and "hsf_0" not in name and "hsf_4" not in name:
                     archive.writestr(name, content)
     with pytest.raises(RequestError, match="contains no image that is also in by_class"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
     (tmp_path / "femnist" / "by_write.zip").write_bytes(b"no zip")
     with pytest.raises(RequestError, match="by_write.zip is not a complete zip archive"):
-        femnist.load(tmp_path, 0, download=False)
+        femnist.load(tmp_path, download=False)
 
 
 # ---- CIFAR-100
@@ -315,13 +315,13 @@ def test_cifar100_fine_and_coarse(tmp_path):
     for name, content in made.items():
         (tmp_path / "cifar-100-python" / name).write_bytes(pickle.dumps(content, protocol=2))
     for labels, classes in (("fine", 100), ("coarse", 20)):
-        e = cifar100.load(tmp_path, 0, labels=labels, download=False)
+        e = cifar100.load(tmp_path, labels=labels, download=False)
         assert (e.x.shape, e.classes) == ((8, 3, 32, 32), classes)
         assert np.array_equal(e.x.reshape(8, -1), np.concatenate([c["data"] for c in made.values()]))
         assert e.y.tolist() == [y for c in made.values() for y in c[f"{labels}_labels"]]
         assert e.held_out.tolist() == [False] * 6 + [True] * 2
     with pytest.raises(RequestError, match="labels must be one of fine, coarse"):
-        cifar100.load(tmp_path, 0, labels="rough", download=False)
+        cifar100.load(tmp_path, labels="rough", download=False)
 
 
 def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
@@ -332,10 +332,10 @@ def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
             entry.size = len(raw)
             archive.addfile(entry, BytesIO(raw))
     with pytest.raises(RequestError, match=r"tar.gz is not the official file: md5 \w+ instead of eb9058c3a382"):
-        cifar100.load(tmp_path, 0, download=False)
+        cifar100.load(tmp_path, download=False)
     assert not (tmp_path / "cifar-100-python").exists()
     monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
-    assert len(cifar100.load(tmp_path, 0, download=False).y) == 8
+    assert len(cifar100.load(tmp_path, download=False).y) == 8
     assert (tmp_path / "cifar-100-python" / "train").is_file()
 
 
@@ -347,16 +347,16 @@ def test_cifar100_refuses_damaged_files(tmp_path, content):
     for name in ("train", "test"):
         (tmp_path / "cifar-100-python" / name).write_bytes(content if content == b"" else pickle.dumps(content))
     with pytest.raises(RequestError, match="train is not a file of CIFAR-100"):
-        cifar100.load(tmp_path, 0, download=False)
+        cifar100.load(tmp_path, download=False)
 
 
 def test_cifar100_says_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"CIFAR-100.*cifar-100-python.tar.gz.*eb9058c3a382ffc7106e4002c42a8d85"):
-        cifar100.load(tmp_path, 0, download=False)
+        cifar100.load(tmp_path, download=False)
     (tmp_path / "cifar-100-python").mkdir()
     (tmp_path / "cifar-100-python" / "train").write_bytes(b"")
     with pytest.raises(RequestError, match="is incomplete: test missing"):
-        cifar100.load(tmp_path, 0, download=False)
+        cifar100.load(tmp_path, download=False)
 
 
 # ---- CINIC-10 and Tiny-ImageNet
@@ -376,13 +376,13 @@ def write_cinic(folder):
 def test_cinic10_joins_or_leaves_out_the_validation_images(tmp_path):
     write_cinic(tmp_path / "cinic-10")
     Image.new("L", (32, 32), 7).save(tmp_path / "cinic-10/train/airplane/a-grey-one.png")
-    e = cinic10.load(tmp_path, 0, download=False)
+    e = cinic10.load(tmp_path, download=False)
     assert (e.x.shape, e.classes, int(e.held_out.sum())) == ((61, 3, 32, 32), 10, 20)
     assert e.x[0, :, 5, 5].tolist() == [7, 7, 7]
     assert e.x[1, :, 0, 0].tolist() == [0, 0, 200]  # in alphabetical order
     assert e.y.tolist() == [0, *np.repeat(np.arange(10), 2), *np.tile(np.repeat(np.arange(10), 2), 2)]
     assert set(e.x[~e.held_out][:, 1, 0, 0].tolist()) == {0, 7, 100}
-    out = cinic10.load(tmp_path, 0, valid="out", download=False)
+    out = cinic10.load(tmp_path, valid="out", download=False)
     assert (len(out.y), int(out.held_out.sum())) == (41, 20)
     assert 100 not in out.x[:, 1, 0, 0]
 
@@ -393,7 +393,7 @@ def test_cinic10_is_unpacked_from_its_archive(tmp_path, monkeypatch):
     with tarfile.open(tmp_path / "CINIC-10.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "made", arcname=".")
     monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
-    assert len(cinic10.load(tmp_path, 0, download=False).y) == 60
+    assert len(cinic10.load(tmp_path, download=False).y) == 60
     assert (tmp_path / "cinic-10" / "valid").is_dir()
 
 
@@ -401,17 +401,17 @@ def test_cinic10_refuses(tmp_path):
     write_cinic(tmp_path / "cinic-10")
     (tmp_path / "cinic-10/train/dog/broken.png").write_bytes(png(bytes_of(32, 32))[:200])
     with pytest.raises(RequestError, match=r"broken.png cannot be read as an image"):
-        cinic10.load(tmp_path, 0, download=False)
+        cinic10.load(tmp_path, download=False)
     (tmp_path / "cinic-10/train/dog/broken.png").write_bytes(png(bytes_of(32, 31)))
     with pytest.raises(RequestError, match=r"broken.png is 31x32, expected 32x32"):
-        cinic10.load(tmp_path, 0, download=False)
+        cinic10.load(tmp_path, download=False)
     for file in (tmp_path / "cinic-10/train/dog").iterdir():
         file.unlink()
     with pytest.raises(RequestError, match=r"dog contains no .png image"):
-        cinic10.load(tmp_path, 0, download=False)
+        cinic10.load(tmp_path, download=False)
     (tmp_path / "cinic-10/train/dog").rmdir()
     with pytest.raises(RequestError, match="CINIC-10 in .* is incomplete: train/dog missing"):
-        cinic10.load(tmp_path, 0, download=False)
+        cinic10.load(tmp_path, download=False)
 
 
 def write_tiny(folder):
@@ -428,7 +428,7 @@ def write_tiny(folder):
 
 def test_tinyimagenet(tmp_path):
     write_tiny(tmp_path / "tiny-imagenet-200")
-    e = tinyimagenet.load(tmp_path, 0, download=False)
+    e = tinyimagenet.load(tmp_path, download=False)
     assert (e.x.shape, e.classes) == ((5, 3, 64, 64), 2)
     assert e.y.tolist() == [0, 0, 1, 1, 0]
     assert e.held_out.tolist() == [False] * 4 + [True]
@@ -438,16 +438,16 @@ def test_tinyimagenet(tmp_path):
 
 def test_tinyimagenet_refuses(tmp_path):
     with pytest.raises(RequestError, match=r"Tiny-ImageNet.*tiny-imagenet-200.zip.*90528d7ca1a48142e341f4ef8d21d0de"):
-        tinyimagenet.load(tmp_path, 0, download=False)
+        tinyimagenet.load(tmp_path, download=False)
     folder = tmp_path / "tiny-imagenet-200"
     write_tiny(folder)
     for line in ("val_0.JPEG\tn03\t0\t0\t0\t0", "val_1.JPEG\tn02\t0\t0\t0\t0", "val_0.JPEG"):
         (folder / "val/val_annotations.txt").write_text(f"{line}\n")
         with pytest.raises(RequestError, match="val_annotations.txt, line 1: expected a file of val/images"):
-            tinyimagenet.load(tmp_path, 0, download=False)
+            tinyimagenet.load(tmp_path, download=False)
     (folder / "wnids.txt").write_text("n01\nn02\nn03\n")
     with pytest.raises(RequestError, match="lists 3 classes; missing images of: .*n03"):
-        tinyimagenet.load(tmp_path, 0, download=False)
+        tinyimagenet.load(tmp_path, download=False)
 
 
 def test_images_that_would_not_fit_into_memory(monkeypatch):
@@ -531,10 +531,10 @@ def saved(path, **arrays):
 
 def test_npz_of_images(tmp_path):
     x = bytes_of(4, 3, 5, 6)
-    e = npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", x=x, y=np.array([0, 2, 1, 0])))
+    e = npz.load(file=saved(tmp_path / "a.npz", x=x, y=np.array([0, 2, 1, 0])))
     assert np.array_equal(e.x, x)
     assert (e.classes, e.owner, e.names, e.held_out, e.mean, e.std) == (3, None, (), None, (0.0,) * 3, (1.0,) * 3)
-    e = npz.load(tmp_path, 0, file=str(tmp_path / "a.npz"), classes=5, mean=[0.1, 0.2, 0.3], std=[1, 2, 3])
+    e = npz.load(file=str(tmp_path / "a.npz"), classes=5, mean=[0.1, 0.2, 0.3], std=[1, 2, 3])
     assert (e.classes, e.mean, e.std) == (5, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
 
 
@@ -549,7 +549,7 @@ def test_npz_of_images(tmp_path):
     ],
 )
 def test_npz_of_numbers(tmp_path, x, kind, shape):
-    e = npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", x=x, y=[0, 1]))
+    e = npz.load(file=saved(tmp_path / "a.npz", x=x, y=[0, 1]))
     assert (e.x.dtype, e.x.shape, e.mean) == (kind, shape, None)
     assert np.array_equal(e.x.reshape(x.shape), x)
 
@@ -564,7 +564,7 @@ def test_npz_of_numbers(tmp_path, x, kind, shape):
     ],
 )
 def test_npz_with_owners(tmp_path, given, owner, names):
-    e = npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], **given))
+    e = npz.load(file=saved(tmp_path / "a.npz", x=np.eye(3), y=[0, 1, 0], held_out=[0, 0, 1], **given))
     assert (e.owner.tolist(), e.names) == (owner, names)
     assert e.held_out.tolist() == [False, False, True]
 
@@ -597,12 +597,12 @@ def test_npz_with_owners(tmp_path, given, owner, names):
 )
 def test_npz_refuses(tmp_path, arrays, message):
     with pytest.raises(RequestError, match=message):
-        npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", **arrays))
+        npz.load(file=saved(tmp_path / "a.npz", **arrays))
 
 
 def test_npz_reads_grey_images(tmp_path):
     x = bytes_of(3, 4, 5)
-    e = npz.load(tmp_path, 0, file=saved(tmp_path / "a.npz", x=x, y=[0, 1, 0]), mean=[0.5])
+    e = npz.load(file=saved(tmp_path / "a.npz", x=x, y=[0, 1, 0]), mean=[0.5])
     assert e.x.dtype == np.uint8
     assert np.array_equal(e.x, x[:, None])
     assert (e.mean, e.std) == ((0.5,), (1.0,))
@@ -610,23 +610,23 @@ def test_npz_reads_grey_images(tmp_path):
 
 def test_npz_refuses_files_and_options(tmp_path):
     with pytest.raises(RequestError, match="does not exist"):
-        npz.load(tmp_path, 0, file=str(tmp_path / "no.npz"))
+        npz.load(file=str(tmp_path / "no.npz"))
     for raw in (b"", b"no zip", b"PK\x03\x04 broken"):
         (tmp_path / "bad.npz").write_bytes(raw)
         with pytest.raises(RequestError, match="is not a .npz file of plain arrays"):
-            npz.load(tmp_path, 0, file=str(tmp_path / "bad.npz"))
+            npz.load(file=str(tmp_path / "bad.npz"))
     np.save(tmp_path / "one.npy", np.eye(2))
     with pytest.raises(RequestError, match="is not a .npz file of plain arrays"):
-        npz.load(tmp_path, 0, file=str(tmp_path / "one.npy"))
+        npz.load(file=str(tmp_path / "one.npy"))
     file = saved(tmp_path / "a.npz", x=np.eye(2), y=[0, 1])
     with pytest.raises(RequestError, match="data.classes=1, but .* has the label 1"):
-        npz.load(tmp_path, 0, file=file, classes=1)
+        npz.load(file=file, classes=1)
     with pytest.raises(RequestError, match="are for images of bytes"):
-        npz.load(tmp_path, 0, file=file, mean=[0.5])
+        npz.load(file=file, mean=[0.5])
     file = saved(tmp_path / "i.npz", x=bytes_of(2, 3, 4, 4), y=[0, 1])
     for std in ([1.0], [1.0, 1.0, 0.0], 1.0):
-        with pytest.raises(RequestError, match="data.std(\\[2\\])? must be (a list of 3 numbers, one per channel|> 0)"):
-            npz.load(tmp_path, 0, file=file, std=std)
+        with pytest.raises(RequestError, match="std(\\[2\\])? must be (a list of 3 numbers, one per channel|> 0)"):
+            npz.load(file=file, std=std)
 
 
 # ---- directories of the library datasets
@@ -635,7 +635,7 @@ def test_npz_refuses_files_and_options(tmp_path):
 def test_huggingface_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(RequestError, match=r"needs the package datasets; run: pip install 'fedbench-harness\[hf\]'"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path))
+        huggingface.load(root=str(tmp_path))
 
 
 @pytest.fixture
@@ -651,45 +651,45 @@ def test_huggingface_images(tmp_path, library):
         images = [Image.fromarray(p) for p in made[part]]
         splits[part] = library.Dataset.from_dict({"image": images, "label": [1] * n}, features=features)
     splits.save_to_disk(str(tmp_path / "d"))
-    e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"))
+    e = huggingface.load(root=str(tmp_path / "d"))
     assert np.array_equal(e.x, np.concatenate([made["train"], made["test"]]).transpose(0, 3, 1, 2))
     assert (e.y.tolist(), e.classes, e.held_out.tolist()) == ([1] * 5, 3, [False] * 3 + [True] * 2)
     assert (e.mean, e.owner) == ((0.5,) * 3, None)
-    assert huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), test=None).held_out is None
-    assert huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), size=2).x.shape == (5, 3, 2, 2)
+    assert huggingface.load(root=str(tmp_path / "d"), test=None).held_out is None
+    assert huggingface.load(root=str(tmp_path / "d"), size=2).x.shape == (5, 3, 2, 2)
     with pytest.raises(RequestError, match=r"data.source.x=imag: .*did you mean image"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="imag")
+        huggingface.load(root=str(tmp_path / "d"), x="imag")
     with pytest.raises(RequestError, match="has the splits train, test"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), train="all")
+        huggingface.load(root=str(tmp_path / "d"), train="all")
 
 
 def test_huggingface_numbers_words_and_owners(tmp_path, library):
     columns = {"v": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "kind": ["b", "a", "b"], "who": ["u2", "u1", "u2"]}
     library.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "d"))
-    e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="kind", owner="who")
+    e = huggingface.load(root=str(tmp_path / "d"), x="v", y="kind", owner="who")
     assert (e.x.dtype, e.x.tolist(), e.y.tolist(), e.classes) == (np.float32, columns["v"], [1, 0, 1], 2)
     assert (e.owner.tolist(), e.names, e.held_out, e.mean) == ([1, 0, 1], ("u1", "u2"), None, None)
     with pytest.raises(RequestError, match="labels must be words or integers >= 0"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="v", y="v")
+        huggingface.load(root=str(tmp_path / "d"), x="v", y="v")
     with pytest.raises(RequestError, match="examples must be finite numbers or images"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "d"), x="who", y="kind")
+        huggingface.load(root=str(tmp_path / "d"), x="who", y="kind")
 
 
 def test_huggingface_grey_images_and_sizes(tmp_path, library):
     images = [Image.new("L", (3, 3), 9), Image.new("L", (3, 3), 8)]
     features = library.Features({"image": library.Image(), "label": library.Value("int64")})
     library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(str(tmp_path / "d"))
-    e = huggingface.load(tmp_path, 0, root=str(tmp_path / "d"))
+    e = huggingface.load(root=str(tmp_path / "d"))
     assert (e.x.shape, e.x[:, 0, 0, 0].tolist(), e.classes, e.mean) == ((2, 1, 3, 3), [9, 8], 5, (0.5,))
     images[1] = Image.new("RGB", (4, 3), (1, 2, 3))
     library.Dataset.from_dict({"image": images, "label": [0, 4]}, features=features).save_to_disk(str(tmp_path / "m"))
     with pytest.raises(RequestError, match="images of 2 sizes.*set data.size"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "m"))
-    assert huggingface.load(tmp_path, 0, root=str(tmp_path / "m"), size=3).x[1, :, 0, 0].tolist() == [1, 2, 3]
+        huggingface.load(root=str(tmp_path / "m"))
+    assert huggingface.load(root=str(tmp_path / "m"), size=3).x[1, :, 0, 0].tolist() == [1, 2, 3]
     with pytest.raises(RequestError, match="was not written by save_to_disk"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path))
+        huggingface.load(root=str(tmp_path))
     with pytest.raises(RequestError, match="is not a directory"):
-        huggingface.load(tmp_path, 0, root=str(tmp_path / "no"))
+        huggingface.load(root=str(tmp_path / "no"))
 
 
 # ---- the real data
@@ -697,7 +697,7 @@ def test_huggingface_grey_images_and_sizes(tmp_path, library):
 
 @pytest.mark.data("FashionMNIST")
 def test_real_fmnist(real_data):
-    e = fmnist.load(real_data, 0, download=False)
+    e = fmnist.load(real_data, download=False)
     assert np.bincount(e.y[~e.held_out]).tolist() == [6000] * 10
     assert np.bincount(e.y[e.held_out]).tolist() == [1000] * 10
     train = e.x[:60000] / 255
@@ -708,6 +708,6 @@ def test_real_fmnist(real_data):
 @pytest.mark.data("femnist")
 def test_real_femnist(real_data, tmp_path):
     (tmp_path / "femnist").symlink_to(real_data / "femnist")  # what is prepared goes elsewhere
-    e = femnist.load(tmp_path, 0, download=False)
+    e = femnist.load(tmp_path, download=False)
     assert len(np.unique(e.owner)) == len(e.names)
     assert (e.x[:, 0, 0, 0] == 255).mean() > 0.99  # white paper

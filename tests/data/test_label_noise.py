@@ -8,7 +8,8 @@ import torch
 from tools import federation
 
 from fedbench.core.errors import RequestError
-from fedbench.data.label_noise import LabelNoise, with_label_noise
+from fedbench.core.options import LabelNoise
+from fedbench.data.label_noise import with_label_noise
 
 DATA = federation(sizes=(400,) * 60, tests=[20] * 60, features=2, classes=5)
 
@@ -62,9 +63,9 @@ def test_it_is_a_function_of_the_seed():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((1.5, 0.5, "uniform"), "data.noise.clients must be >= 0 and <= 1, got 1.5"),
-        ((0.5, -1, "uniform"), "data.noise.level must be >= 0 and <= 1, got -1"),
-        ((0.5, 0.5, "random"), "data.noise.kind must be one of uniform, pair"),
+        ((1.5, 0.5, "uniform"), "clients must be >= 0 and <= 1, got 1.5"),
+        ((0.5, -1, "uniform"), "level must be >= 0 and <= 1, got -1"),
+        ((0.5, 0.5, "random"), "kind must be one of uniform, pair"),
     ],
 )
 def test_refuses(values, message):

@@ -106,7 +106,7 @@ def test_two_classes_power_law():
 
 @pytest.mark.parametrize("alpha", [0, -1, -0.1, float("nan"), "x", True])
 def test_alpha_is_checked(alpha):
-    with pytest.raises(RequestError, match=r"data.partition.alpha must be (a number )?> 0, got .*data/partition=iid"):
+    with pytest.raises(RequestError, match=r"alpha must be (a number )?> 0, got .*data/partition=iid"):
         dirichlet_min_share(np.zeros(50, dtype=int), 4, np.random.default_rng(0), alpha=alpha)
 
 

@@ -27,7 +27,7 @@ from fedbench.data.partitions.label import (
     stratified,
 )
 from fedbench.data.partitions.quantity import lognormal_sizes, power_law_sizes, sizes_of
-from fedbench.runs.build import call
+from fedbench.runs.build import Component, call
 
 RULES = {
     "dirichlet": (dirichlet, {"alpha": 1.0, "min_size": 1}),
@@ -117,7 +117,7 @@ def test_two_shards_for_each_of_a_hundred_clients(name):
     )
     y = cifar if name == "cifar10" else np.repeat(np.arange(10), 6000)
     given = {"y": y, "clients": tree["clients"], "rng": np.random.default_rng(0)}
-    owned = call(section, "data.partition", **given)
+    owned = call(Component.of(section), "data.partition", **given)
     assert {len(o) for o in owned} == {len(y) // 100}
     assert {len(np.unique(y[o])) for o in owned} == {1, 2}
     assert tree["local_test"] == "official"
@@ -465,20 +465,20 @@ TEN = np.repeat(np.arange(5), 2)
     ("rule", "clients", "options", "message"),
     [
         (dirichlet, 4, {"alpha": 0}, "alpha must be > 0, got 0; for equal clients use data/partition=iid"),
-        (dirichlet, 4, {"balance": 1}, "data.partition.balance must be true or false, got 1"),
-        (dirichlet, 4, {"min_size": 0}, "data.partition.min_size must be an integer >= 1, got 0"),
+        (dirichlet, 4, {"balance": 1}, "balance must be true or false, got 1"),
+        (dirichlet, 4, {"min_size": 0}, "min_size must be an integer >= 1, got 0"),
         (dirichlet, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples, but there are "
          "10; set data.clients to at most 1 or data.partition.min_size to at most 2"),
         (dirichlet, 1, {"min_size": 11}, "but there are 10; set data.partition.min_size to at most 10"),
         (dirichlet, 11, {"min_size": 2}, "needs 22 examples, but there are 10; set data.clients to at most 5"),
         (dirichlet, 11, {"min_size": 11}, "needs 121 examples, but there are 10; set both lower"),
         (dirichlet, 11, {"min_size": 1}, "data.clients must be at most the number of examples, 10, got 11"),
-        (dirichlet_mixture, 4, {"alpha": -1}, "data.partition.alpha must be > 0, got -1; for equal clients"),
-        (dirichlet_mixture, 4, {"prior": "uniforn"}, "data.partition.prior must be one of data, uniform; got "
+        (dirichlet_mixture, 4, {"alpha": -1}, "alpha must be > 0, got -1; for equal clients"),
+        (dirichlet_mixture, 4, {"prior": "uniforn"}, "prior must be one of data, uniform; got "
          "'uniforn'; did you mean uniform?"),
-        (dirichlet_mixture, 4, {"size_sigma": -1}, "data.partition.size_sigma must be >= 0, got -1"),
+        (dirichlet_mixture, 4, {"size_sigma": -1}, "size_sigma must be >= 0, got -1"),
         (dirichlet_mixture, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
-        (shards, 4, {"shards_per_client": 0}, "data.partition.shards_per_client must be an integer >= 1, got 0"),
+        (shards, 4, {"shards_per_client": 0}, "shards_per_client must be an integer >= 1, got 0"),
         (shards, 4, {"shards_per_client": 3}, "data.clients=4 with data.partition.shards_per_client=3 needs 12 "
          "examples, but there are 10; set data.clients to at most 3 or data.partition.shards_per_client to at most 2"),
         (k_classes, 4, {"classes_per_client": 6}, "data.partition.classes_per_client must be at most the number of "
@@ -490,7 +490,7 @@ TEN = np.repeat(np.arange(5), 2)
         (k_classes, 50, {"classes_per_client": 2}, "use data/partition=iid data.clients=10"),
         (consecutive_classes, 5, {"least": 9}, "the 3 classes of client 0 have fewer than the 9 examples "
          "that it needs of each; lower data.partition.least"),
-        (similarity, 4, {"similarity": 95}, "data.partition.similarity must be >= 0 and <= 1, got 95; it is a "
+        (similarity, 4, {"similarity": 95}, "similarity must be >= 0 and <= 1, got 95; it is a "
          "fraction: 0.95 for 95 %"),
         (consecutive_classes, 5, {"classes_per_client": 6}, "must be at most the number of classes, 5, got 6"),
         (consecutive_classes, 5, {"mu": 0, "sigma": 0, "more": 5}, "the 3 classes of client 3 have "
@@ -511,13 +511,13 @@ TEN = np.repeat(np.arange(5), 2)
         (one_class, 4, {}, "data.clients must be at least the number of classes, 5, for one class per client, got 4; "
          "or use data/partition=k_classes"),
         (one_class, 11, {}, "class 0 has 2 examples, too few for the 3 clients that hold it; use data.clients=10"),
-        (bernoulli_dirichlet, 4, {"p": 0}, "data.partition.p must be > 0 and <= 1, got 0"),
-        (bernoulli_dirichlet, 4, {"p": 1.1}, "data.partition.p must be > 0 and <= 1, got 1.1"),
-        (bernoulli_dirichlet, 4, {"alpha": 0}, "data.partition.alpha must be > 0, got 0"),
+        (bernoulli_dirichlet, 4, {"p": 0}, "p must be > 0 and <= 1, got 0"),
+        (bernoulli_dirichlet, 4, {"p": 1.1}, "p must be > 0 and <= 1, got 1.1"),
+        (bernoulli_dirichlet, 4, {"alpha": 0}, "alpha must be > 0, got 0"),
         (bernoulli_dirichlet, 4, {"min_size": 3}, "data.clients=4 with data.partition.min_size=3 needs 12 examples"),
-        (lognormal_sizes, 4, {"sigma": -1}, "data.partition.sigma must be >= 0, got -1"),
+        (lognormal_sizes, 4, {"sigma": -1}, "sigma must be >= 0, got -1"),
         (lognormal_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
-        (power_law_sizes, 4, {"exponent": -1}, "data.partition.exponent must be >= 0, got -1"),
+        (power_law_sizes, 4, {"exponent": -1}, "exponent must be >= 0, got -1"),
         (power_law_sizes, 4, {}, "data.clients=4 with data.partition.min_size=10 needs 40 examples"),
     ],
 )  # fmt: skip

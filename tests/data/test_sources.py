@@ -27,7 +27,7 @@ TRAIN = {"a": ([[1.0, 2.0], [3.0, 4.0]], [0, 1]), "b": ([[5.0, 6.0]], [2])}
 
 
 def test_leaf_json_reads_a_file(tmp_path):
-    e = leaf_json.load(tmp_path, 0, train=leaf_file(tmp_path / "t.json", TRAIN))
+    e = leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN))
     assert e.x.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert e.y.tolist() == [0, 1, 2]
     assert (e.names, e.owner.tolist(), e.classes, e.held_out) == (("a", "b"), [0, 0, 1], 3, None)
@@ -37,7 +37,7 @@ def test_leaf_json_reads_directories_and_test_sets(tmp_path):
     leaf_file(tmp_path / "train" / "1.json", {"b": TRAIN["b"]})
     leaf_file(tmp_path / "train" / "0.json", {"a": TRAIN["a"]})
     test = leaf_file(tmp_path / "test.json", {"b": ([[7.0, 8.0]], [1.0]), "c": ([[9.0, 0.0]], [0])})
-    e = leaf_json.load(tmp_path, 0, train=str(tmp_path / "train"), test=test)
+    e = leaf_json.load(train=str(tmp_path / "train"), test=test)
     assert e.names == ("a", "b", "c")  # c is only tested
     assert e.held_out.tolist() == [False, False, False, True, True]
     assert e.owner.tolist() == [0, 0, 1, 1, 2]
@@ -46,10 +46,10 @@ def test_leaf_json_reads_directories_and_test_sets(tmp_path):
 
 def test_leaf_json_shapes_and_classes(tmp_path):
     flat = leaf_file(tmp_path / "t.json", {"a": ([[0.0] * 4, [1.0] * 4], [0, 0])})
-    assert leaf_json.load(tmp_path, 0, train=flat, shape=[1, 2, 2], classes=7).x.shape == (2, 1, 2, 2)
-    assert leaf_json.load(tmp_path, 0, train=flat, classes=7).classes == 7
+    assert leaf_json.load(train=flat, shape=[1, 2, 2], classes=7).x.shape == (2, 1, 2, 2)
+    assert leaf_json.load(train=flat, classes=7).classes == 7
     scalars = leaf_file(tmp_path / "s.json", {"a": ([1.0, 2.0], [0, 1])})
-    assert leaf_json.load(tmp_path, 0, train=scalars).x.shape == (2, 1)
+    assert leaf_json.load(train=scalars).x.shape == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_leaf_json_refuses(tmp_path, text, message):
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(RequestError, match=message):
-        leaf_json.load(tmp_path, 0, train=str(path))
+        leaf_json.load(train=str(path))
 
 
 def test_leaf_json_names_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
-        leaf_json.load(tmp_path, 0, train=str(tmp_path / "nowhere"))
+        leaf_json.load(train=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match=r"data.test=.*empty contains no .json file"):
-        leaf_json.load(tmp_path, 0, train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
+        leaf_json.load(train=leaf_file(tmp_path / "t.json", TRAIN), test=str(tmp_path / "empty"))
     with pytest.raises(RequestError, match="data.classes=2, but .* has the label 2"):
-        leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), classes=2)
+        leaf_json.load(train=str(tmp_path / "t.json"), classes=2)
     with pytest.raises(RequestError, match=r"data.shape=\[3\] does not match the 2 values"):
-        leaf_json.load(tmp_path, 0, train=str(tmp_path / "t.json"), shape=[3])
+        leaf_json.load(train=str(tmp_path / "t.json"), shape=[3])
 
 
 # ---- MNIST
@@ -101,18 +101,18 @@ def test_leaf_json_names_what_is_missing(tmp_path):
 
 def test_mnist_reads_idx_files(tmp_path):
     (train, train_y), (test, test_y) = write_idx(tmp_path / "MNIST" / "raw")
-    e = mnist.load(tmp_path, 0)
+    e = mnist.load(tmp_path)
     assert e.x.dtype == np.uint8
     assert np.array_equal(e.x[:, 0], np.concatenate([train, test]))
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
-    assert mnist.load(tmp_path, 0, pool=True).held_out is None
+    assert mnist.load(tmp_path, pool=True).held_out is None
     assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
 
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
     with pytest.raises(RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
-        mnist.load(tmp_path, 0, download=False)
+        mnist.load(tmp_path, download=False)
 
 
 def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
@@ -126,9 +126,9 @@ def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
             server.url(status(404), path=f"gone/{name}.gz")
             server.url(whole(raw), path=f"mnist/{name}.gz")
         monkeypatch.setattr(mnist, "_URLS", (f"{server.root}/gone/", f"{server.root}/mnist/"))
-        got = mnist.load(tmp_path / "data", 0)
+        got = mnist.load(tmp_path / "data")
     write_idx(tmp_path / "there" / "MNIST" / "raw")
-    want = mnist.load(tmp_path / "there", 0, download=False)
+    want = mnist.load(tmp_path / "there", download=False)
     assert np.array_equal(got.x, want.x)
     assert np.array_equal(got.y, want.y)
 
@@ -138,7 +138,7 @@ def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
 
 def test_cifar_reads_batches(tmp_path):
     made = write_cifar(tmp_path / "cifar-10-batches-py")
-    e = cifar10.load(tmp_path, 0)
+    e = cifar10.load(tmp_path)
     assert e.x.shape == (24, 3, 32, 32)
     assert np.array_equal(e.x.reshape(24, -1), np.concatenate([d for d, _ in made]))
     assert e.y.tolist() == sum((labels for _, labels in made), [])
@@ -155,8 +155,8 @@ def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
             return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w')",))
 
     (folder / "data_batch_3").write_bytes(pickle.dumps({"labels": [0], "data": Evil()}))
-    with pytest.raises(RequestError, match=r"data_batch_3 is not a CIFAR-10 batch: it refers to builtins.exec"):
-        cifar10.load(tmp_path, 0)
+    with pytest.raises(RequestError, match=r"data_batch_3 is not a file of CIFAR-10: it refers to builtins.exec"):
+        cifar10.load(tmp_path)
     assert not (tmp_path / "pwned").exists()
 
 
@@ -167,15 +167,15 @@ def test_cifar_refuses_damaged_batches(tmp_path, damage):
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar(folder)
     (folder / "test_batch").write_bytes(damage)
-    with pytest.raises(RequestError, match="test_batch is not a CIFAR-10 batch"):
-        cifar10.load(tmp_path, 0)
+    with pytest.raises(RequestError, match="test_batch is not a file of CIFAR-10"):
+        cifar10.load(tmp_path)
 
 
 def test_cifar_says_what_is_missing(tmp_path):
     write_cifar(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
     with pytest.raises(RequestError, match=r"CIFAR-10.*www.cs.toronto.edu.*md5 c58f30108f718f92721af3b9"):
-        cifar10.load(tmp_path, 0, download=False)
+        cifar10.load(tmp_path, download=False)
 
 
 # ---- image folders
@@ -186,7 +186,7 @@ def test_imagefolder(tmp_path):
     write_images(tmp_path, "test", 1)
     Image.new("L", (6, 6), 7).save(tmp_path / "train" / "dog" / "grey.jpg")
     (tmp_path / "train" / "dog" / "notes.txt").write_text("not an image")
-    e = imagefolder.load(tmp_path, 0, root=str(tmp_path))
+    e = imagefolder.load(root=str(tmp_path))
     assert e.x.shape == (9, 3, 6, 6)
     assert e.y.tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 1]
     assert e.held_out.tolist() == [False] * 7 + [True] * 2
@@ -197,23 +197,23 @@ def test_imagefolder_resizes(tmp_path):
     write_images(tmp_path, "train", 1)
     Image.new("RGB", (20, 10)).save(tmp_path / "train" / "cat" / "wide.png")
     with pytest.raises(RequestError, match=r"wide.png is 20x10, expected 6x6; set data.size"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
-    assert imagefolder.load(tmp_path, 0, root=str(tmp_path), size=4).x.shape == (3, 3, 4, 4)
+        imagefolder.load(root=str(tmp_path))
+    assert imagefolder.load(root=str(tmp_path), size=4).x.shape == (3, 3, 4, 4)
 
 
 def test_imagefolder_refuses(tmp_path):
     with pytest.raises(RequestError, match="has no directory train/"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+        imagefolder.load(root=str(tmp_path))
     (tmp_path / "train").mkdir()
     with pytest.raises(RequestError, match="train"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+        imagefolder.load(root=str(tmp_path))
     write_images(tmp_path, "train", 1)
     write_images(tmp_path, "test", 1, classes=("cow",))
     with pytest.raises(RequestError, match="classes that are missing in train/: cow"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+        imagefolder.load(root=str(tmp_path))
     (tmp_path / "train" / "cat" / "broken.png").write_bytes(b"no image")
     with pytest.raises(RequestError, match="broken.png"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+        imagefolder.load(root=str(tmp_path))
 
 
 # ---- the real data
@@ -221,7 +221,7 @@ def test_imagefolder_refuses(tmp_path):
 
 @pytest.mark.data("MNIST")
 def test_real_mnist(real_data):
-    e = mnist.load(real_data, 0)
+    e = mnist.load(real_data)
     assert e.x.shape == (70000, 1, 28, 28)
     assert (e.sources, e.unofficial) == (("MNIST: official files",), ())
     train = e.x[:60000] / 255
@@ -231,7 +231,7 @@ def test_real_mnist(real_data):
 
 @pytest.mark.data("cifar-10-batches-py")
 def test_real_cifar10(real_data):
-    e = cifar10.load(real_data, 0)
+    e = cifar10.load(real_data)
     assert e.x.shape == (60000, 3, 32, 32)
     assert np.bincount(e.y[~e.held_out]).tolist() == [5000] * 10
     assert np.bincount(e.y[e.held_out]).tolist() == [1000] * 10
@@ -256,21 +256,21 @@ def test_every_public_source_names_its_official_files(name):
 @pytest.mark.parametrize(
     ("mean", "std", "message"),
     [
-        ([0.5], [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
-        (0.5, [0.5] * 3, r"data.source.mean must be a list of 3 numbers, one per channel, got 0.5"),
-        ([0.5] * 3, [0.5, 0, 0.5], r"data.source.std\[1\] must be > 0, got 0"),
-        (["a"] * 3, None, r"data.source.mean\[0\] must be a number, got 'a'"),
+        ([0.5], [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
+        (0.5, [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got 0.5"),
+        ([0.5] * 3, [0.5, 0, 0.5], r"std\[1\] must be > 0, got 0"),
+        (["a"] * 3, None, r"mean\[0\] must be a number, got 'a'"),
     ],
 )
 def test_imagefolder_refuses_odd_scales(tmp_path, mean, std, message):
     write_images(tmp_path, "train", 1)
     with pytest.raises(RequestError, match=message):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=mean, std=std)
+        imagefolder.load(root=str(tmp_path), mean=mean, std=std)
 
 
 def test_imagefolder_without_a_scale(tmp_path):
     write_images(tmp_path, "train", 1)
-    e = imagefolder.load(tmp_path, 0, root=str(tmp_path), mean=None, std=None)
+    e = imagefolder.load(root=str(tmp_path), mean=None, std=None)
     assert (e.mean, e.std) == ((0.0,) * 3, (1.0,) * 3)
 
 
@@ -281,7 +281,7 @@ def test_imagefolder_refuses_images_beyond_the_memory(tmp_path):
     body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
     (tmp_path / "train" / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     with pytest.raises(RequestError, match=r"0.png cannot be read as an image: Image size"):
-        imagefolder.load(tmp_path, 0, root=str(tmp_path))
+        imagefolder.load(root=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
         f'{{"users": ["u"], "num_samples": [2], "user_data": {{"u": {{"x": [[1, 2], [3, 4]], "y": {y}}}}}}}'
     )
     with pytest.raises(RequestError, match=message):
-        leaf_json.load(tmp_path, 0, train=str(file), **options)
+        leaf_json.load(train=str(file), **options)
 
 
 def test_cifar10_refuses_labels_that_are_none(tmp_path):
@@ -309,5 +309,7 @@ def test_cifar10_refuses_labels_that_are_none(tmp_path):
     write_cifar(folder)
     batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [10, 10]}
     (folder / "data_batch_1").write_bytes(pickle.dumps(batch, protocol=2))
-    with pytest.raises(RequestError, match="data_batch_1 contains labels from 10 to 10, expected 0 to 9"):
-        cifar10.load(tmp_path, 0, download=False)
+    with pytest.raises(
+        RequestError, match="data_batch_1 is not a file of CIFAR-10: it contains labels from 10 to 10, expected 0 to 9"
+    ):
+        cifar10.load(tmp_path, download=False)

@@ -1,7 +1,5 @@
 """The generators against a transcription of their published description, call by call."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -41,7 +39,7 @@ def leaf_call_by_call(clients, seed):
 
 def test_leaf_is_bit_exact():
     x, y, sizes = leaf_call_by_call(100, 931231)
-    ours = leaf(Path(), 0, clients=100)
+    ours = leaf(clients=100)
     assert np.array_equal(ours.x, x)
     assert np.array_equal(ours.y, y)
     assert np.bincount(ours.owner).tolist() == sizes
@@ -49,7 +47,7 @@ def test_leaf_is_bit_exact():
 
 def test_leaf_values():
     """Figures to hold on to: sizes and labels exactly, inputs to rounding."""
-    ours = leaf(Path(), 0, clients=100)
+    ours = leaf(clients=100)
     assert ours.x.shape == (10376, 60)
     assert np.bincount(ours.owner)[:8].tolist() == [86, 33, 52, 6, 11, 784, 11, 153]
     assert np.bincount(ours.y).tolist() == [1651, 294, 529, 886, 297, 484, 662, 5240, 303, 30]
@@ -59,7 +57,7 @@ def test_leaf_values():
 
 def test_leaf_leaves_the_global_generator_alone():
     before = np.random.get_state()[1].copy()
-    leaf(Path(), 0, clients=2)
+    leaf(clients=2)
     assert np.array_equal(before, np.random.get_state()[1])
 
 
@@ -79,7 +77,7 @@ def fedprox_call_by_call(clients, alpha, beta, seed):
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
 def test_fedprox_family(spread):
-    ours = fedprox(Path(), 3, clients=5, alpha=spread, beta=spread)
+    ours = fedprox(3, clients=5, alpha=spread, beta=spread)
     for k, (x, y) in enumerate(fedprox_call_by_call(5, spread, spread, 3)):
         assert np.array_equal(ours.x[ours.owner == k], x)
         assert np.array_equal(ours.y[ours.owner == k], y)
@@ -87,7 +85,7 @@ def test_fedprox_family(spread):
 
 def test_fedprox_iid_has_one_model():
     """Labels of all clients follow one linear rule, and inputs are centred at 0."""
-    ours = fedprox(Path(), 3, clients=30, alpha=None, beta=None)
+    ours = fedprox(3, clients=30, alpha=None, beta=None)
     rng = np.random.RandomState(3)
     sizes = rng.lognormal(4, 2, 30).astype(int) + 50
     w, b = rng.normal(0, 1, (60, 10)), rng.normal(0, 1, 10)
@@ -97,10 +95,10 @@ def test_fedprox_iid_has_one_model():
 
 
 def test_smallest_client_has_at_least_50():
-    assert np.bincount(fedprox(Path(), 0, clients=30, alpha=1.0, beta=1.0).owner).min() >= 50
+    assert np.bincount(fedprox(0, clients=30, alpha=1.0, beta=1.0).owner).min() >= 50
 
 
 @pytest.mark.parametrize("bad", [{"clients": 0}, {"clients": 2.5}, {"clients": 3, "alpha": -1.0}])
 def test_refuses(bad):
-    with pytest.raises(RequestError, match=r"data\.(clients|source\.alpha)"):
-        fedprox(Path(), 0, **{"alpha": 1.0, "beta": 1.0, **bad})
+    with pytest.raises(RequestError, match=r"(data.clients|alpha) must be"):
+        fedprox(0, **{"alpha": 1.0, "beta": 1.0, **bad})

@@ -12,7 +12,7 @@ from fedbench.data.sources import cifar10, cifar100, fmnist, mnist, wikitext2
 
 
 def verdicts(source, folder):
-    return {f.path.relative_to(folder).as_posix(): f.wrong for f in verify(source.official(), folder)}
+    return {f.path.relative_to(folder).as_posix(): f.wrong for f in verify(source.OFFICIAL, folder)}
 
 
 def test_one_packed_file_among_unpacked_ones_is_read_and_compared(tmp_path):
@@ -24,9 +24,9 @@ def test_one_packed_file_among_unpacked_ones_is_read_and_compared(tmp_path):
         (folder / name).write_bytes(gzip.decompress((folder / f"{name}.gz").read_bytes()))
     found = verdicts(fmnist, tmp_path)
     assert sorted(p.split("/")[-1] for p in found) == sorted([f"{names[0]}.gz", *names[1:]])
-    before = fmnist.load(tmp_path, 0, download=False)
+    before = fmnist.load(tmp_path, download=False)
     (folder / f"{names[1]}.gz").write_bytes(b"damaged, and not read")
-    after = fmnist.load(tmp_path, 0, download=False)
+    after = fmnist.load(tmp_path, download=False)
     assert (after.x == before.x).all()
 
 
@@ -38,13 +38,13 @@ def test_both_places_of_cifar100(tmp_path):
         folder.mkdir(parents=True)
         for name, content in cifar100_files().items():
             (folder / name).write_bytes(pickle.dumps(content, protocol=2))
-        assert len(cifar100.load(folder.parents[where.count("/")], 0, download=False).y) == 8
+        assert len(cifar100.load(folder.parents[where.count("/")], download=False).y) == 8
         assert set(verdicts(cifar100, tmp_path / where.replace("/", "_")).values()) == {True}
 
 
 @pytest.mark.parametrize("source", [mnist, fmnist, cifar10, cifar100, wikitext2])
 def test_nothing_there_is_no_finding(tmp_path, source):
-    assert verify(source.official(), tmp_path) == []
+    assert verify(source.OFFICIAL, tmp_path) == []
 
 
 def test_every_kind_of_checksum_and_the_size(tmp_path):

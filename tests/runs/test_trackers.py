@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from fedbench.runs.trackers import NoTracker, numbers
+from fedbench.runs.trackers import Tracker, numbers
 
 ROWS = [
     {"round": 0, "accuracy_mean": 0.25, "train_loss": 2.5, "improved_clients": None},
@@ -26,7 +26,7 @@ def test_numbers_leaves_out_what_is_none():
 
 
 def test_no_tracker_leaves_nothing(tmp_path):
-    follow(NoTracker(), tmp_path)
+    follow(Tracker(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,7 +17,7 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled import library
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.engine import balanced
-from fedbench.simulation.probes import GradientPlan, ModelPlan, client_sums
+from fedbench.simulation.probes import ExamplePlan, client_sums
 
 
 def test_a_step_by_hand():
@@ -89,13 +89,13 @@ def test_measurements_are_those_of_plain_passes(own, monkeypatch):
     compiled, loop = engine_of(task, "compiled", workers=2), engine_of(task, "loop")
     for rows in (data.train, data.test):
         if own:
-            found, wanted = (ModelPlan(data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
+            found, wanted = (ExamplePlan(data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
         else:
             found, wanted = (client_sums(task, data, rows, ids, w, e, hits=True) for e in (compiled, loop))
         assert torch.allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
         assert torch.equal(found[1], wanted[1])
     if not own:
-        (f, g), (f0, g0) = (GradientPlan(data, ids, e).measure(w) for e in (compiled, loop))
+        (f, g), (f0, g0) = (ExamplePlan(data, data.train, ids, e).gradients(w) for e in (compiled, loop))
         assert torch.allclose(f, f0, rtol=1e-12)
         assert torch.allclose(g, g0, rtol=1e-10, atol=1e-14)
     compiled.close()

@@ -13,7 +13,7 @@ from fedbench.simulation import evaluation, probes
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.probes import GradientPlan, client_sums, mean_losses
+from fedbench.simulation.probes import ExamplePlan, client_sums, mean_losses
 
 
 @pytest.fixture(params=["stacked", "loop"])
@@ -34,7 +34,10 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
     monkeypatch.setattr(probes, "_MOST_ROWS", most)
     data, task, w, engine = setting
     ids = np.array([4, 1, 0, 6])
-    losses, (with_them, grads) = mean_losses(task, data, ids, w, engine), GradientPlan(data, ids, engine).measure(w)
+    losses, (with_them, grads) = (
+        mean_losses(task, data, ids, w, engine),
+        ExamplePlan(data, data.train, ids, engine).gradients(w),
+    )
     assert losses.dtype == with_them.dtype == torch.float64
     for k, f, same, g in zip(ids, losses, with_them, grads, strict=True):
         v = w.clone().requires_grad_()

@@ -67,7 +67,7 @@ def with_mixup(algo: Algorithm) -> Algorithm:
         mixed = Mixed(oracle, info.key, local["mixup"])
         return {**algo.step(mixed, msg, local, batch, info), "mixup": local["mixup"] + 1}
 
-    return replace(algo, start=start, step=step)
+    return replace(algo, start=start, step=step, blends_examples=True)
 
 
 def pulled(local: Optimizer, strength: float) -> LocalPart:

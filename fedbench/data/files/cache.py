@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -26,6 +27,7 @@ from fedbench.data.files.download import checksum
 
 _FORMAT = 4  # of the files below; a new number rebuilds them
 _ARRAYS = ("x", "y", "owner", "held_out")
+_FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 
 
@@ -116,12 +118,12 @@ def digest_of(path: Path) -> str:
     """Return "sha256 ..." of a file, or of the names and contents of all files below a directory."""
     if not path.is_dir():
         return f"sha256 {checksum(path, 'sha256')}"
-    whole = hashlib.sha256()
+    hashed = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         content = file.read_bytes()
-        whole.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode())
-        whole.update(content)
-    return f"sha256 {whole.hexdigest()} of names and contents"
+        hashed.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode())
+        hashed.update(content)
+    return f"sha256 {hashed.hexdigest()} of names and contents"
 
 
 class ChangedFiles(RequestError):
@@ -146,7 +148,7 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         arrays = {k: a for k in _ARRAYS if (a := getattr(examples, k)) is not None}
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
-        facts = {k: getattr(examples, k) for k in ("classes", "names", "mean", "std", "sources", "unofficial")}
+        facts = {k: getattr(examples, k) for k in _FACTS}
         facts |= {"arrays": list(arrays), "inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps(facts, indent=1))
         part.chmod(0o755)  # mkdtemp creates it for its owner alone
@@ -160,16 +162,6 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
 
 def _read(folder: Path) -> Examples:
     facts = json.loads((folder / "manifest.json").read_text())
-    arrays = {k: np.load(folder / f"{k}.npy", mmap_mode="c") for k in facts["arrays"]}
-    return Examples(
-        x=arrays["x"],
-        y=arrays["y"],
-        classes=facts["classes"],
-        owner=arrays.get("owner"),
-        names=tuple(facts["names"]),
-        held_out=arrays.get("held_out"),
-        mean=None if facts["mean"] is None else tuple(facts["mean"]),
-        std=None if facts["std"] is None else tuple(facts["std"]),
-        sources=tuple(facts["sources"]),
-        unofficial=tuple(facts["unofficial"]),
-    )
+    fields: dict[str, Any] = {k: np.load(folder / f"{k}.npy", mmap_mode="c") for k in facts["arrays"]}
+    fields |= {k: tuple(v) if isinstance(v := facts[k], list) else v for k in _FACTS}
+    return Examples(**fields)

@@ -29,10 +29,10 @@ def verify(known: Sequence[Remote], data_dir: Path) -> list[Finding]:
     A packed file is skipped if it also exists unpacked, since only the unpacked one is read then.
     """
     findings = []
-    there = {remote.path for remote in known if (data_dir / remote.path).is_file()}
+    existing = {remote.path for remote in known if (data_dir / remote.path).is_file()}
     for remote in known:
         path = data_dir / remote.path
-        if remote.path not in there or (path.suffix == ".gz" and remote.path.removesuffix(".gz") in there):
+        if remote.path not in existing or (path.suffix == ".gz" and remote.path.removesuffix(".gz") in existing):
             continue
         if fault := remote.fault(path):
             findings.append(Finding(path, f"WRONG: {fault}", True))

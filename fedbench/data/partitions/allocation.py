@@ -18,7 +18,7 @@ _PROBES, _PROBED = (4, 400), 100_000  # the same for a setting that may be sugge
 _LADDER = [m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0]  # values of alpha that are suggested
 
 
-def enough(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
+def require_examples(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
     """Reject a request for more examples than exist.
 
     Args:
@@ -87,7 +87,7 @@ def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
     return np.diff(edges, axis=-1, prepend=0)
 
 
-def among(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
 
     The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of them, chosen at random,
@@ -109,7 +109,7 @@ def among(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.
     return remaining
 
 
-def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients: int, min_size: int) -> np.ndarray:
+def draw_until_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients: int, min_size: int) -> np.ndarray:
     """Draw until every client has ``min_size`` examples, a bounded number of times.
 
     Args:
@@ -126,7 +126,7 @@ def first_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients:
     Raises:
         RequestError: If no such draw exists or was found, with nearby settings for which one was.
     """
-    enough(total, clients, min_size)
+    require_examples(total, clients, min_size)
     cells = classes * clients
     tries = tries_for(cells)
     most, done, block = 0, 0, 1

@@ -13,15 +13,14 @@ from collections.abc import Callable
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.data.partitions.allocation import enough, nearest_settings, tries_for
+from fedbench.data.partitions.allocation import nearest_settings, require_examples, tries_for
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
 
 
 def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Deal the shuffled examples out in parts whose sizes differ by at most one."""
-    if clients > len(y):
-        raise RequestError(f"data.clients must be at most the number of examples, {len(y)}, got {clients}")
+    require_examples(len(y), clients)
     return np.array_split(rng.permutation(len(y)), clients)
 
 
@@ -38,11 +37,11 @@ def dirichlet_min_share(
     Raises:
         RequestError: If ``alpha`` is not positive, or no draw meets ``min_share``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
+    alpha = number("alpha", alpha, above=0, remedy="for equal clients use data/partition=iid")
     labels, counts = np.unique(y, return_counts=True)
     remedy = "it is a share of one class, divided by the number of clients, of which there is one per class to share"
-    min_share = number("data.partition.min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
-    enough(len(y), clients)
+    min_share = number("min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
+    require_examples(len(y), clients)
 
     def poorest(
         q: np.ndarray,
@@ -89,8 +88,8 @@ def two_classes_power_law(
     Raises:
         RequestError: If there are too few examples for ``least`` per client and class.
     """
-    least = integer("data.partition.least", least, at_least=1)
-    sigma = number("data.partition.sigma", sigma, at_least=0)
+    least = integer("least", least, at_least=1)
+    sigma = number("sigma", sigma, at_least=0)
     labels = np.unique(y)
     classes = len(labels)
     pools = [rng.permutation(np.flatnonzero(y == label)) for label in labels]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.core.errors import boolean, choice, integer, number
-from fedbench.data.partitions.allocation import among, cut, deal, enough, first_enough
+from fedbench.data.partitions.allocation import cut, deal, draw_until_enough, require_examples, restrict_shares
 from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
 
 _REMEDY = "for equal clients use data/partition=iid"
@@ -36,16 +36,16 @@ def dirichlet(
     Raises:
         RequestError: If ``alpha`` is not positive, or no draw meets ``min_size``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
-    balance = boolean("data.partition.balance", balance)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
+    balance = boolean("balance", balance)
+    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]  # [K]
 
     def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
         q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
         return _balanced(q, sizes, rng) if balance else cut(q, sizes)
 
-    counts = first_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
+    counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
     return deal(y, counts, rng)
 
 
@@ -64,7 +64,7 @@ def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.
     counts = np.empty(q.shape, dtype=np.int64)
     for c, size in enumerate(sizes):
         room = held < sizes.sum() / q.shape[-1]  # never all False: some examples are left
-        counts[:, c] = cut(among(q[:, c], room, rng), size)
+        counts[:, c] = cut(restrict_shares(q[:, c], room, rng), size)
         held += counts[:, c]
     return counts
 
@@ -98,11 +98,11 @@ def dirichlet_mixture(
     Raises:
         RequestError: If an option is out of range, or there are too few examples for ``min_size``.
     """
-    alpha = number("data.partition.alpha", alpha, above=0, remedy=_REMEDY)
-    choice("data.partition.prior", prior, ("data", "uniform"))
-    sigma = number("data.partition.size_sigma", size_sigma, at_least=0)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
-    enough(len(y), clients, min_size)
+    alpha = number("alpha", alpha, above=0, remedy=_REMEDY)
+    choice("prior", prior, ("data", "uniform"))
+    sigma = number("size_sigma", size_sigma, at_least=0)
+    min_size = integer("min_size", min_size, at_least=1)
+    require_examples(len(y), clients, min_size)
     left = np.unique(y, return_counts=True)[1]  # [K]
     p = left / left.sum() if prior == "data" else np.full(len(left), 1 / len(left))
     q = rng.dirichlet(np.maximum(alpha * p, _TINY), clients)  # [N, K]

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.data.partitions.allocation import among, by_label, deal, enough, evenly, first_enough, to_owners
+from fedbench.data.partitions.allocation import (
+    by_label,
+    deal,
+    draw_until_enough,
+    evenly,
+    require_examples,
+    restrict_shares,
+    to_owners,
+)
 
 
 def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2) -> list[np.ndarray]:
@@ -22,8 +30,8 @@ def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_
     Raises:
         RequestError: If there are fewer examples than shards.
     """
-    each = integer("data.partition.shards_per_client", shards_per_client, at_least=1)
-    enough(len(y), clients, each, "data.partition.shards_per_client")
+    each = integer("shards_per_client", shards_per_client, at_least=1)
+    require_examples(len(y), clients, each, "data.partition.shards_per_client")
     sizes = evenly(len(y), clients * each)
     owner = rng.permutation(np.repeat(np.arange(clients), each))  # of each shard
     return to_owners(by_label(y), np.repeat(owner, sizes), clients)
@@ -86,8 +94,8 @@ def consecutive_classes(
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
-    mu, sigma = number("data.partition.mu", mu), number("data.partition.sigma", sigma, at_least=0)
-    more, least = integer("data.partition.more", more), integer("data.partition.least", least, at_least=1)
+    mu, sigma = number("mu", mu), number("sigma", sigma, at_least=0)
+    more, least = integer("more", more), integer("least", least, at_least=1)
     labels = np.unique(y)
     if each > len(labels):
         raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
@@ -138,8 +146,8 @@ def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similar
         RequestError: If ``similarity`` is not in [0, 1], or there are more clients than examples.
     """
     remedy = "it is a fraction: 0.95 for 95 %"
-    share = number("data.partition.similarity", similarity, at_least=0, at_most=1, remedy=remedy)
-    enough(len(y), clients)
+    share = number("similarity", similarity, at_least=0, at_most=1, remedy=remedy)
+    require_examples(len(y), clients)
     rows = rng.permutation(len(y))
     alike, rest = np.split(rows, [round(share * len(y))])
     blocks = evenly(len(rest), clients)
@@ -156,7 +164,7 @@ def stratified(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     Raises:
         RequestError: If there are more clients than examples.
     """
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     return _in_turn(by_label(y, rng), clients)
 
 
@@ -166,7 +174,7 @@ def contiguous(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np
     Raises:
         RequestError: If there are more clients than examples.
     """
-    enough(len(y), clients)
+    require_examples(len(y), clients)
     return np.array_split(np.arange(len(y)), clients)
 
 
@@ -201,14 +209,14 @@ def half_classes(
             f"{labels[-1]} without repetition, got {classes!r}; null is the lower half"
         )
     rows = by_label(y, rng)
-    mine = np.isin(y[rows], first)
-    here, there = int(mine.sum()), int((~mine).sum())
-    if clients // 2 > here or clients - clients // 2 > there:
+    in_first = np.isin(y[rows], first)
+    held_first, held_second = int(in_first.sum()), int((~in_first).sum())
+    if clients // 2 > held_first or clients - clients // 2 > held_second:
         raise RequestError(
-            f"data.clients must be at most {min(2 * here + 1, 2 * there)}, got {clients}: "
-            f"the classes of the first half have {here} examples, those of the second {there}"
+            f"data.clients must be at most {min(2 * held_first + 1, 2 * held_second)}, got {clients}: "
+            f"the classes of the first half have {held_first} examples, those of the second {held_second}"
         )
-    return _in_turn(rows[mine], clients // 2) + _in_turn(rows[~mine], clients - clients // 2)
+    return _in_turn(rows[in_first], clients // 2) + _in_turn(rows[~in_first], clients - clients // 2)
 
 
 def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -244,16 +252,16 @@ def bernoulli_dirichlet(
     Raises:
         RequestError: If an option is out of range, or no draw meets ``min_size``.
     """
-    p = number("data.partition.p", p, above=0, at_most=1)
-    alpha = number("data.partition.alpha", alpha, above=0)
-    min_size = integer("data.partition.min_size", min_size, at_least=1)
+    p = number("p", p, above=0, at_most=1)
+    alpha = number("alpha", alpha, above=0)
+    min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]
 
     def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
         q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
-        return rng.multinomial(sizes, among(q, _bernoulli(q.shape, p, rng), rng))
+        return rng.multinomial(sizes, restrict_shares(q, _bernoulli(q.shape, p, rng), rng))
 
-    counts = first_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
+    counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
     return deal(y, counts, rng)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.core.errors import integer, number
-from fedbench.data.partitions.allocation import enough
+from fedbench.data.partitions.allocation import require_examples
 
 
 def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:
@@ -43,9 +43,9 @@ def lognormal_sizes(
     Raises:
         RequestError: If ``sigma`` is negative, or there are too few examples for ``min_size``.
     """
-    sigma = number("data.partition.sigma", sigma, at_least=0)
-    least = integer("data.partition.min_size", min_size, at_least=1)
-    enough(len(y), clients, least)
+    sigma = number("sigma", sigma, at_least=0)
+    least = integer("min_size", min_size, at_least=1)
+    require_examples(len(y), clients, least)
     return _deal(sizes_of(lognormal_weights(clients, sigma, rng), len(y), least), rng)
 
 
@@ -60,9 +60,9 @@ def power_law_sizes(
     Raises:
         RequestError: If ``exponent`` is negative, or there are too few examples for ``min_size``.
     """
-    exponent = number("data.partition.exponent", exponent, at_least=0)
-    least = integer("data.partition.min_size", min_size, at_least=1)
-    enough(len(y), clients, least)
+    exponent = number("exponent", exponent, at_least=0)
+    least = integer("min_size", min_size, at_least=1)
+    require_examples(len(y), clients, least)
     weights = rng.permutation(np.arange(1.0, clients + 1) ** -exponent)
     return _deal(sizes_of(weights, len(y), least), rng)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.errors import RequestError, WrongValue, integer, number
 
 _LARGEST = 2**53  # label; up to here floats and ints agree
 _FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
@@ -28,16 +28,16 @@ def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.n
     if classes is None:
         return np.arange(len(y)), y, count
     wanted = list(classes) if isinstance(classes, list | tuple) else []
-    whole = [c for c in wanted if isinstance(c, int) and not isinstance(c, bool) and 0 <= c < count]
-    if not wanted or len(whole) != len(wanted) or len(set(whole)) != len(whole):
+    labels = [c for c in wanted if isinstance(c, int) and not isinstance(c, bool) and 0 <= c < count]
+    if not wanted or len(labels) != len(wanted) or len(set(labels)) != len(labels):
         raise RequestError(
             f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
             f"got {classes!r}"
         )
     new = np.full(count, -1)
-    new[whole] = np.arange(len(whole))
+    new[labels] = np.arange(len(labels))
     rows = np.flatnonzero(new[y] >= 0)
-    return rows, new[y[rows]], len(whole)
+    return rows, new[y[rows]], len(labels)
 
 
 def are_labels(y: np.ndarray) -> bool:
@@ -58,10 +58,10 @@ def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """
     count = int(y.max()) + 1
     if classes is not None:
-        said = integer("data.classes", classes, at_least=1)
-        if said < count:
-            raise RequestError(f"data.classes={said}, but {where} has the label {count - 1}; raise it or omit it")
-        return said
+        declared = integer("data.classes", classes, at_least=1)
+        if declared < count:
+            raise RequestError(f"data.classes={declared}, but {where} has the label {count - 1}; raise it or omit it")
+        return declared
     if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
         raise RequestError(
             f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "
@@ -74,11 +74,11 @@ def per_channel(key: str, value: object, channels: int, default: float) -> tuple
     """Return ``value``, one number per channel, or the default for each channel if it is None.
 
     Raises:
-        RequestError: If it is anything else, or a standard deviation (default 1) is not above 0.
+        RequestError: If it is anything else, or a standard deviation is not above 0.
     """
     if value is None:
         return (default,) * channels
-    above = 0.0 if default == 1.0 else None
+    above = 0.0 if key == "std" else None
     if not isinstance(value, list | tuple) or len(value) != channels:
-        raise RequestError(f"{key} must be a list of {channels} numbers, one per channel, got {value!r}")
+        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
     return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))

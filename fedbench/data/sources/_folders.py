@@ -1,11 +1,12 @@
-"""Directories of images: find or download them, and decode the images in several threads."""
+"""Official files: find or download them, and decode images in several threads."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,63 +19,75 @@ _CHUNK = 256  # images that a thread decodes at a time
 _SHARE = 0.8  # largest fraction of the free memory for decoded images
 
 
-def find(data_dir: Path, name: str, needed: Iterable[str]) -> Path | None:
-    """Return ``data_dir/name``, or the directory of that name in it, if it contains everything ``needed``."""
-    wanted = list(needed)
-    for folder in (data_dir / name, data_dir / name / name):
-        if all((folder / n).exists() for n in wanted):
-            return folder
-    return None
-
-
-def fetched(
+def found(
     data_dir: Path,
-    name: str,
-    needed: Sequence[str],
+    layouts: Sequence[Sequence[str]],
     archive: Remote,
+    into: str,
     *,
     download: bool,
     what: str,
     most_bytes: int,
-    flat: bool = False,
-) -> Path:
-    """Return the directory that contains ``needed``, downloading and unpacking it if it is missing.
+) -> list[Path]:
+    """Return the official files or directories of a data set, downloading and unpacking them if they are missing.
 
     Args:
         data_dir: Directory of all data sets.
-        name: Name of the directory in it.
-        needed: Files or directories in that directory.
-        archive: The archive that contains the directory.
+        layouts: Possible places of the files or directories, below ``data_dir``; the first complete layout is used. The
+            last one is the layout of the unpacked archive.
+        archive: The archive that contains the files.
+        into: Directory to unpack the archive into, below ``data_dir``.
         download: Whether downloads are allowed.
         what: Name of the data set, for messages.
         most_bytes: Largest total size of the unpacked files.
-        flat: Whether the archive contains the files themselves, not a directory ``name``.
+
+    Raises:
+        RequestError: If the files are missing and cannot be downloaded, or are not in the archive.
+    """
+    for attempt in range(2):
+        for layout in layouts:
+            files = [data_dir / name for name in layout]
+            if all(f.exists() for f in files):
+                return files
+        if attempt == 0:
+            (path,) = unpacked(
+                [archive], data_dir, data_dir / into, download=download, what=what, most_bytes=most_bytes
+            )
+    raise RequestError(
+        f"{path} does not contain {', '.join(Path(n).name for n in layouts[-1])}; remove it to download it again"
+    )
+
+
+def fetched(
+    data_dir: Path, name: str, needed: Sequence[str], archive: Remote, *, into: str = "", **options: Any
+) -> list[Path]:
+    """Return what is ``needed`` of the directory ``name``, which is downloaded and unpacked if it is missing.
+
+    Args:
+        data_dir: Directory of all data sets.
+        name: Name of the directory in it; the files may also be in a directory of the same name inside.
+        needed: Files or directories in that directory.
+        archive: The archive that contains the directory.
+        into: Directory to unpack the archive into, below ``data_dir``.
+        options: ``download``, ``what`` and ``most_bytes`` of ``found``.
 
     Raises:
         RequestError: If the directory is incomplete, or is missing and cannot be downloaded.
     """
-    folder = find(data_dir, name, needed)
-    if folder is not None:
-        return folder
+    layouts = [[f"{folder}/{n}" for n in needed] for folder in (name, f"{name}/{name}")]
     target = data_dir / name
-    missing = ", ".join(n for n in needed if not (target / n).exists())
-    if target.is_dir() and any(target.iterdir()):
+    complete = any(all((data_dir / n).exists() for n in layout) for layout in layouts)
+    if not complete and target.is_dir() and any(target.iterdir()):
+        missing = ", ".join(n for n in needed if not (target / n).exists())
         raise RequestError(
-            f"{what} in {target} is incomplete: {missing} missing; add the missing files, or remove {target}"
+            f"{options['what']} in {target} is incomplete: {missing} missing; add the missing files, or remove {target}"
         )
-    into = target if flat else data_dir
-    (packed,) = unpacked([archive], data_dir, into, download=download, what=what, most_bytes=most_bytes)
-    folder = find(data_dir, name, needed)
-    if folder is None:
-        raise RequestError(
-            f"{packed} does not contain {what}: {missing} missing; remove it and {target} to download it again"
-        )
-    return folder
+    return found(data_dir, layouts, archive, into, **options)
 
 
-def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the files of a directory with one of these endings, in either case, in alphabetical order."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in endings)
+def files_in(folder: Path, ending: str) -> list[Path]:
+    """Return the files of a directory with this ending, in either case, in alphabetical order."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() == ending)
 
 
 def decode(

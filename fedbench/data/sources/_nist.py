@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -23,32 +24,24 @@ _WRITE = re.compile(r"by_write/[^/]+/([^/]+)/[^/]+/[^/]+\.png")
 _MOST = 2**20  # bytes of an image; the official ones have a few hundred
 
 
-class _Store:
-    """The files below ``by_class`` or ``by_write``, in a directory or still in their archive."""
-
-    def __init__(self, path: Path, packed: zipfile.ZipFile | None) -> None:
-        self.path = path
-        self._packed = packed
-        if packed is None:
-            self.names = sorted(p.relative_to(path.parent).as_posix() for p in path.rglob("*.png"))
-        else:
-            self.names = sorted(n for n in packed.namelist() if n.endswith(".png"))
-
-    def read(self, name: str) -> bytes:
-        if self._packed is None:
-            return (self.path.parent / name).read_bytes()
-        with self._packed.open(name) as file:
-            return file.read(_MOST)
+_Images: TypeAlias = tuple[list[str], Callable[[str], bytes]]  # names in alphabetical order, and how to read one
 
 
 @contextmanager
-def _store(path: Path) -> Iterator[_Store]:
+def _images(path: Path) -> Iterator[_Images]:
+    """Open the images of ``by_class`` or ``by_write``, a directory or its archive."""
     if path.is_dir():
-        yield _Store(path, None)
+        names = sorted(p.relative_to(path.parent).as_posix() for p in path.rglob("*.png"))
+        yield names, lambda name: (path.parent / name).read_bytes()
         return
     try:
         with zipfile.ZipFile(path) as packed:
-            yield _Store(path, packed)
+
+            def read(name: str) -> bytes:
+                with packed.open(name) as file:
+                    return file.read(_MOST)
+
+            yield sorted(n for n in packed.namelist() if n.endswith(".png")), read
     except zipfile.BadZipFile as error:
         raise RequestError(f"{path} is not a complete zip archive: {error}; remove it to download it again") from error
 
@@ -74,32 +67,33 @@ def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
         RequestError: If an archive is corrupt, or the two do not match.
     """
     labels: dict[bytes, int] = {}
-    with _store(by_class) as store:
-        for name in store.names:
+    with _images(by_class) as (names, read):
+        for name in names:
             found = _CLASS.fullmatch(name)
             label = None if found is None else _label(int(found[1], 16))
             if label is not None:
-                labels.setdefault(hashlib.md5(store.read(name)).digest(), label)
-    with _store(by_write) as store:
-        return _labelled(store, labels, origin)
+                labels.setdefault(hashlib.md5(read(name)).digest(), label)
+    with _images(by_write) as images:
+        return _labelled(by_write, images, labels, origin)
 
 
-def _labelled(store: _Store, labels: dict[bytes, int], origin: str) -> Examples:
+def _labelled(path: Path, images: _Images, labels: dict[bytes, int], origin: str) -> Examples:
+    every, read = images
     writers: dict[str, int] = {}
     chosen: list[tuple[str, str, int]] = []
     unknown = 0
-    for name in store.names:
+    for name in every:
         found = _WRITE.fullmatch(name)
         if found is None:
             continue
-        label = labels.get(hashlib.md5(store.read(name)).digest())
+        label = labels.get(hashlib.md5(read(name)).digest())
         if label is None:
             unknown += 1
         else:
             chosen.append((found[1], name, label))
     if not chosen:
         raise RequestError(
-            f"{store.path} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST Special "
+            f"{path} contains no image that is also in by_class/<class>/hsf_*/; use both from NIST Special "
             "Database 19, second edition"
         )
     chosen.sort(key=lambda c: c[:2])
@@ -110,7 +104,7 @@ def _labelled(store: _Store, labels: dict[bytes, int], origin: str) -> Examples:
     return Examples(
         x=decode(
             names,
-            lambda t: Image.open(BytesIO(store.read(names[t]))),
+            lambda t: Image.open(BytesIO(read(names[t]))),
             (1, _SIDE, _SIDE),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),

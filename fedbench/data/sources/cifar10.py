@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.data.examples import Examples
-from fedbench.data.files.download import Remote, unpacked
+from fedbench.data.examples import Examples, origin
+from fedbench.data.files.download import Remote
 from fedbench.data.files.pickles import arrays_only
+from fedbench.data.sources._folders import found
 
 _MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -26,56 +29,59 @@ _ARCHIVE = Remote(
     ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
     md5="c58f30108f718f92721af3b95e74349a",
 )
-_MOST_BYTES = 512 * 2**20
+OFFICIAL = [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
 
-def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
+def load(data_dir: Path, *, download: bool = True) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
         data_dir: Directory of all data sets; contains cifar-10-batches-py/ or its archive.
-        seed: Not used.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of the official form.
     """
-    folder = data_dir / "cifar-10-batches-py"
-    if not all((folder / name).is_file() for name in _MD5):
-        what = f"CIFAR-10 (not in {folder})"
-        unpacked([_ARCHIVE], data_dir, data_dir, download=download, what=what, most_bytes=_MOST_BYTES)
+    layout = [f"cifar-10-batches-py/{name}" for name in _MD5]
+    what = f"CIFAR-10 (not in {data_dir / 'cifar-10-batches-py'})"
+    files = found(data_dir, [layout], _ARCHIVE, "", download=download, what=what, most_bytes=512 * 2**20)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images
+    return replace(read_pickles("CIFAR-10", files, _MD5, "labels", 10, _ARCHIVE), mean=mean, std=std)
+
+
+def read_pickles(
+    name: str, files: Sequence[Path], md5: Mapping[str, str], key: str, classes: int, archive: Remote
+) -> Examples:
+    """Read the pickled files of CIFAR-10 or CIFAR-100; those whose name begins with "test" are held out.
+
+    Args:
+        name: Name of the data set.
+        files: The files.
+        md5: Their published checksums, by name.
+        key: Key of the labels in the files.
+        classes: Number of classes.
+        archive: The archive that contains the files, for messages.
+
+    Raises:
+        RequestError: If a file is not of the official form.
+    """
     genuine, xs, ys = True, [], []
-    for name, md5 in _MD5.items():
-        raw = (folder / name).read_bytes()
-        genuine &= hashlib.md5(raw).hexdigest() == md5
-        x, y = _batch(folder / name, raw)
-        xs.append(x)
-        ys.append(y)
-    note = f"CIFAR-10: {'official files' if genuine else 'not the official files (md5 differs)'}"
+    for path in files:
+        raw = path.read_bytes()
+        genuine &= hashlib.md5(raw).hexdigest() == md5[path.name]
+        try:
+            content = arrays_only(raw)
+            x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content[key], dtype=np.int64)
+            if y.size and not 0 <= y.min() <= y.max() < classes:
+                raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
+            xs.append(x.reshape(len(y), 3, 32, 32))
+            ys.append(y)
+        except (pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
+            raise RequestError(
+                f"{path} is not a file of {name}: {error}; unpack {archive.urls[0]} (md5 {archive.md5}) again"
+            ) from error
+    held_out = np.repeat([path.name.startswith("test") for path in files], [len(y) for y in ys])
+    sources, unofficial = origin(name, genuine)
     return Examples(
-        x=np.concatenate(xs),
-        y=np.concatenate(ys),
-        classes=10,
-        held_out=np.repeat(np.array(list(_MD5)) == "test_batch", [len(y) for y in ys]),
-        mean=(0.4914, 0.4822, 0.4465),  # of the training images
-        std=(0.2470, 0.2435, 0.2616),
-        sources=(note,),
-        unofficial=() if genuine else (note,),
+        np.concatenate(xs), np.concatenate(ys), classes, held_out=held_out, sources=sources, unofficial=unofficial
     )
-
-
-def official() -> list[Remote]:
-    """Return the official files: the archive and its content."""
-    return [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
-
-
-def _batch(path: Path, raw: bytes) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        content = arrays_only(raw)
-        x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content["labels"], dtype=np.int64)
-        x = x.reshape(len(y), 3, 32, 32)
-    except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
-        raise RequestError(f"{path} is not a CIFAR-10 batch: {error}; unpack {_ARCHIVE.urls[0]} again") from error
-    if y.size and not 0 <= y.min() <= y.max() < 10:
-        raise RequestError(f"{path} contains labels from {y.min()} to {y.max()}, expected 0 to 9")
-    return x, y

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from fedbench.core.errors import RequestError, choice
+from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
-from fedbench.data.files.pickles import arrays_only
 from fedbench.data.sources._folders import fetched
+from fedbench.data.sources.cifar10 import read_pickles
 
 _ARCHIVE = Remote(
     "cifar-100-python.tar.gz",
@@ -21,57 +18,24 @@ _ARCHIVE = Remote(
 )
 _MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
 _CLASSES = {"fine": 100, "coarse": 20}
+_FOLDERS = ("cifar-100-python", "cifar-100-python/cifar-100-python")
+OFFICIAL = [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in _FOLDERS for name, md5 in _MD5.items())]
 
 
-def load(data_dir: Path, seed: int, *, labels: str = "fine", download: bool = True) -> Examples:
+def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Examples:
     """Read 50000 + 10000 images of 3 x 32 x 32; the official test images are held out.
 
     Args:
         data_dir: Directory of all data sets; contains cifar-100-python/ or its archive.
-        seed: Not used.
         labels: "fine" for 100 classes, or "coarse" for their 20 groups of five.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing or not of the official form.
     """
-    choice("data.source.labels", labels, _CLASSES)
-    folder = fetched(
-        data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download, what="CIFAR-100", most_bytes=10**9
-    )
-    genuine, parts = True, []
-    for name, md5 in _MD5.items():
-        raw = (folder / name).read_bytes()
-        genuine &= hashlib.md5(raw).hexdigest() == md5
-        parts.append(_part(folder / name, raw, labels))
-    note = f"CIFAR-100: {'official files' if genuine else 'not the official files (md5 differs)'}"
-    return Examples(
-        x=np.concatenate([x for x, _ in parts]),
-        y=np.concatenate([y for _, y in parts]),
-        classes=_CLASSES[labels],
-        held_out=np.repeat([False, True], [len(y) for _, y in parts]),
-        mean=(0.5071, 0.4865, 0.4409),  # of the training images
-        std=(0.2673, 0.2564, 0.2762),
-        sources=(note,),
-        unofficial=() if genuine else (note,),
-    )
-
-
-def official() -> list[Remote]:
-    """Return the official files: the archive and its content."""
-    folders = ("cifar-100-python", "cifar-100-python/cifar-100-python")
-    return [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in folders for name, md5 in _MD5.items())]
-
-
-def _part(path: Path, raw: bytes, labels: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        content = arrays_only(raw)
-        x = np.asarray(content["data"], dtype=np.uint8)
-        y = np.asarray(content[f"{labels}_labels"], dtype=np.int64)
-        if y.size and not 0 <= y.min() <= y.max() < _CLASSES[labels]:
-            raise ValueError(f"labels from {y.min()} to {y.max()}")
-        return x.reshape(len(y), 3, 32, 32), y
-    except (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
-        raise RequestError(
-            f"{path} is not a file of CIFAR-100: {error}; unpack {_ARCHIVE.urls[0]} (md5 {_ARCHIVE.md5}) again"
-        ) from error
+    choice("labels", labels, _CLASSES)
+    name = "CIFAR-100"
+    files = fetched(data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download, what=name, most_bytes=10**9)
+    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
+    examples = read_pickles(name, files, _MD5, f"{labels}_labels", _CLASSES[labels], _ARCHIVE)
+    return replace(examples, mean=mean, std=std)

@@ -25,9 +25,10 @@ _ARCHIVE = Remote(
     md5="6ee4d0c996905fe93221de577967a372",
     size=687544992,
 )
+OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
 
-def load(data_dir: Path, seed: int, *, valid: str = "train", download: bool = True) -> Examples:
+def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Examples:
     """Read three times 90000 images of 3 x 32 x 32; the official test images are held out.
 
     The labels are those of CIFAR-10: the class directories in alphabetical order.
@@ -35,39 +36,33 @@ def load(data_dir: Path, seed: int, *, valid: str = "train", download: bool = Tr
     Args:
         data_dir: Directory of all data sets; contains cinic-10/ with train/, valid/ and test/, each with a directory
             per class.
-        seed: Not used.
         valid: "train" adds the validation images to the training images, "out" leaves them out.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If directories are missing or images cannot be read.
     """
-    choice("data.source.valid", valid, ("train", "out"))
+    choice("valid", valid, ("train", "out"))
     needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]
-    folder = fetched(
-        data_dir, "cinic-10", needed, _ARCHIVE, download=download, what="CINIC-10", most_bytes=4 * 10**9, flat=True
+    name = "cinic-10"
+    folders = fetched(
+        data_dir, name, needed, _ARCHIVE, into=name, download=download, what="CINIC-10", most_bytes=4 * 10**9
     )
-    folders = [folder / n for n in needed]
-    return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folder, valid))
+    return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folders, valid))
 
 
-def official() -> list[Remote]:
-    """Return the official archive; the single images have no published checksums."""
-    return [_ARCHIVE]
-
-
-def _read(folder: Path, valid: str) -> Examples:
+def _read(folders: list[Path], valid: str) -> Examples:
     files, labels, held_out = [], [], []
-    for part in _PARTS:
+    for folder in folders:
+        part = folder.parent.name
         if part == "valid" and valid == "out":
             continue
-        for label, name in enumerate(_CLASSES):
-            found = files_in(folder / part / name, (".png",))
-            if not found:
-                raise RequestError(f"{folder / part / name} contains no .png image; unpack {_ARCHIVE.path} again")
-            files += found
-            labels += [label] * len(found)
-            held_out += [part == "test"] * len(found)
+        found = files_in(folder, ".png")
+        if not found:
+            raise RequestError(f"{folder} contains no .png image; unpack {_ARCHIVE.path} again")
+        files += found
+        labels += [_CLASSES.index(folder.name)] * len(found)
+        held_out += [part == "test"] * len(found)
     return Examples(
         x=decode(files, lambda t: Image.open(files[t]), (3, 32, 32)),
         y=np.array(labels),

@@ -37,8 +37,8 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     Raises:
         RequestError: If files are missing, have no label or cannot be read, or the images do not fit into memory.
     """
-    choice("data.source.train", train, ("noisy", "clean"))
-    side = integer("data.source.size", size, at_least=1)
+    choice("train", train, ("noisy", "clean"))
+    side = integer("size", size, at_least=1)
     tables = [f"{train}_train_key_list.txt", f"{train}_label_kv.txt", "clean_test_key_list.txt", "clean_label_kv.txt"]
     folder = next((data_dir / n for n in _NAMES if all((data_dir / n / t).is_file() for t in tables)), None)
     if folder is None:
@@ -48,7 +48,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
         )
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
-    if images is not None and integer("data.source.images", images, at_least=1) < len(keys):
+    if images is not None and integer("images", images, at_least=1) < len(keys):
         rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])

@@ -25,11 +25,14 @@ _ARCHIVE = Remote(
     md5=_MD5,
 )
 _CLASSES = {"byclass": 62, "balanced": 47, "letters": 26}
+_KINDS = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+_NAMES = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in _KINDS]
+# the files have no published checksums
+OFFICIAL = [_ARCHIVE, *(Remote(name + ending, ()) for name in _NAMES for ending in ("", ".gz"))]
 
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     split: str = "byclass",
     classes: Sequence[int] | None = None,
@@ -43,7 +46,6 @@ def load(
     Args:
         data_dir: Directory of all data sets; contains EMNIST/gzip.zip, which is read in place, or EMNIST/raw/ with the
             idx files, gzipped or not.
-        seed: Not used.
         split: "byclass" 62 classes (0-9 digits, 10-35 A-Z, 36-61 a-z; 697932 + 116323), "balanced" 47 classes
             (112800 + 18800), "letters" 26 classes, capital and small together (124800 + 20800).
         classes: Labels to keep, renumbered in this order; None keeps all.
@@ -52,23 +54,14 @@ def load(
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("data.source.split", split, _CLASSES)
+    choice("split", split, _CLASSES)
     keep(np.empty(0, dtype=np.int64), classes, _CLASSES[split])  # fail before any download
-    names = [
-        f"emnist-{split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")
-    ]
+    names = [f"emnist-{split}-{kind}" for kind in _KINDS]
     files = _unpacked(data_dir / "EMNIST" / "raw", names)
     if not files:
         files = ensure([_ARCHIVE], data_dir, download=download, what="EMNIST")
     options = {"split": split, "classes": str(classes)}
     return prepared(data_dir, f"emnist-{split}", files, options, lambda: _read(files, names, split, classes))
-
-
-def official() -> list[Remote]:
-    """Return the official archive, and its files, which have no published checksums."""
-    kinds = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
-    names = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in kinds]
-    return [_ARCHIVE, *(Remote(name + ending, ()) for name in names for ending in ("", ".gz"))]
 
 
 def _unpacked(folder: Path, names: Sequence[str]) -> list[Path]:

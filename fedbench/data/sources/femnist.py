@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +11,7 @@ from fedbench.core.errors import RequestError, boolean, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote, checksum, ensure
+from fedbench.data.sources._leaf import User, content_of, users_of
 from fedbench.data.sources._nist import by_writer
 
 _CLASSES = 62
@@ -24,9 +22,10 @@ _ARCHIVES = [
         ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),
     )
 ]
+OFFICIAL = _ARCHIVES  # LEAF's JSON files are a random sample without published checksums
 
 
-def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
+def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:
     """Read images of 28 x 28; every writer is a client.
 
     Labels are 0-9 digits, 10-35 A-Z, 36-61 a-z. White paper is 255; the images are scaled to [0, 1], as for LEAF's
@@ -36,7 +35,6 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     Args:
         data_dir: Directory of all data sets; contains femnist/data/{train,test}/*.json as LEAF's preprocess.sh writes
             them (with -t sample), or femnist/{by_class,by_write}.zip of NIST Special Database 19, or these unpacked.
-        seed: Not used.
         form: "leaf" reads the JSON files, "nist" the archives, "auto" the JSON files if they exist.
         pool: Whether LEAF's training and test images of a writer are joined, to be split again by ``data.split``.
             NIST's images are not split.
@@ -45,8 +43,8 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     Raises:
         RequestError: If files are missing or not of the expected form.
     """
-    choice("data.source.form", form, ("auto", "leaf", "nist"))
-    boolean("data.source.pool", pool)
+    choice("form", form, ("auto", "leaf", "nist"))
+    boolean("pool", pool)
     folder = data_dir / "femnist"
     trained = sorted((folder / "data/train").glob("*.json"))
     if form == "leaf" and not trained:
@@ -68,11 +66,6 @@ def load(data_dir: Path, seed: int, *, form: str = "auto", pool: bool = False, d
     return prepared(data_dir, "femnist-nist", packed, {}, lambda: _from_archives(packed))
 
 
-def official() -> list[Remote]:
-    """Return NIST's archives; LEAF's JSON files are a random sample without published checksums."""
-    return _ARCHIVES
-
-
 def _from_archives(packed: list[Path]) -> Examples:
     if all(checksum(path) == remote.md5 for path, remote in zip(packed, _ARCHIVES, strict=True)):
         return by_writer(packed[0], packed[1], "official files")
@@ -84,27 +77,24 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
     """Read LEAF's files; writers without training images are left out, and counted in ``sources``."""
     names: dict[str, int] = {}
     parts: list[tuple[int, bool, np.ndarray, np.ndarray]] = []
-    seen: set[tuple[bool, str]] = set()
-    strangers = 0
-    for held_out, file in [(False, f) for f in trained] + [(True, f) for f in tested]:
-        for name, x, y in _writers(file):
-            if (held_out, name) in seen:
-                raise RequestError(f"{file}: writer {name!r} occurs twice; every writer belongs to one file")
-            seen.add((held_out, name))
-            if held_out and name not in names:
-                strangers += 1
+    untrained = 0
+    for held_out, files in ((False, trained), (True, tested)):
+        for user in users_of(files):
+            arrays = _arrays(user)
+            if held_out and user.name not in names:
+                untrained += 1
                 continue
-            parts.append((names.setdefault(name, len(names)), held_out, x, y))
+            parts.append((names.setdefault(user.name, len(names)), held_out, *arrays))
     if tested and all(not held_out for _, held_out, _, _ in parts):
         raise RequestError(
             f"no writer of {tested[0].parent} is in {trained[0].parent}: the files were made with -t user; make them "
             "with preprocess.sh -t sample, which splits every writer's images"
         )
     notes = [f"LEAF JSON, {len(names)} writers"]
-    if strangers:
-        notes.append(f"{strangers} writers of test/ without training images left out")
+    if untrained:
+        notes.append(f"{untrained} writers of test/ without training images left out")
     if ignored:
-        notes.append(f"{sum(len(_content(f)['users']) for f in ignored)} writers of test_only/ left out")
+        notes.append(f"{sum(len(content_of(f)['users']) for f in ignored)} writers of test_only/ left out")
     sizes = [len(y) for *_, y in parts]
     if not sum(sizes):
         raise RequestError(f"{trained[0].parent} contains no image; every writer's num_samples is 0")
@@ -121,37 +111,19 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
     )
 
 
-def _content(file: Path) -> dict[str, Any]:
+def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
+    """Return the images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RequestError(f"{file} is not JSON: {error}") from error
-    keys = ("users", "num_samples", "user_data")
-    if not isinstance(content, dict) or any(k not in content for k in keys):
-        raise RequestError(f"{file} is not in LEAF's JSON format: expected the keys {', '.join(keys)}")
-    if not isinstance(content["users"], list) or not isinstance(content["user_data"], dict):
-        raise RequestError(f"{file} is not in LEAF's JSON format: users must be a list and user_data an object")
-    return content
-
-
-def _writers(file: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield name, images uint8 [n, 1, 28, 28] and labels int64 [n] of every writer of a file."""
-    content = _content(file)
-    for name in content["users"]:
-        try:
-            entry = content["user_data"].pop(name)  # freed at once: as Python numbers a file takes 16 times its arrays
-            x, y = np.array(entry["x"], dtype=np.float64), np.array(entry["y"], dtype=np.float64)
-            x = x.reshape(len(y), 784)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RequestError(
-                f"{file}: writer {name!r} needs x with 784 numbers per image and y with labels"
-            ) from error
-        pixels = np.rint(255 * x)
-        if not (np.abs(x - pixels / 255) < 1e-6).all() or (pixels < 0).any() or (pixels > 255).any():
-            raise RequestError(
-                f"{file}: writer {name!r} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's "
-                "FEMNIST; use data=leaf_json instead"
-            )
-        if not ((y == np.floor(y)) & (y >= 0) & (y < _CLASSES)).all():
-            raise RequestError(f"{file}: writer {name!r} has labels other than 0 to {_CLASSES - 1}")
-        yield str(name), pixels.astype(np.uint8).reshape(-1, 1, 28, 28), y.astype(np.int64)
+        x, y = np.array(user.x, dtype=np.float64), np.array(user.y, dtype=np.float64)
+        x = x.reshape(len(y), 784)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{user.place} needs x with 784 numbers per image and y with labels") from error
+    pixels = np.rint(255 * x)
+    if not (np.abs(x - pixels / 255) < 1e-6).all() or (pixels < 0).any() or (pixels > 255).any():
+        raise RequestError(
+            f"{user.place} has pixels other than 0/255, 1/255 ... 255/255, so this is not LEAF's FEMNIST; use "
+            "data=leaf_json instead"
+        )
+    if not ((y == np.floor(y)) & (y >= 0) & (y < _CLASSES)).all():
+        raise RequestError(f"{user.place} has labels other than 0 to {_CLASSES - 1}")
+    return pixels.astype(np.uint8).reshape(-1, 1, 28, 28), y.astype(np.int64)

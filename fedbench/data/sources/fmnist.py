@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import choice
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, read
@@ -29,11 +29,12 @@ _MD5 = {
     "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
+_PACKED = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
+OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES)]
 
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     classes: Sequence[int] | None = None,
     standardise: str = "channel",
@@ -43,7 +44,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains FashionMNIST/raw/ with the idx files, gzipped or not.
-        seed: Not used.
         classes: Labels to keep, renumbered in this order; None keeps all ten. q-FFL and AFL keep T-shirt,
             pullover and shirt: [0, 2, 6].
         standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
@@ -54,10 +54,10 @@ def load(
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("data.source.standardise", standardise, ("channel", "pixel"))
+    choice("standardise", standardise, ("channel", "pixel"))
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
-    missing = [remote for n, remote in zip(_NAMES, official(), strict=False) if not (folder / n).is_file()]
+    missing = [remote for n, remote in zip(_NAMES, _PACKED, strict=True) if not (folder / n).is_file()]
     ensure(missing, data_dir, download=download, what="Fashion-MNIST")
     files = [f if (f := folder / n).is_file() else folder / f"{n}.gz" for n in _NAMES]
     genuine = all(checksum(f) == _MD5[f.name] for f in files)
@@ -67,7 +67,7 @@ def load(
     if standardise == "pixel":
         mean, std = _per_pixel(train[0])
         x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
-    note = f"Fashion-MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
+    sources, unofficial = origin("Fashion-MNIST", genuine)
     return Examples(
         x=x,
         y=y,
@@ -75,15 +75,9 @@ def load(
         held_out=rows >= len(train[1]),
         mean=(0.2860,) if standardise == "channel" else None,  # of the training images
         std=(0.3530,) if standardise == "channel" else None,
-        sources=(note,),
-        unofficial=() if genuine else (note,),
+        sources=sources,
+        unofficial=unofficial,
     )
-
-
-def official() -> list[Remote]:
-    """Return the official files: the four gzipped ones, then the same decompressed."""
-    packed = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
-    return packed + [Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES]
 
 
 def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,14 +13,13 @@ from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, integer, nearest
 from fedbench.data.examples import Examples
+from fedbench.data.sources._classes import per_channel
 from fedbench.data.sources._folders import decode
 
 
 def load(
-    data_dir: Path,
-    seed: int,
-    *,
     root: str,
+    *,
     x: str = "image",
     y: str = "label",
     owner: str | None = None,
@@ -36,8 +35,6 @@ def load(
     float32. Labels are integers from 0, or words, which are numbered in alphabetical order.
 
     Args:
-        data_dir: Not used; ``root`` is a path on its own.
-        seed: Not used.
         root: Directory that ``save_to_disk`` wrote: one data set, or several splits.
         x: Column of the inputs.
         y: Column of the labels.
@@ -72,8 +69,8 @@ def load(
         owner=None if place is None else place.reshape(-1),
         names=tuple(str(n) for n in names),
         held_out=np.repeat([False, True], sizes) if len(parts) > 1 else None,
-        mean=_per_channel("data.source.mean", mean, channels) if images else None,
-        std=_per_channel("data.source.std", std, channels) if images else None,
+        mean=per_channel("mean", mean, channels, 0.5) if images else None,
+        std=per_channel("std", std, channels, 0.5) if images else None,
         sources=(f"datasets directory: {root}, {' + '.join(map(str, sizes))} examples",),
     )
 
@@ -153,10 +150,3 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
         (1 if modes <= {"1", "L"} else 3, height, width),
         change=None if side is None else lambda image: ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR),
     )
-
-
-def _per_channel(key: str, value: Sequence[float] | None, channels: int) -> tuple[float, ...]:
-    values = (0.5,) * channels if value is None else tuple(float(v) for v in value)
-    if len(values) != channels:
-        raise RequestError(f"{key} must have {channels} values, one per channel, got {list(values)}")
-    return values

@@ -18,10 +18,8 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
 def load(
-    data_dir: Path,
-    seed: int,
-    *,
     root: str,
+    *,
     size: int | None = None,
     mean: Sequence[float] | None = (0.5, 0.5, 0.5),
     std: Sequence[float] | None = (0.5, 0.5, 0.5),
@@ -29,8 +27,6 @@ def load(
     """Read images as RGB; labels are the class directories of ``train`` in alphabetical order.
 
     Args:
-        data_dir: Not used; ``root`` is a path on its own.
-        seed: Not used.
         root: Directory that contains train/ and, for held-out test images, test/.
         size: Side in pixels: images are resized to it by their shorter side and cropped at the centre; None requires
             images of equal size.
@@ -59,8 +55,8 @@ def load(
         y=np.concatenate([y for _, y in parts]),
         classes=len(labels),
         held_out=np.repeat([False, True], [len(parts[0][1]), sum(len(y) for _, y in parts[1:])]),
-        mean=per_channel("data.source.mean", mean, 3, 0.0),
-        std=per_channel("data.source.std", std, 3, 1.0),
+        mean=per_channel("mean", mean, 3, 0.0),
+        std=per_channel("std", std, 3, 1.0),
         sources=(f"images: {base}",),
     )
 

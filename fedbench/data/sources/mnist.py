@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import boolean
-from fedbench.data.examples import Examples
+from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
 
@@ -21,14 +21,17 @@ _MD5 = {
 _FOLDER = "MNIST/raw"
 _URLS = ("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
 _MOST_BYTES = 64 * 2**20
+_PACKED = [
+    Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
+]
+OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{name}", (), md5=md5) for name, (md5, _) in _MD5.items())]
 
 
-def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False) -> Examples:
+def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
         data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them.
-        seed: Not used.
         download: Whether downloads are allowed.
         pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
             images are held out.
@@ -37,28 +40,19 @@ def load(data_dir: Path, seed: int, *, download: bool = True, pool: bool = False
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
     folder = data_dir / _FOLDER
-    missing = [remote for name, remote in zip(_MD5, _packed(), strict=True) if not (folder / name).is_file()]
+    missing = [remote for name, remote in zip(_MD5, _PACKED, strict=True) if not (folder / name).is_file()]
     unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
     arrays = [_idx.read(folder / name) for name in _MD5]
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
     genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
-    note = f"MNIST: {'official files' if genuine else 'not the official files (md5 differs)'}"
+    sources, unofficial = origin("MNIST", genuine)
     return Examples(
         x=np.concatenate([x for x, _ in sets]),
         y=np.concatenate([y for _, y in sets]),
         classes=10,
-        held_out=None if boolean("data.source.pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
+        held_out=None if boolean("pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
         mean=(0.1307,),  # of the training images
         std=(0.3081,),
-        sources=(note,),
-        unofficial=() if genuine else (note,),
+        sources=sources,
+        unofficial=unofficial,
     )
-
-
-def official() -> list[Remote]:
-    """Return the official files, packed and unpacked."""
-    return _packed() + [Remote(f"{_FOLDER}/{k}", (), md5=md5) for k, (md5, _) in _MD5.items()]
-
-
-def _packed() -> list[Remote]:
-    return [Remote(f"{_FOLDER}/{k}.gz", tuple(f"{u}{k}.gz" for u in _URLS), md5=md5) for k, (_, md5) in _MD5.items()]

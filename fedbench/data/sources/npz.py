@@ -16,10 +16,8 @@ _KNOWN = ("x", "y", "owner", "names", "held_out")
 
 
 def load(
-    data_dir: Path,
-    seed: int,
-    *,
     file: str,
+    *,
     classes: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -32,8 +30,6 @@ def load(
     ``held_out`` [T], true for these.
 
     Args:
-        data_dir: Not used; ``file`` is a path on its own.
-        seed: Not used.
         file: The archive.
         classes: Number of classes; None means the largest label plus one.
         mean: Mean per channel of uint8 images, in units of the full range; None means 0.
@@ -52,7 +48,7 @@ def load(
     owner, names = _owners(file, arrays, len(y))
     images = x.dtype == np.uint8
     if not images and (mean is not None or std is not None):
-        raise RequestError(f"data.mean and data.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}")
+        raise RequestError(f"mean and std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}")
     return Examples(
         x=x,
         y=y,
@@ -60,8 +56,8 @@ def load(
         owner=owner,
         names=names,
         held_out=_held_out(file, arrays, len(y)),
-        mean=per_channel("data.mean", mean, x.shape[1], 0.0) if images else None,
-        std=per_channel("data.std", std, x.shape[1], 1.0) if images else None,
+        mean=per_channel("mean", mean, x.shape[1], 0.0) if images else None,
+        std=per_channel("std", std, x.shape[1], 1.0) if images else None,
         sources=(f"NumPy archive: {file}",),
     )
 
@@ -123,8 +119,8 @@ def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.nd
         )
     if "names" not in arrays:
         found, place = np.unique(owner, return_inverse=True)
-        return place.reshape(-1), tuple(_word(n) for n in found)
-    names = tuple(_word(n) for n in arrays["names"].ravel())
+        return place.reshape(-1), tuple(_text(n) for n in found)
+    names = tuple(_text(n) for n in arrays["names"].ravel())
     if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
         raise RequestError(
             f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"
@@ -143,5 +139,5 @@ def _held_out(file: str, arrays: dict[str, np.ndarray], count: int) -> np.ndarra
     return held_out.astype(bool)
 
 
-def _word(name: object) -> str:
+def _text(name: object) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

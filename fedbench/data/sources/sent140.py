@@ -19,7 +19,7 @@ from fedbench.core.errors import RequestError, boolean, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._text import found
+from fedbench.data.sources._folders import found
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
 _VERSION = "1"  # of the prepared data
@@ -53,11 +53,13 @@ _GLOVE = Remote(
 )
 _IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
 _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
+_FILES = [name for layout in _LAYOUTS for name in layout]
+_FILES += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
+OFFICIAL = [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in _FILES)]  # the files have no published checksums
 
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     download: bool = True,
     min_tweets: int = 50,
@@ -75,7 +77,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains sent140/ and glove/, unless they are downloaded.
-        seed: Not used.
         download: Whether downloads are allowed.
         min_tweets: Lowest number of tweets of an account.
         length: Number of tokens of a tweet; longer ones are cut. LEAF has 25.
@@ -86,9 +87,9 @@ def load(
     Raises:
         RequestError: If files are missing or not of the official form, or no account has enough tweets.
     """
-    min_tweets = integer("data.source.min_tweets", min_tweets, at_least=1)
-    length = integer("data.source.length", length, at_least=1)
-    lowercase = boolean("data.source.lowercase", lowercase)
+    min_tweets = integer("min_tweets", min_tweets, at_least=1)
+    length = integer("length", length, at_least=1)
+    lowercase = boolean("lowercase", lowercase)
     files = found(
         data_dir,
         _LAYOUTS,
@@ -117,13 +118,6 @@ def load(
     )
 
 
-def official() -> list[Remote]:
-    """Return the official archives, and their files, which have no published checksums."""
-    files = [name for layout in _LAYOUTS for name in layout]
-    files += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
-    return [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in files)]
-
-
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
     """Return the path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
 
@@ -131,19 +125,19 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
         RequestError: If it is missing.
     """
     path = data_dir / "glove" / name
-    there = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
+    available = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
     if name not in _IN_ARCHIVE:
         if path.is_file():
             return path
-        hint = f", or set data.source.glove to one of {there}" if there else ""
-        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
+        hint = f", or set data.source.glove to one of {available}" if available else ""
+        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file available{hint}")
     (path,) = found(
         data_dir,
         ((f"glove/{name}",), (f"glove/glove.6B/{name}",)),
         _GLOVE,
         "glove/glove.6B",
         download=download,
-        what="GloVe 6B" + (f" (or set data.source.glove to one of {there})" if there else ""),
+        what="GloVe 6B" + (f" (or set data.source.glove to one of {available})" if available else ""),
         most_bytes=4_000_000_000,
     )
     return path
@@ -155,39 +149,35 @@ def vocabulary(path: Path) -> list[str]:
         return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
 
 
-def vectors(path: Path, words: Sequence[str] | None = None) -> np.ndarray:
-    """Return the vectors of words, [2 + len(words), dimensions] float32; None means all words of the file.
+def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
+    """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
-    file. With None the row of a token is the token itself.
+    file.
 
     Raises:
         RequestError: If the file is not in GloVe's form: a word and its numbers, separated by spaces.
     """
-    wanted = None if words is None else set(words)
+    wanted = set(words)
     found: dict[str, np.ndarray] = {}
-    rows: list[np.ndarray] = []
     size: int | None = None
     with path.open("rb") as file:
         for k, line in enumerate(file, 1):
             word = line.partition(b" ")[0].decode("utf-8", "replace")
-            if size is not None and wanted is not None and (word not in wanted or word in found):
+            if size is not None and (word not in wanted or word in found):
                 continue
-            values = line.split()[1 if size is None else -size :]
             try:
-                row = np.array(values, dtype=np.float32)
+                row = np.array(line.split()[1 if size is None else -size :], dtype=np.float32)
             except ValueError:
                 raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers") from None
             size = len(row) if size is None else size
             if len(row) != size or not size:
                 raise RequestError(f"{path}, line {k}: expected a word and {size} numbers, got {len(row)}")
-            found.setdefault(word, row)
-            if wanted is None:
-                rows.append(row)
+            found[word] = row
     if size is None:
         raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
     zero = np.zeros(size, dtype=np.float32)
-    return np.stack([zero, zero, *(rows if words is None else (found.get(w, zero) for w in words))])
+    return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
 
 
 def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:

@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._text import choose, found, leaf_strings
+from fedbench.data.sources._folders import found
+from fedbench.data.sources._leaf import json_files, users_of
 
 LENGTH = 80
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
@@ -43,6 +45,8 @@ _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
 _Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
+# the text, whose several editions have no published checksums, and its archive
+OFFICIAL = [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
 
 
 def load(
@@ -77,7 +81,7 @@ def load(
         RequestError: If files are missing or not of the expected form, or no role is left.
     """
     split = number("data.split", split, above=0, at_most=1)
-    min_samples = integer("data.source.min_samples", min_samples, at_least=1)
+    min_samples = integer("min_samples", min_samples, at_least=1)
     if json_train is not None:
         roles, note = _from_json(json_train, json_test)
     elif json_test is not None:
@@ -134,11 +138,6 @@ def encode(text: str) -> tuple[np.ndarray, int]:
     return tokens, int(unknown.sum())
 
 
-def official() -> list[Remote]:
-    """Return the official archive, and the text, whose several editions have no published checksums."""
-    return [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
-
-
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = found(
@@ -192,15 +191,14 @@ def _from_json(train: str, test: str | None) -> tuple[dict[str, _Parts], str]:
 
 
 def _windows(where: str, option: str) -> Iterator[tuple[str, np.ndarray]]:
-    seen = set()
-    for user, x, y in leaf_strings(where, option):
-        if user in seen:
-            raise RequestError(f"{where}: user {user!r} occurs twice; every user belongs to one file")
-        seen.add(user)
+    for place, name, x, y, _ in users_of(json_files(where, option)):
+        lists = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)
+        if not lists or not all(isinstance(v, str) for v in (*x, *y)):
+            raise RequestError(f"{place}: x and y must be lists of strings, of the same length")
         if not all(len(a) == LENGTH and len(b) == 1 for a, b in zip(x, y, strict=True)):
-            raise RequestError(f"{where}: user {user!r}: x must be strings of {LENGTH} characters and y of one")
+            raise RequestError(f"{place}: x must be strings of {LENGTH} characters and y of one")
         tokens, _ = encode("".join(a + b for a, b in zip(x, y, strict=True)))
-        yield user, tokens.reshape(len(x), LENGTH + 1)
+        yield name, tokens.reshape(len(x), LENGTH + 1)
 
 
 def _examples(
@@ -215,7 +213,15 @@ def _examples(
     names = [k for k, (train, test) in cut.items() if len(train) and (len(test) or whole_roles)]
     if not names:
         raise RequestError(f"no role is long enough for windows on both sides of data.split={split:g}; change it")
-    chosen = [names[k] for k in choose(len(names), clients, seed, "roles of this source")]
+    chosen = names
+    if clients is not None:
+        if integer("data.clients", clients, at_least=1) > len(names):
+            raise RequestError(
+                f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
+                f"source; got {clients}"
+            )
+        drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
+        chosen = [names[k] for k in np.sort(drawn)]
     parts = [p for k in chosen for p in cut[k]]
     sizes = [len(p) for p in parts]
     x, y = np.empty((sum(sizes), LENGTH), dtype=np.uint8), np.empty(sum(sizes), dtype=np.int64)

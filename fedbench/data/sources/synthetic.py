@@ -6,8 +6,6 @@ NumPy's legacy generator because the published data were drawn from it, and its 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from fedbench.core.errors import integer, number
@@ -17,20 +15,18 @@ _DIM, _CLASSES = 60, 10
 _COVARIANCE = np.diag([j**-1.2 for j in range(1, _DIM + 1)])  # NumPy's own power differs in the last bit
 
 
-def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 931231) -> Examples:
+def leaf(clients: int, *, generator_seed: int = 931231) -> Examples:
     """LEAF's synthetic data (Caldas et al., 2018), bit for bit: one cluster, 10 classes, 60 dimensions.
 
     All clients share a matrix Q up to a scalar, so that one model can be right for nearly all of them. Sizes are
     min(int(lognormal(3, 2)) + 5, 1000), drawn first; then the generator is seeded again.
 
     Args:
-        data_dir: Not used.
-        seed: Not used; the data have a seed of their own.
         clients: Number of clients (LEAF: num-tasks).
         generator_seed: Seed of the generator; LEAF's default is 931231.
     """
     clients = integer("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(integer("data.source.generator_seed", generator_seed))
+    rng = np.random.RandomState(integer("generator_seed", generator_seed))
     sizes = np.minimum(rng.lognormal(3, 2, clients).astype(int) + 5, 1000)
     rng = np.random.RandomState(generator_seed)
     q = rng.normal(0.0, 1.0, (_DIM + 1, _CLASSES, 1))
@@ -47,9 +43,7 @@ def leaf(data_dir: Path, seed: int, *, clients: int, generator_seed: int = 93123
     return _examples(xs, ys, "LEAF synthetic generator", f"{clients} clients, seed {generator_seed}")
 
 
-def fedprox(
-    data_dir: Path, seed: int, *, clients: int, alpha: float | None, beta: float | None, size_sigma: float = 2.0
-) -> Examples:
+def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None, size_sigma: float = 2.0) -> Examples:
     """Synthetic(α, β) of FedProx (Li et al., MLSys 2020) and q-FFL, or its iid form.
 
     Sizes int(lognormal(4, size_sigma)) + 50. u_k ~ N(0, α), B_k ~ N(0, β) with α and β as standard deviations (as in
@@ -58,7 +52,6 @@ def fedprox(
     W, b, x. The authors set no seed, so their exact data cannot be reproduced: average over ``data.seed``.
 
     Args:
-        data_dir: Not used.
         seed: Random seed of the data.
         clients: Number of clients; FedProx has 30, q-FFL 100.
         alpha: α, how much the clients' models differ; None for iid.
@@ -66,15 +59,13 @@ def fedprox(
         size_sigma: Standard deviation of the logarithm of the sizes; 2, and 1 in q-FFL's iid script.
     """
     clients = integer("data.clients", clients, at_least=1)
-    rng = np.random.RandomState(integer("data.seed", seed))
-    sizes = (
-        rng.lognormal(4, number("data.source.size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
-    )
+    rng = np.random.RandomState(seed)
+    sizes = rng.lognormal(4, number("size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
     iid = alpha is None or beta is None
     if not iid:
-        u = rng.normal(0, number("data.source.alpha", alpha, at_least=0), clients)
-        spread = rng.normal(0, number("data.source.beta", beta, at_least=0), clients)
-        v = np.stack([rng.normal(b, 1, _DIM) for b in spread])
+        u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
+        centers = rng.normal(0, number("beta", beta, at_least=0), clients)
+        v = np.stack([rng.normal(b, 1, _DIM) for b in centers])
     else:
         w, b, v = rng.normal(0, 1, (_DIM, _CLASSES)), rng.normal(0, 1, _CLASSES), np.zeros((clients, _DIM))
     xs, ys = [], []

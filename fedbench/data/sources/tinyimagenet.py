@@ -20,23 +20,24 @@ _ARCHIVE = Remote(
     size=248100043,
 )
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
+OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
 
-def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
+def load(data_dir: Path, *, download: bool = True) -> Examples:
     """Read 100000 + 10000 images of 3 x 64 x 64; the official validation images are held out for testing.
 
     The labels of the official test images were never published, so they are left out. Class k is line k of wnids.txt.
 
     Args:
         data_dir: Directory of all data sets; contains tiny-imagenet-200/ with wnids.txt, train/<wnid>/images/ and val/.
-        seed: Not used.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     what, most = "Tiny-ImageNet", 2 * 10**9
-    folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
+    needed = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
+    folder = needed[0].parent
     wnids = (folder / "wnids.txt").read_text().split()
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
@@ -46,16 +47,11 @@ def load(data_dir: Path, seed: int, *, download: bool = True) -> Examples:
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
 
 
-def official() -> list[Remote]:
-    """Return the official archive; the single images have no published checksums."""
-    return [_ARCHIVE]
-
-
 def _read(folder: Path, wnids: list[str]) -> Examples:
     files: list[Path] = []
     y: list[int] = []
     for label, wnid in enumerate(wnids):
-        found = files_in(folder / "train" / wnid / "images", (".jpeg",))
+        found = files_in(folder / "train" / wnid / "images", ".jpeg")
         files += found
         y += [label] * len(found)
     trained = len(files)

@@ -9,7 +9,7 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote, checksum
-from fedbench.data.sources._text import found
+from fedbench.data.sources._folders import found
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -28,11 +28,11 @@ _SHA1 = {  # of the files unpacked
     "wiki.test.tokens": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
 }
 _LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2"))
+OFFICIAL = [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
 def load(
     data_dir: Path,
-    seed: int,
     *,
     download: bool = True,
     clients: int = 16,
@@ -53,7 +53,6 @@ def load(
 
     Args:
         data_dir: Directory of all data sets; contains wikitext-2/wiki.{train,valid,test}.tokens, unless downloaded.
-        seed: Not used.
         download: Whether downloads are allowed.
         clients: Number of clients; FAFED has 16.
         columns: Number of columns, the batch size; FAFED has 20.
@@ -66,21 +65,14 @@ def load(
         RequestError: If files are missing, or too short for that many clients and columns.
     """
     clients = integer("data.clients", clients, at_least=1)
-    columns, length = (
-        integer(f"data.source.{k}", v, at_least=1) for k, v in (("columns", columns), ("length", length))
-    )
-    choice("data.source.held_out", held_out, ("test", "valid", None))
+    columns, length = (integer(k, v, at_least=1) for k, v in (("columns", columns), ("length", length)))
+    choice("held_out", held_out, ("test", "valid", None))
     if first is not None:
-        first = integer("data.source.first", first, at_least=1, remedy="use null for all")
+        first = integer("first", first, at_least=1, remedy="use null for all")
     files = found(
         data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
     )
     return _examples(files, clients, columns, length, held_out, first)
-
-
-def official() -> list[Remote]:
-    """Return the official archive, and its files in every layout."""
-    return [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
 
 
 def _examples(

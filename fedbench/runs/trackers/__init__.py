@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 
-class Tracker(Protocol):
-    """Follows one run."""
+class Tracker:
+    """Follows one run. Every default does nothing: the files of the run are complete without a tracker."""
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
         """Start to follow a run, given its directory, its title and the resolved configuration."""
-        ...
 
     def log(self, row: dict[str, Any]) -> None:
         """Log one evaluated round, a line of ``rounds.jsonl``."""
-        ...
 
     def finish(self, status: str) -> None:
         """End with the status of the run."""
-        ...
-
-
-class NoTracker:
-    """Does nothing; the files of the run are complete without a tracker."""
-
-    def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def log(self, row: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def finish(self, status: str) -> None:
-        """Do nothing."""
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import mlflow
 
-from fedbench.runs.trackers import numbers
+from fedbench.runs.trackers import Tracker, numbers
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
 
     Args:

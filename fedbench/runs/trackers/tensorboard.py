@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from fedbench.runs.trackers import numbers
+from fedbench.runs.trackers import Tracker, numbers
 
 
-class TensorboardTracker:
+class TensorboardTracker(Tracker):
     """Writes every evaluated round to ``tensorboard/`` in the run's directory."""
 
     def __init__(self) -> None:

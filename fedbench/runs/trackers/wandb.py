@@ -8,10 +8,10 @@ from typing import Any
 
 import wandb
 
-from fedbench.runs.trackers import numbers
+from fedbench.runs.trackers import Tracker, numbers
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """Logs every evaluated round to Weights & Biases.
 
     Args:

@@ -14,7 +14,6 @@ from torch import Tensor
 from fedbench.core.algorithm import Descent, Pull, Shift, Step
 from fedbench.core.types import Batch, ClientInfo, State
 from fedbench.data.dataset import FederatedDataset
-from fedbench.models.dense import MLP, Linear
 from fedbench.simulation.task import Task
 
 _INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
@@ -247,8 +246,8 @@ def layer_sizes(task: Task) -> list[int]:
 
 def expressible(task: Task) -> bool:
     """Return whether the kernels can carry out a task: a dense model in float32 or float64 on a CPU."""
-    dense = isinstance(task.model, Linear | MLP) and not task.bf16
-    return dense and task.device.type == "cpu" and task.dtype in (torch.float32, torch.float64)
+    on_cpu = task.device.type == "cpu" and not task.bf16
+    return task.traits.dense and on_cpu and task.dtype in (torch.float32, torch.float64)
 
 
 def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Structure) -> None:
