@@ -18,7 +18,7 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
-from fedbench.analysis.metrics_catalogue import Measure, measure
+from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.analysis.stats import Paired, paired_with_diverged
 from fedbench.analysis.tables import departures
 from fedbench.config.keys import WATCHING, setting
@@ -48,7 +48,7 @@ class ComparedRuns:
     """
 
     key: str
-    metric: Measure
+    metric: MetricInfo
     blocks: tuple[tuple[ComparedBlock, Values], ...]
     names: tuple[str, ...]
     baseline: str | None
@@ -113,7 +113,7 @@ def compare(
     )
 
 
-def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
+def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> MetricInfo:
     """Return the entry of a metric.
 
     Args:
@@ -130,7 +130,7 @@ def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
             f"{name} must have been measured in all runs that are compared, but is null in {len(missing)} of "
             f"{len(rows)}, first in {missing[0]}; choose another metric"
         )
-    return measure(name)
+    return metric_info(name)
 
 
 @dataclass
@@ -285,7 +285,7 @@ class ComparedBlock:
         return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self._out else "")
 
 
-def _read(metric: Measure, block: ComparedBlock, name: str) -> dict[int, float]:
+def _read(metric: MetricInfo, block: ComparedBlock, name: str) -> dict[int, float]:
     """Return a method's numbers by seed; NaN where it diverged."""
     numbers = {seed: metric.factor * float(m.last[metric.name]) for seed, m in block.methods[name].items()}
     return dict(sorted({**numbers, **dict.fromkeys(block.lost.get(name, ()), nan)}.items()))
@@ -322,7 +322,7 @@ def _baseline(given: str, done: Sequence[Member], names: Sequence[str]) -> str:
     return fitting.pop()
 
 
-def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0.95) -> Paired | None:
+def difference(values: Values, a: str, b: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
     """Return a minus b over the seeds that both have, or None if they share no seed.
 
     A diverged run counts as worse than the other (``paired_with_diverged``); a seed for which both diverged is left
@@ -343,14 +343,14 @@ def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0
     return paired_with_diverged(differences, lost, won, metric.sign, level)
 
 
-def scores(values: Values, names: Sequence[str], metric: Measure) -> list[float]:
+def scores(values: Values, names: Sequence[str], metric: MetricInfo) -> list[float]:
     """Return a score per method, higher is better; a method with a diverged run has a score below all others."""
     means = {n: metric.sign * mean(v) for n in names if len(v := finite(values[n])) == len(values[n])}
     last = min(means.values(), default=0.0) - 1
     return [means.get(n, last) for n in names]
 
 
-def gains(values: Sequence[Values], a: str, b: str, metric: Measure) -> list[Paired]:
+def gains(values: Sequence[Values], a: str, b: str, metric: MetricInfo) -> list[Paired]:
     """Return by how much a is better than b in each block in which they share a seed."""
     first, second = (a, b) if metric.sign > 0 else (b, a)
     found = (difference(v, first, second, metric) for v in values if a in v and b in v)

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from fedbench.analysis.metrics_catalogue import lower_is_better as lower_is_better
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Metric, Paper, Row, Setup
+from fedbench.papers.registry import PrintedMetric, Paper, Row, Setup
 from fedbench.runs.store import Run
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
@@ -85,11 +85,11 @@ class MatchedRuns:
         curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
         return {seed: c for seed, c in curves.items() if len(c)}
 
-    def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
+    def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
         """Return the value of a metric per seed, in the unit that the paper prints.
 
         Args:
-            metric: Metric of the paper.
+            metric: PrintedMetric of the paper.
             which: Round that counts, ``last`` or ``best``.
         """
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
@@ -102,7 +102,7 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
         rounds: A row per evaluated round, indexed by round.
         field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
-    entry = measure(field)
+    entry = metric_info(field)
     needed = entry.needs or (field,)
     if not set(needed) <= set(rounds):
         return pd.Series(dtype=float)
@@ -111,7 +111,7 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     return values.replace([math.inf, -math.inf], math.nan).dropna()
 
 
-def _value(run: Run, metric: Metric, which: str) -> float | None:
+def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
     if metric.field.startswith("client:"):
         clients = run.clients()
         rows = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
@@ -123,7 +123,7 @@ def _value(run: Run, metric: Metric, which: str) -> float | None:
     return None if found is None else found[1]
 
 
-def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
+def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
     """Return the first round with the best value of a metric, and the value; None if it was not measured."""
     curve = curve_of(run.rounds().set_index("round"), metric.field)
     if not len(curve):

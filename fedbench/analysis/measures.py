@@ -194,7 +194,7 @@ def _rounds_to_common(
 
 def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
     """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
-    return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
+    return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.document("moments")) is not None}
 
 
 def _mean_cka(found: MatchedRuns) -> PerSeed:

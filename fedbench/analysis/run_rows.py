@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Metric, papers
+from fedbench.papers.registry import PrintedMetric, papers
 from fedbench.runs.store import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
@@ -74,7 +74,7 @@ def _best(run: Run) -> Fields:
     return found
 
 
-def _of_best_rounds(experiment: str | None) -> Iterable[Metric]:
+def _of_best_rounds(experiment: str | None) -> Iterable[PrintedMetric]:
     """Return the metrics of which a table of the experiment prints the best round."""
     return dict.fromkeys(
         paper.metrics[column]

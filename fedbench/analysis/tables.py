@@ -20,13 +20,13 @@ from fedbench.analysis.matching import (
     data_departures,
     seed_departures,
 )
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
 from fedbench.core.trees import Tree, leaves
 from fedbench.papers.consistency import why_impossible
 from fedbench.papers.ledger import Entry, Ledger
-from fedbench.papers.registry import Metric, Paper, Reported, Row, Setup, Table, papers
+from fedbench.papers.registry import PrintedMetric, Paper, Reported, Row, Setup, Table, papers
 from fedbench.runs.store import Run
 
 # metrics of every table, whether or not a paper prints them
@@ -52,7 +52,7 @@ class Column:
         round: Round of a run whose number counts, ``last`` or ``best``.
     """
 
-    metric: Metric
+    metric: PrintedMetric
     printed: bool = False
     round: str = "last"
 
@@ -64,7 +64,7 @@ class Column:
     @property
     def digits(self) -> int:
         """Number of shown digits after the decimal point."""
-        return measure(self.metric.field).digits
+        return metric_info(self.metric.field).digits
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,8 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
 
 
 def _common_column(name: str) -> Column:
-    m = measure(name)
-    return Column(Metric(m.name, m.heading, m.direction, m.name, m.factor))
+    m = metric_info(name)
+    return Column(PrintedMetric(m.name, m.heading, m.direction, m.name, m.factor))
 
 
 _COMMON_COLUMNS = tuple(_common_column(name) for name in COMMON_METRICS)

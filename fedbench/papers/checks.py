@@ -304,21 +304,6 @@ Check = (
     | PropertyTest
     | Function
 )
-CHECKS: tuple[type[Check], ...] = Check.__args__
-
-
-def read_check(value: Any, where: str, known: Known) -> Check:
-    """Return the check of an entry.
-
-    Raises:
-        RequestError: With the first fault.
-    """
-    if not isinstance(value, Mapping):
-        raise RequestError(f"{where}: check must be a mapping with kind, or null; got {value!r}")
-    kinds = {c.kind: c for c in CHECKS}
-    kind = one_of(f"{where}: kind", value.get("kind"), kinds)
-    check: Check = fill(kinds[kind], value, where, known, skip=("kind",))
-    return check
 
 
 def _refuse_empty(where: str, figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.papers.plan import PlannedRun
-from fedbench.runs.store import DamagedRun, Run
+from fedbench.runs.store import DamagedRun, Run, is_done
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Durations:
 
     def _in_experiment(self, experiment: str) -> list[_Finished]:
         if experiment not in self._finished:
-            marks = (self.results / experiment).glob("*/*/seed_*/DONE")
-            self._finished[experiment] = [f for mark in sorted(marks) if (f := _read(mark.parent)) is not None]
+            paths = sorted((self.results / experiment).glob("*/*/seed_*"))
+            self._finished[experiment] = [f for path in paths if is_done(path) and (f := _read(path)) is not None]
         return self._finished[experiment]
 
 

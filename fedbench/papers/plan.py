@@ -13,6 +13,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Reduction, Row, papers
+from fedbench.runs.store import is_done
 
 PROFILES = ("full", "cpu", "smoke")
 
@@ -56,7 +57,7 @@ class PlannedRun:
     @property
     def done(self) -> bool:
         """Whether the run is finished on disk."""
-        return self.path is not None and (self.path / "DONE").exists()
+        return self.path is not None and is_done(self.path)
 
     @property
     def keys(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The fields of a class define the keys that an entry must have (no default) and may have, their types the values:
 ``str``, ``int``, ``float``, ``bool``, ``Any``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, X]``,
-``dict[str, X]`` and other such classes. ``Annotated`` adds ``Ref``, ``AtLeast``, ``RunField``, ``Many`` or ``Called``.
+``dict[str, X]``, other such classes, and unions of classes that are told apart by the key ``kind``. ``Annotated`` adds ``Ref``, ``AtLeast``, ``RunField``, ``Many`` or ``Called``.
 A class may have two methods of its own: a class method ``read(value, where, known)`` if the form of its YAML differs
 from its fields, and ``validate(where, known)`` for rules that involve several fields.
 """
@@ -69,8 +69,10 @@ def read(kind: Any, value: Any, where: str, known: Known) -> Any:
     if origin is Literal:
         return one_of(where, value, args)
     if origin in (Union, types.UnionType):
-        (inner,) = (a for a in args if a is not type(None))
-        return None if value is None else read(inner, value, where, known)
+        inner = [a for a in args if a is not type(None)]
+        if value is None and inner != list(args):
+            return None
+        return read(inner[0], value, where, known) if len(inner) == 1 else _tagged(inner, value, where, known)
     if origin is tuple:
         return _list(args, value, where, known)
     if origin is dict:
@@ -152,6 +154,14 @@ def _entry(kind: Any, value: Any, where: str, known: Known) -> Any:
     if hasattr(kind, "read"):
         return kind.read(value, where, known)
     return fill(kind, value, where, known)
+
+
+def _tagged(kinds: list[Any], value: Any, where: str, known: Known) -> Any:
+    """Return an entry whose key ``kind`` says which of several classes it is."""
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where} must be a mapping with kind, or null; got {value!r}")
+    by_name = {k.kind: k for k in kinds}
+    return fill(by_name[one_of(f"{where}: kind", value.get("kind"), by_name)], value, where, known, skip=("kind",))
 
 
 def fill(kind: Any, value: Any, where: str, known: Known, skip: Collection[str] = ()) -> Any:

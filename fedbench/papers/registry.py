@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Check, read_check
+from fedbench.papers.checks import Check
 from fedbench.papers.reading import AtLeast, Called, Known, Ref, RunField, entries, fill, one_of, read
 
-Fields = tuple[Annotated[str, RunField()], ...]
+RunFields = tuple[Annotated[str, RunField()], ...]
 SetupIds = tuple[Annotated[str, Ref("setups")], ...]
 
 
@@ -41,7 +41,7 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Metric:
+class PrintedMetric:
     """A column of the paper's tables.
 
     Attributes:
@@ -110,7 +110,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Setup:
-    """A setting of the paper.
+    """A setup of the paper.
 
     Attributes:
         id: Name of the setup in the paper's rows.
@@ -226,7 +226,7 @@ class CurvesPerSetup(PerSetup):
         distribution: Whether the final distribution over clients is drawn as well.
     """
 
-    fields: Fields
+    fields: RunFields
     distribution: bool = False
 
 
@@ -239,7 +239,7 @@ class SweepPerSetup(PerSetup):
         parameter: The hyperparameter.
     """
 
-    fields: Fields
+    fields: RunFields
     parameter: str
 
 
@@ -353,22 +353,6 @@ class Claim:
     check: Check | None
     printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
 
-    @classmethod
-    def read(cls, value: Any, where: str, known: Known) -> Claim:
-        """Return the claim of an entry; the kind of its check says which class the check is."""
-        entry: _ClaimEntry = fill(_ClaimEntry, value, where, known)
-        check = None if entry.check is None else read_check(entry.check, where, known)
-        return cls(entry.id, entry.text, entry.reference, check, entry.printed)
-
-
-@dataclass(frozen=True)
-class _ClaimEntry:
-    id: str
-    text: str
-    reference: str
-    check: Any
-    printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
-
 
 @dataclass(frozen=True)
 class Gap:
@@ -421,7 +405,7 @@ class Paper:
     id: str
     name: str
     citation: str
-    metrics: dict[str, Metric]
+    metrics: dict[str, PrintedMetric]
     methods: dict[str, Method]
     setups: dict[str, Setup]
     tables: dict[str, Table]
@@ -442,7 +426,7 @@ class Paper:
 # in an order in which each section refers only to earlier ones
 _SECTIONS: dict[str, Any] = {
     "gaps": Gap,
-    "metrics": Metric,
+    "metrics": PrintedMetric,
     "methods": Method,
     "setups": Setup,
     "tables": Table,
@@ -450,6 +434,37 @@ _SECTIONS: dict[str, Any] = {
     "claims": Claim,
     "contradictions": Contradiction,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Home:
+    """The place of an experiment in a paper.
+
+    Attributes:
+        paper: The paper.
+        setup: The setup that the experiment carries out.
+        table: The table that the experiment is named after, else the first one with the setup; None without a table.
+    """
+
+    paper: Paper
+    setup: Setup
+    table: Table | None
+
+
+def home_of(experiment: str | None) -> Home | None:
+    """Return the place of an experiment in the papers on record, or None if it belongs to none of them."""
+    return None if experiment is None else _homes().get(experiment)
+
+
+@cache
+def _homes() -> dict[str, Home]:
+    found = {}
+    for paper in papers().values():
+        for setup in paper.setups.values():
+            tables = [t for t in paper.tables.values() if setup.id in t.setups]
+            named = [t for t in tables if setup.experiment.startswith(f"{paper.id}/{t.id}_")]
+            found[setup.experiment] = Home(paper, setup, next(iter([*named, *tables]), None))
+    return found
 
 
 @cache

@@ -8,7 +8,7 @@ from math import isnan
 from statistics import mean, stdev
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Values, difference, finite, gains, scores
-from fedbench.analysis.metrics_catalogue import Measure
+from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.stats import Paired, friedman, holm, least_p, win_tie_loss
 from fedbench.report.notes import listed_notes, p_text, too_few
 from fedbench.report.render import markdown
@@ -36,7 +36,7 @@ def compared_text(compared: ComparedRuns) -> str:
     return "\n".join(parts + listed_notes(notes)).rstrip()
 
 
-def _legend(metric: Measure) -> str:
+def _legend(metric: MetricInfo) -> str:
     unit = f", {metric.unit}" if metric.unit else ""
     better = f"{metric.direction} is better" if metric.direction else "neither direction is better"
     return f"{metric.name} at the last round{unit}; {better}"
@@ -66,7 +66,7 @@ def _of_block(compared: ComparedRuns, block: ComparedBlock, values: Values) -> s
     return "\n".join(parts + listed_notes(notes + _block_notes(block, metric)))
 
 
-def _block_notes(block: ComparedBlock, metric: Measure) -> list[str]:
+def _block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
     if lost := [f"{name} with seed {', '.join(map(str, sorted(s)))}" for name, s in sorted(block.lost.items())]:
@@ -75,7 +75,7 @@ def _block_notes(block: ComparedBlock, metric: Measure) -> list[str]:
     return notes + ([f"left out: {block.left_out}"] if block.left_out else [])
 
 
-def _differences(tested: dict[tuple[str, str], Paired], metric: Measure, alpha: float) -> list[str]:
+def _differences(tested: dict[tuple[str, str], Paired], metric: MetricInfo, alpha: float) -> list[str]:
     rows = []
     ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
     adjusted = holm([d.two_sided for d in tested.values()])
@@ -116,7 +116,7 @@ def _over_blocks(compared: ComparedRuns) -> str:
     return "\n".join(parts + listed_notes(notes))
 
 
-def _ranks(values: Sequence[Values], names: Sequence[str], metric: Measure) -> tuple[list[str], list[str]]:
+def _ranks(values: Sequence[Values], names: Sequence[str], metric: MetricInfo) -> tuple[list[str], list[str]]:
     """Return the average ranks of the methods over the blocks that have all of them, and notes."""
     full = [v for v in values if len(v) == len(names)]
     if len(full) < 2:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.measures import low_and_high, moments
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import settings_text
 from fedbench.papers.registry import (
     Adjustments,
@@ -107,7 +107,7 @@ class FigureMaker:
             for field in figure.spec.fields:
                 series = self._series(figure, found, setup, field)
                 if series:
-                    panels.append(Panel(self.paper.setups[setup].title, series, "round", measure(field).axis))
+                    panels.append(Panel(self.paper.setups[setup].title, series, "round", metric_info(field).axis))
         if not panels:
             return []
         reduced = any(f.reduced for f in found.values())
@@ -124,7 +124,7 @@ class FigureMaker:
             curves = f.curve(field) if row.setup == setup else {}
             if curves:
                 table = pd.DataFrame(curves)
-                y = table.to_numpy().T * measure(field).factor
+                y = table.to_numpy().T * metric_info(field).factor
                 series.append(Series(self._label(row), table.index.to_numpy(float), y, self._index(figure, row)))
         return series
 
@@ -152,10 +152,10 @@ class FigureMaker:
             here = [i for i in found if figure.rows[i].setup == setup]
             for field in figure.spec.fields if here else ():
                 x = np.array([float(figure.rows[i].hyperparameters[parameter]) for i in here])
-                y = _columns([found[i] for i in here], field) * measure(field).factor
+                y = _columns([found[i] for i in here], field) * metric_info(field).factor
                 name = self.paper.methods[figure.rows[here[0]].algo].label
                 series = [Series(name, x, y, list(self.paper.methods).index(figure.rows[here[0]].algo))]
-                panels.append(Panel(self.paper.setups[setup].title, series, parameter, measure(field).axis))
+                panels.append(Panel(self.paper.setups[setup].title, series, parameter, metric_info(field).axis))
         if not panels:
             return []
         reduced = any(f.reduced for f in found.values())
@@ -181,10 +181,10 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         heading = self._heading(figure)
         files = plots.front(
-            self._base(figure), heading, points, connected, measure(one).axis, measure(two).axis, reduced=reduced
+            self._base(figure), heading, points, connected, metric_info(one).axis, metric_info(two).axis, reduced=reduced
         )
         panels = [
-            Panel(self.paper.setups[setup].title, series, "round", measure(field).axis)
+            Panel(self.paper.setups[setup].title, series, "round", metric_info(field).axis)
             for setup in figure.setups
             for field in (one, two)
             if (series := self._series(figure, {i: found[i] for i in swept}, setup, field))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.matching import MatchedRuns, departure_texts
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import settings_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.report import plots
@@ -62,7 +62,7 @@ def _of_length(lines: Sequence[Line], rounds: int) -> list[tuple[int, Line]]:
 def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Panel | None:
     series = [_series(line, field, i) for i, line in _of_length(lines, rounds)]
     known = [s for s in series if s is not None]
-    return Panel(f"{rounds} rounds" if several else "", known, "round", measure(field).axis) if known else None
+    return Panel(f"{rounds} rounds" if several else "", known, "round", metric_info(field).axis) if known else None
 
 
 def _series(line: Line, field: str, index: int) -> Series | None:
@@ -73,7 +73,7 @@ def _series(line: Line, field: str, index: int) -> Series | None:
     ends = sorted({int(curve.index[-1]) for curve in curves.values()})
     label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
     joined = pd.DataFrame(curves)
-    return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * measure(field).factor, index)
+    return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * metric_info(field).factor, index)
 
 
 def _accuracies(found: MatchedRuns) -> np.ndarray:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Fields = dict[str, Any]
+_DONE = "DONE"  # written last
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -43,6 +44,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_done(path: Path) -> bool:
+    """Return whether the run in a directory is complete: trained to its last round, or diverged."""
+    return (path / _DONE).exists()
 
 
 class DamagedRun(Exception):
@@ -86,8 +92,11 @@ class Recorder:
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
+        from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
+
+        documents = (f"{name}.json" for name in ("meta", *DIAGNOSTICS))
         models = ("model.safetensors", "personal.safetensors")
-        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml", "moments.json"):
+        for name in (_DONE, "rounds.jsonl", "clients.parquet", *models, "config.yaml", *documents):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
@@ -186,7 +195,7 @@ class Recorder:
             pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
             part.replace(self.path / "clients.parquet")
         self.write_meta(meta)
-        replace_file(self.path / "DONE", "")
+        replace_file(self.path / _DONE, "")
         shutil.rmtree(self._state.parent, ignore_errors=True)
 
     def close(self) -> None:
@@ -213,7 +222,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is complete: trained to its last round, or diverged."""
-        return (self.path / "DONE").exists()
+        return is_done(self.path)
 
     @property
     def counts(self) -> bool:
@@ -265,9 +274,9 @@ class Run:
             raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
         return rows
 
-    def moments(self) -> Fields | None:
-        """Return the similarity of the clients' first moments at the end of the run; None if the method has none."""
-        path = self.path / "moments.json"
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic; None if the run has none."""
+        path = self.path / f"{name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def clients(self) -> pd.DataFrame:
