@@ -11,10 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.analysis.metrics_catalogue import lower_is_better as lower_is_better
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import PrintedMetric, Paper, Row, Setup
+from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.store import Run
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
@@ -66,14 +65,14 @@ class MatchedRuns:
         others: Runs of the same setting that failed, diverged or are not finished, as (seed, outcome).
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
-        setting: Hash of the setting; empty if there are no runs.
+        digest: Hash of the setting; empty if there are no runs.
     """
 
     runs: dict[int, Run]
     others: tuple[tuple[int, str], ...] = ()
     reduced: tuple[Departure, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
-    setting: str = ""
+    digest: str = ""
 
     @property
     def diverged(self) -> set[int]:
@@ -247,9 +246,7 @@ def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, i
 
 
 def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
-    ordered = sorted(group, key=lambda r: r.meta["seed"])
-    done = {r.meta["seed"]: r for r in ordered if r.counts}
-    others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
+    done, others = counted_and_others(group)
     departures = _departures(group[0], wanted)
     found = [
         *config_departures(departures, group[0].meta["model"]),
@@ -263,6 +260,18 @@ def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, bes
     found += seed_departures(done, others, setup.seeds)
     found += data_departures(done.values())
     return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
+
+
+def counted_and_others(runs: Iterable[Run]) -> tuple[dict[int, Run], tuple[tuple[int, str], ...]]:
+    """Return the runs of a setting that count, by seed (the first of each), and the others as (seed, outcome)."""
+    done: dict[int, Run] = {}
+    others = []
+    for run in sorted(runs, key=lambda r: int(r.meta["seed"])):
+        if run.counts:
+            done.setdefault(run.meta["seed"], run)
+        else:
+            others.append((run.meta["seed"], run.outcome))
+    return done, tuple(others)
 
 
 def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:

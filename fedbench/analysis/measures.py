@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, lower_is_better
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper

@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import PrintedMetric, papers
+from fedbench.papers.registry import PrintedMetric, home_of
 from fedbench.runs.store import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
@@ -76,10 +76,7 @@ def _best(run: Run) -> Fields:
 
 def _of_best_rounds(experiment: str | None) -> Iterable[PrintedMetric]:
     """Return the metrics of which a table of the experiment prints the best round."""
-    return dict.fromkeys(
-        paper.metrics[column]
-        for paper in papers().values()
-        for table in paper.tables.values()
-        if table.round == "best" and any(paper.setups[s].experiment == experiment for s in table.setups)
-        for column in table.columns
-    )
+    if (home := home_of(experiment)) is None:
+        return ()
+    tables = (t for t in home.paper.tables.values() if t.round == "best" and home.setup.id in t.setups)
+    return dict.fromkeys(home.paper.metrics[column] for table in tables for column in table.columns)

@@ -166,6 +166,11 @@ def least_p(n: int) -> float:
     return 2.0**-n if n <= _ENUMERATED else 1 / (_DRAWS + 1)
 
 
+def seeds_needed(alpha: float, tests: int) -> int | None:
+    """Return the least number of pairs at which a two-sided p, adjusted for several tests, can be at most alpha."""
+    return next((n for n in range(1, _ENUMERATED + 1) if 2 * least_p(n) * tests <= alpha), None)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 

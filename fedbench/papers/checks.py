@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, fill, one_of
+from fedbench.papers.reading import Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from fedbench.papers.registry import PrintedMetric, Paper, Row
+from fedbench.papers.registry import Paper, PrintedMetric, Row
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
 _EXACT = 1e-9  # a share within rounding of an integer, such as 0.3 * 100, has one size

@@ -2,7 +2,8 @@
 
 The fields of a class define the keys that an entry must have (no default) and may have, their types the values:
 ``str``, ``int``, ``float``, ``bool``, ``Any``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, X]``,
-``dict[str, X]``, other such classes, and unions of classes that are told apart by the key ``kind``. ``Annotated`` adds ``Ref``, ``AtLeast``, ``RunField``, ``Many`` or ``Called``.
+``dict[str, X]``, other such classes, and unions of classes with a key ``kind``. ``Annotated`` adds ``Ref``,
+``AtLeast``, ``RunField``, ``Many`` or ``Called``.
 A class may have two methods of its own: a class method ``read(value, where, known)`` if the form of its YAML differs
 from its fields, and ``validate(where, known)`` for rules that involve several fields.
 """

@@ -13,7 +13,7 @@ import pandas as pd
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.measures import low_and_high, moments
 from fedbench.analysis.metrics_catalogue import metric_info
-from fedbench.analysis.settings import settings_text
+from fedbench.analysis.settings import keys_text
 from fedbench.papers.registry import (
     Adjustments,
     CurvesPerSetup,
@@ -89,7 +89,7 @@ class FigureMaker:
         return f"{self._label(row)} on {self.paper.setups[row.setup].title}"
 
     def _label(self, row: Row) -> str:
-        return f"{self.paper.methods[row.algo].label} {settings_text(row.hyperparameters)}".rstrip()
+        return f"{self.paper.methods[row.algo].label} {keys_text(row.hyperparameters)}".rstrip()
 
     def _heading(self, figure: Figure) -> str:
         return f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
@@ -181,7 +181,13 @@ class FigureMaker:
         reduced = any(f.reduced for f in found.values())
         heading = self._heading(figure)
         files = plots.front(
-            self._base(figure), heading, points, connected, metric_info(one).axis, metric_info(two).axis, reduced=reduced
+            self._base(figure),
+            heading,
+            points,
+            connected,
+            metric_info(one).axis,
+            metric_info(two).axis,
+            reduced=reduced,
         )
         panels = [
             Panel(self.paper.setups[setup].title, series, "round", metric_info(field).axis)

@@ -7,74 +7,28 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.report.views import ClaimView, FigureView, LineView, PageView, PaperView, TableView
+from fedbench.report.views import (
+    ClaimView,
+    FigureView,
+    LineView,
+    PageView,
+    PaperView,
+    TableView,
+    Tally,
+    is_reduced,
+    tally,
+)
+from fedbench.report.words import CELLS, CLAIMS, MARKS, mark, verdict_counts
 
 _ASSETS = Path(__file__).parent / "assets"
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Appearance of a word: a colour, which always comes with an icon and the word itself."""
-
-    tone: Literal["good", "bad", "warn", "odd", "mute"]
-    icon: str
-    word: str
-
-
-CELLS = {
-    "inside": Mark("good", "tick", "inside"),
-    "outside": Mark("bad", "cross", "outside"),
-    "impossible": Mark("odd", "barred", "impossible"),
-    "single": Mark("warn", "one", "one seed"),
-    "missing": Mark("mute", "dash", "missing"),
-    "none": Mark("mute", "", ""),
-}
-CLAIMS = {
-    "holds": Mark("good", "tick", "holds"),
-    "fails": Mark("bad", "cross", "fails"),
-    "undecided": Mark("warn", "wave", "undecided"),
-    "not run": Mark("mute", "ring", "not run"),
-    "not testable": Mark("odd", "barred", "not testable"),
-}
-ROWS = {
-    "full": Mark("mute", "", ""),
-    "reduced": Mark("warn", "less", "reduced"),
-    "not run": Mark("mute", "ring", "not run"),
-    "failed": Mark("bad", "cross", "failed"),
-    "no data": Mark("mute", "dash", "no data"),
-}
-PRINTED = {
-    "supports": Mark("good", "tick", "support it"),
-    "contradicts": Mark("bad", "cross", "contradict it"),
-    "mixed": Mark("warn", "wave", "are mixed"),
-    "not tabulated": Mark("mute", "dash", "are not tabulated"),
-}
-BASES = {
-    "runs": Mark("mute", "", ""),
-    "test": Mark("mute", "dash", "by a test"),
-    "print": Mark("mute", "dash", "as printed"),
-}
-_MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basis": BASES}
-
-
-@dataclass(frozen=True)
-class Tally:
-    """Numbers of verdicts, of reduced rows, and of claims decided without runs."""
-
-    claims: Counter[str]
-    cells: Counter[str]
-    rows: int
-    reduced: int
-    without_runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,18 +86,18 @@ def page(view: PageView) -> str:
     Raises:
         ValueError: If a verdict or status is not one of those in ``views``, or a row does not have one cell per column.
     """
-    ids = _Anchors("main", "summary", "own", "environment", "notes", "legend")
+    ids = _Anchors("main", "summary", "others", "environment", "notes", "legend")
     papers = tuple(_paper(p, ids) for p in view.papers)
     tables = tuple(_table(t, ids) for t in view.tables)
+    of_papers = [t for p in view.papers for t in p.tables]
     css, js = _asset("page.css"), _asset("page.js")
     return _environment().get_template("page.html").render(
         view=view,
         papers=papers,
         tables=tables,
         figures=tuple((ids("figure", f.name), f) for f in view.figures),
-        single=any(p.tally.cells["single"] for p in papers),
-        rows=sum(p.tally.rows for p in papers) + sum(t.tally.rows for t in tables),
-        total=_sum([p.tally for p in papers]),
+        rows=tally([*of_papers, *view.tables]).rows,
+        total=tally(of_papers, [c for p in view.papers for c in p.claims]),
         css=Markup(css),
         js=Markup(js),
         policy=_policy(css, js),
@@ -153,15 +107,11 @@ def page(view: PageView) -> str:
 def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
-        mark("basis", claim.basis)
     chapter_id = ids("paper", view.id)
     claims = tuple((ids(chapter_id, "claim", c.id), c) for c in view.claims)
     tables = tuple(_table(t, ids) for t in view.tables)
     figures = tuple((ids("figure", f.name), f) for f in view.figures)
-    inside = _sum([t.tally for t in tables])
-    verdicts = Counter(c.verdict for c in view.claims)
-    tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
-    return PageChapter(chapter_id, view, claims, tables, figures, tally)
+    return PageChapter(chapter_id, view, claims, tables, figures, tally(view.tables, view.claims))
 
 
 def _table(view: TableView, ids: _Anchors) -> PageTable:
@@ -175,24 +125,7 @@ def _table(view: TableView, ids: _Anchors) -> PageTable:
         with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
         columns.append(PageColumn(label, with_paper, width))
         width += 3 if with_paper else 1
-    cells = Counter(cell.verdict for line in lines for cell in line.cells)
-    tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
-    return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally)
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    return Tally(
-        sum((t.claims for t in tallies), Counter()),
-        sum((t.cells for t in tallies), Counter()),
-        sum(t.rows for t in tallies),
-        sum(t.reduced for t in tallies),
-        sum(t.without_runs for t in tallies),
-    )
-
-
-def is_reduced(line: LineView) -> bool:
-    """Return whether a row is marked as reduced."""
-    return line.status == "reduced" or bool(line.reduced)
+    return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally([view]))
 
 
 def differs(line: LineView) -> bool:
@@ -222,14 +155,6 @@ def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, st
     return [(labels, ". ".join(shared))]
 
 
-def mark(kind: str, word: str) -> Mark:
-    """Return the appearance of a verdict or status."""
-    known = _MARKS[kind]
-    if word not in known:
-        raise ValueError(f"unknown {kind} verdict or status {word!r}; it must be one of {', '.join(known)}")
-    return known[word]
-
-
 def href(path: str) -> str:
     """Return a path as an href that can only point to a file relative to the page."""
     safe = quote(path, safe="/%=,+@()~!;$*&'")  # no scheme, no fragment, no backslash; existing quotes stay
@@ -254,13 +179,13 @@ def image(svg: str) -> str:
 
 def parts(counts: Counter[str], kind: str) -> list[tuple[str, str, str]]:
     """Return a stacked bar of width 100: tone, start and width of each part."""
-    words = [w for w in _MARKS[kind] if counts[w] and _MARKS[kind][w].word]
+    words = [w for w in MARKS[kind] if counts[w] and MARKS[kind][w].word]
     total = sum(counts[w] for w in words)
     bars: list[tuple[str, str, str]] = []
     start = 0.0
     for word in words:
         width = 100 * counts[word] / total
-        bars.append((_MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
+        bars.append((MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
         start += width
     return bars
 
@@ -289,16 +214,3 @@ def _environment() -> Environment:
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, verdict_counts=verdict_counts, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
-
-
-def verdict_counts(counts: Counter[str]) -> str:
-    """Return the number of claims per verdict as text: '12 hold, 1 fails and 2 are undecided'."""
-    said = []
-    for word in CLAIMS:
-        one = counts[word] == 1
-        if word in ("holds", "fails"):
-            said.append((counts[word], word if one else word.removesuffix("s")))
-        else:
-            said.append((counts[word], f"{'is' if one else 'are'} {word}"))
-    *most, last = (f"{count} {words}" for count, words in said if count)
-    return f"{', '.join(most)} and {last}" if most else last

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns, departure_texts
-from fedbench.analysis.settings import settings_text
-from fedbench.analysis.stats import interval
-from fedbench.analysis.tables import Cell, Column, Line, TableData, agreement, closing_tables
+from fedbench.analysis.settings import keys_text
+from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Reported, Setup
@@ -91,7 +89,7 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
     runs = line.found.runs.values()
     return LineView(
         label=line.label,
-        settings=settings_text(line.settings),
+        settings=keys_text(line.keys),
         seeds=len(line.found.runs),
         status=line.status,
         reduced=departure_texts(line.found.reduced),
@@ -122,9 +120,7 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
     measured = _with_spread(cell.mean, cell.std, digits)
     if cell.printed is None:
         return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
-    note = compare_with_print(cell.values, cell.printed, digits)[1]
-    if runs == 1 and cell.printed.std is None and cell.n > 1:
-        note += prediction_text(cell.values, digits)
+    note = agreement_text(cell, digits, runs)
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
     return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
@@ -135,41 +131,29 @@ def _digits(column: Column, printed: Reported | None) -> int:
     return max(column.digits, behind_the_point)
 
 
-def compare_with_print(values: Sequence[float], printed: Reported, digits: int = 2) -> tuple[str, str]:
-    """Return whether a printed number agrees with the measured values.
+def agreement_text(cell: Cell, digits: int = 2, runs: int = 0) -> str:
+    """Return an explanation of how a printed number agrees with the measured ones.
 
     Args:
-        values: Measured values, one per seed.
-        printed: The paper's number.
+        cell: A cell with both.
         digits: Number of digits of the numbers in the text.
-
-    Returns:
-        The agreement as in ``fedbench.analysis.tables.agreement``, and an explanation.
+        runs: Number of runs that the paper averages over; the fair range for one run is the prediction interval.
     """
-    found, bounds, wide = agreement(values, printed), interval(values), printed.std or 0.0
-    if bounds is None:
-        return found, "one seed gives no interval"
+    assert cell.printed is not None
+    if cell.bounds is None or cell.prediction is None:
+        return "one seed gives no interval"
+    (low, high), wide = cell.bounds, cell.printed.std
     by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
     text = (
-        f"n = {len(values)}, 95 % interval of the mean {bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}{by}: "
-        f"{printed.mean:.{digits}f} lies {found}"
+        f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
+        f"{cell.printed.mean:.{digits}f} lies {cell.place}"
     )
-    return found, text
-
-
-def prediction_text(values: Sequence[float], digits: int = 2) -> str:
-    """Return a sentence with the prediction interval of one more run, the fair range for a number from a single run.
-
-    Args:
-        values: Two or more values, one per seed.
-        digits: Number of digits of the numbers in the text.
-    """
-    bounds = interval(values)
-    assert bounds is not None
-    centre, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2 * math.sqrt(len(values) + 1)
-    return (
-        f". The paper reports one run; the 95 % prediction interval of a further run is {centre - half:.{digits}f} to "
-        f"{centre + half:.{digits}f}"
+    if runs != 1 or wide is not None:
+        return text
+    low, high = cell.prediction
+    return text + (
+        f". The paper reports one run; the 95 % prediction interval of a further run is {low:.{digits}f} to "
+        f"{high:.{digits}f}"
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedbench.analysis.matching import MatchedRuns, departure_texts
 from fedbench.analysis.metrics_catalogue import metric_info
-from fedbench.analysis.settings import settings_text
+from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.report import plots
 from fedbench.report.figures import last_clients
@@ -47,7 +47,7 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
 
 
 def _label(line: Line) -> str:
-    return f"{line.label} {settings_text(line.settings)}".rstrip()
+    return f"{line.label} {keys_text(line.keys)}".rstrip()
 
 
 def _length(line: Line) -> int:

@@ -5,6 +5,8 @@ The modules that make these views decide what is compared and how; Markdown, LaT
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -172,3 +174,32 @@ class PageView:
     figures: tuple[FigureView, ...]
     environment: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers of verdicts on claims and on cells, of rows, of reduced rows, and of claims decided without runs."""
+
+    claims: Counter[str]
+    cells: Counter[str]
+    rows: int
+    reduced: int
+    without_runs: int
+
+
+def tally(tables: Iterable[TableView], claims: Iterable[ClaimView] = ()) -> Tally:
+    """Return what tables and claims amount to."""
+    lines = [line for table in tables for block in table.blocks for line in block.lines]
+    given = list(claims)
+    return Tally(
+        Counter(c.verdict for c in given),
+        Counter(cell.verdict for line in lines for cell in line.cells),
+        len(lines),
+        sum(is_reduced(line) for line in lines),
+        sum(c.basis != "runs" for c in given),
+    )
+
+
+def is_reduced(line: LineView) -> bool:
+    """Return whether a row is marked as reduced."""
+    return line.status == "reduced" or bool(line.reduced)

@@ -13,7 +13,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
 from fedbench.papers.claims import functions
 from fedbench.papers.reading import read
-from fedbench.papers.registry import Claim, Method, PrintedMetric, Paper, Reported, Row, Setup, Table, papers
+from fedbench.papers.registry import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table, papers
 
 METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")
@@ -28,7 +28,9 @@ def table(name, rows, which="last"):
 
 PAPER = Paper(
     id="made_up", name="Made up", citation="",
-    metrics={"avg": PrintedMetric("avg", "average %", "higher", "f"), "std": PrintedMetric("std", "STD %", "lower", "g")},
+    metrics={
+        "avg": PrintedMetric("avg", "average %", "higher", "f"), "std": PrintedMetric("std", "STD %", "lower", "g"),
+    },
     methods={m: Method(m, m.title(), m) for m in METHODS},
     setups={s: Setup(s, s.upper(), f"made_up/{s}", 10, 3, 1) for s in SETUPS},
     tables={

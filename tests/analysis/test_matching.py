@@ -11,7 +11,7 @@ import yaml
 from fake_runs import nested
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
-from fedbench.papers.registry import Method, PrintedMetric, Paper, Row, Setup, Table
+from fedbench.papers.registry import Method, Paper, PrintedMetric, Row, Setup, Table
 from fedbench.runs.store import ResultStore
 
 # what the experiment says, and the presets of its methods

@@ -1,9 +1,9 @@
 """The YAML of a paper: the documented example is read, and each fault is reported with its place before any run."""
 
 import re
-from typing import get_args
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -129,7 +129,8 @@ FAULTS = [
     ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}", "kind: schematic",
      "figures: figure1: a figure of kind schematic has no setups, so no runs"),
     ("title: An example, ", "", "paper lacks title; it needs id, name, title,"),
-    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02", "claims: c01: check: ties must be true or false"),
+    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02",
+     "claims: c01: check: ties must be true or false"),
     ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
      "claims: c05: check: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
     # checks
@@ -143,7 +144,7 @@ FAULTS = [
     ("metrics: [avg, worst30], algo: fedavg", "algo: fedavg",
      "claims: c01: check lacks metrics; it needs table, setups, metrics, algo, and may have ties"),
     ("kind: best, table", "kind: best, tabel: x, table",
-     "c01: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
+     "c01: check: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
      "claims: c02: the check compares nothing"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: strong, algo: fedavg, metric: avg, over: lr",
