@@ -94,6 +94,13 @@ class MatchedRuns:
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
 
 
+def last_clients(run: Run) -> pd.DataFrame:
+    """Return the per-client table of the last round."""
+    clients = run.clients()
+    last: pd.DataFrame = clients[clients["round"] == clients["round"].max()]
+    return last
+
+
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     """Return a metric over the evaluated rounds, where it is finite; empty if it was not measured.
 
@@ -112,8 +119,8 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
 
 def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
     if metric.field.startswith("client:"):
-        clients = run.clients()
-        rows = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
+        clients = last_clients(run)
+        rows = clients[clients["client"] == int(metric.field[7:])]
         return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
     if which == "last":
         value = run.last_round().get(metric.field)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
@@ -165,12 +165,8 @@ def _measured(
 
 def _below(found: MatchedRuns, threshold: float) -> PerSeed:
     """Return the share of clients with an accuracy below the threshold at the end."""
-    shares = {}
-    for seed, run in found.runs.items():
-        clients = run.clients()
-        accuracy = clients[clients["round"] == clients["round"].max()]["accuracy"].dropna()
-        shares[seed] = float((accuracy < threshold).mean())
-    return shares
+    last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
+    return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from fedbench.analysis.matching import MatchedRuns, departure_texts
+from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.report import plots
-from fedbench.report.figures import last_clients
+from fedbench.report.figures import accuracies, series
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 
@@ -37,7 +36,7 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
     files = plots.curves(base.with_name(f"{base.name}_curves"), name, panels, reduced=bool(reduced)) if panels else []
     clients = []
     for n in lengths:
-        shown = [(_label(x), values, i) for i, x in _of_length(lines, n) if len(values := _accuracies(x.found))]
+        shown = [(_label(x), values, i) for i, x in _of_length(lines, n) if len(values := _accuracies(x))]
         if shown:
             clients.append(("clients of all seeds" + (f", {n} rounds" if len(lengths) > 1 else ""), shown))
     if clients:
@@ -68,15 +67,10 @@ def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Pan
 def _series(line: Line, field: str, index: int) -> Series | None:
     """Return the curves of a setting; if its seeds end in different rounds, the label lists these."""
     curves = line.found.curve(field)
-    if not curves:
-        return None
     ends = sorted({int(curve.index[-1]) for curve in curves.values()})
     label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
-    joined = pd.DataFrame(curves)
-    return Series(label, joined.index.to_numpy(float), joined.to_numpy().T * metric_info(field).factor, index)
+    return series(label, curves, field, index) if curves else None
 
 
-def _accuracies(found: MatchedRuns) -> np.ndarray:
-    kept = [run for run in found.runs.values() if (run.path / "clients.parquet").exists()]
-    parts = [last_clients(run.clients())["accuracy"].dropna().to_numpy(float) for run in kept]
-    return 100 * np.concatenate([*parts, np.empty(0)])
+def _accuracies(line: Line) -> np.ndarray:
+    return accuracies(run for run in line.found.runs.values() if (run.path / "clients.parquet").exists())
