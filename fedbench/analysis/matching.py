@@ -7,14 +7,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.store import Run
+
+if TYPE_CHECKING:  # a plan does without it
+    import pandas as pd
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
@@ -108,6 +109,8 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
         rounds: A row per evaluated round, indexed by round.
         field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
+    import pandas as pd
+
     entry = metric_info(field)
     needed = entry.needs or (field,)
     if not set(needed) <= set(rounds):

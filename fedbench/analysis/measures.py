@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
@@ -15,6 +14,9 @@ from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper
+
+if TYPE_CHECKING:  # a plan does without it
+    import pandas as pd
 
 PerSeed = dict[int, float]
 

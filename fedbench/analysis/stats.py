@@ -11,7 +11,6 @@ from math import copysign, inf, sqrt
 from statistics import mean, stdev
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
 
 _ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
 _DRAWS = 65536  # number of random sign assignments drawn for more pairs
@@ -72,9 +71,11 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     numbers = [float(v) for v in values]
     if len(numbers) < 2:
         return None
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # late: a plan does without it
+
     # the statistics module rounds once, at the end: equal values have exactly their mean and a spread of 0
     center, spread = mean(numbers), stdev(numbers)
-    half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * spread / sqrt(len(numbers))
+    half = float(stdtrit(len(numbers) - 1, (1 + level) / 2)) * spread / sqrt(len(numbers))
     return center - half, center + half
 
 
@@ -200,6 +201,8 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     Raises:
         ValueError: If the scores are not a finite table of at least 2 blocks and 3 methods.
     """
+    from scipy import stats  # type: ignore[import-untyped]  # late: it takes a second
+
     table = np.asarray(scores, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
         raise ValueError(f"scores must be finite, of at least 2 blocks and 3 methods, got the shape {table.shape}")
