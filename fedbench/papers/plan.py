@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +142,14 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     """
     composer = ExperimentComposer(common)
     settings = {run.setting: run for run in runs}
-    ways = Counter((run.experiment, run.algo) for run in settings.values())
+    ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in settings.values():
+        ways.setdefault((run.experiment, run.algo), []).append(run.keys)
     found = {
         setting: composer.setting(run.experiment, run.algo, run.keys)
         for setting, run in settings.items()
         if not only_existing
-        or ways[run.experiment, run.algo] > 1
+        or _may_coincide(ways[run.experiment, run.algo])
         or (composer.results_dir / run.experiment / run.algo).exists()
     }
     once: dict[object, PlannedRun] = {}
@@ -160,6 +162,11 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
         if run.wanted not in (first.wanted, *first.also):
             first.also.append(run.wanted)
     return list(once.values())
+
+
+def _may_coincide(settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether settings may be the same run: not if all set the same keys to different values."""
+    return len({frozenset(s) for s in settings}) > 1 or any(a == b for a, b in combinations(settings, 2))
 
 
 def table_names() -> list[tuple[str, str]]:
