@@ -14,13 +14,13 @@ from functools import cached_property
 from itertools import combinations
 from math import isnan, nan
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
-from fedbench.analysis.tables import departures
+from fedbench.analysis.tables import Cell, departures
 from fedbench.config.keys import WATCHING, setting
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.trees import Tree, config_value, leaves
@@ -30,16 +30,6 @@ _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 Facts: TypeAlias = dict[str, str]
 Numbers: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit; NaN where a run diverged
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The numbers of a method in a block: how many did not diverge, their mean and their sample STD."""
-
-    name: str
-    n: int
-    mean: float | None
-    std: float | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class ComparedBlock:
 
     Attributes:
         title: What the runs have in common.
-        summaries: A summary per method.
+        numbers: The numbers per method, without those of runs that diverged.
         differences: The differences of the tested pairs.
         unpaired: Tested pairs that share no seed.
         short: Numbers of pairs that are too small for any verdict.
@@ -79,7 +69,7 @@ class ComparedBlock:
     """
 
     title: str
-    summaries: tuple[Summary, ...]
+    numbers: dict[str, Cell]
     differences: tuple[Difference, ...]
     unpaired: tuple[tuple[str, str], ...]
     short: tuple[int, ...]
@@ -321,17 +311,17 @@ class _Block:
         self.methods: dict[str, dict[int, Member]] = {}
         self.lost: dict[str, set[int]] = {}
         self._out: Counter[str] = Counter()
-        for e in members:
-            if e.run.counts:
-                seeds = self.methods.setdefault(e.name, {})
-                if seeds.setdefault(e.run.meta["seed"], e) is not e:
-                    self._out[f"{e.name} with a seed that already counts"] += 1
-        for e in members:
-            if e.run.outcome == "diverged":
-                if e.run.meta["seed"] not in self.methods.setdefault(e.name, {}):
-                    self.lost.setdefault(e.name, set()).add(e.run.meta["seed"])
-            elif not e.run.counts:
-                self._out[f"{e.name} {e.run.outcome}"] += 1
+        for e in sorted(members, key=lambda e: not e.run.counts):
+            outcome, seed = e.run.outcome, e.run.meta["seed"]
+            if outcome not in ("done", "diverged"):
+                self._out[f"{e.name} {outcome}"] += 1
+                continue
+            known = self.methods.setdefault(e.name, {})
+            if outcome == "diverged":
+                if seed not in known:
+                    self.lost.setdefault(e.name, set()).add(seed)
+            elif known.setdefault(seed, e) is not e:
+                self._out[f"{e.name} with a seed that already counts"] += 1
 
     @property
     def done(self) -> list[Member]:
@@ -370,7 +360,7 @@ def _compared(block: _Block, numbers: Numbers, metric: MetricInfo, baseline: str
     least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])  # lower bounds of the adjusted p
     return ComparedBlock(
         title=block.title,
-        summaries=tuple(_summary(name, _finite(by_seed)) for name, by_seed in numbers.items()),
+        numbers={name: Cell(tuple(_finite(by_seed))) for name, by_seed in numbers.items()},
         differences=tuple(
             Difference(a, b, d, p, None if p > alpha else metric.sign * d.mean > 0)
             for ((a, b), d), p in zip(tested.items(), adjusted, strict=True)
@@ -383,11 +373,6 @@ def _compared(block: _Block, numbers: Numbers, metric: MetricInfo, baseline: str
         lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
         left_out=block.left_out,
     )
-
-
-def _summary(name: str, numbers: Sequence[float]) -> Summary:
-    spread = stdev(numbers) if len(numbers) > 1 else None
-    return Summary(name, len(numbers), mean(numbers) if numbers else None, spread)
 
 
 def _finite(by_seed: Mapping[int, float]) -> list[float]:

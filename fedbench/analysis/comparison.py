@@ -59,15 +59,8 @@ def contest(
 ) -> Comparison:
     """Return the comparison of two methods in which a run that diverged counts as behind (``paired_with_diverged``).
 
-    A seed for which both diverged is left out.
-
-    Args:
-        label: Description of the comparison.
-        a: Numbers of the first method by seed.
-        b: Numbers of the second method by seed.
-        sign: 1 if higher is better, -1 if lower is better.
-        one: Runs of the first method.
-        two: Runs of the second method.
+    A seed for which both diverged is left out. The arguments are the numbers of both methods by seed, 1 or -1 if higher
+    or lower is better, and the runs of both.
     """
     differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
     lost, won = one.diverged & b.keys(), two.diverged & a.keys()

@@ -86,12 +86,7 @@ class MatchedRuns:
         return {seed: c for seed, c in curves.items() if len(c)}
 
     def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
-        """Return the value of a metric per seed, in the unit that the paper prints.
-
-        Args:
-            metric: PrintedMetric of the paper.
-            which: Round that counts, ``last`` or ``best``.
-        """
+        """Return the value of a metric per seed at the ``last`` or ``best`` round, in the printed unit."""
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
 
 
@@ -143,11 +138,7 @@ def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
 
 
 class Evidence:
-    """The runs of a directory, which can be searched for those that match a row.
-
-    Args:
-        runs: All runs of the directory.
-    """
+    """The runs of a directory, which can be searched for those that match a row."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
@@ -285,13 +276,7 @@ def counted_and_others(runs: Iterable[Run]) -> tuple[dict[int, Run], tuple[tuple
 
 
 def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
-    """Return the departures in the seeds of a row: too few of them, and seeds that diverged.
-
-    Args:
-        done: The runs that count, by seed.
-        others: The other runs, as (seed, outcome).
-        wanted: Number of seeds that the paper averages over.
-    """
+    """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []
     found = [Departure("seeds", len(done), wanted)] if len(done) < wanted else []
@@ -305,12 +290,7 @@ def data_departures(runs: Iterable[Run]) -> list[Departure]:
 
 
 def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
-    """Return the departures from the experiment.
-
-    Args:
-        departures: Mapping from each key that differs to [value of the experiment, value of the run].
-        model: Name of the model of the run.
-    """
+    """Return the departures of a run with a model, given its keys that differ as [value of the experiment, its own]."""
     found = []
     other = "model._target_" in departures
     if other:

@@ -65,21 +65,15 @@ _OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
 
 
 class FigureRuns:
-    """The runs that a figure shows.
-
-    Args:
-        paper: The paper.
-        figure: Id of the figure.
-        evidence: The runs.
-    """
+    """The runs that a figure shows: ``found`` has those of each row, by its index."""
 
     def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
         self.paper, self.figure = paper, paper.figures[figure]
-        self._found: dict[int, MatchedRuns] = {}
+        self.found: dict[int, MatchedRuns] = {}
         for setup in dict.fromkeys(r.setup for r in self.figure.rows):
             here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
             found = evidence.comparable(paper, [self.figure.rows[i] for i in here])
-            self._found |= dict(zip(here, found, strict=True))
+            self.found |= dict(zip(here, found, strict=True))
 
     def rows(self, setup: str, selections: Sequence[Selection], excluding: Sequence[int] = ()) -> list[int]:
         """Return the indices of the rows of a setup that selections name, except those in ``excluding``."""
@@ -98,13 +92,9 @@ class FigureRuns:
             raise RequestError(f"{self.figure.id} has no run of {algo}{given} on {setup}")
         return found[0]
 
-    def found(self, i: int) -> MatchedRuns:
-        """Return the runs of a row."""
-        return self._found[i]
-
-    def found_runs(self, *rows: int) -> tuple[MatchedRuns, ...]:
+    def of(self, *rows: int) -> tuple[MatchedRuns, ...]:
         """Return the runs of some rows."""
-        return tuple(self._found[i] for i in rows)
+        return tuple(self.found[i] for i in rows)
 
     def name(self, i: int) -> str:
         """Return a row's name."""
@@ -129,7 +119,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                     numbers[a],
                     numbers[b],
                     -1.0 if lower else 1.0,
-                    *shown.found_runs(a, b),
+                    *shown.of(a, b),
                 )
                 for a in better
                 for b in worse
@@ -153,12 +143,12 @@ def _measured(
 ) -> tuple[dict[int, PerSeed], bool]:
     if measure == "below":
         assert threshold is not None
-        return {i: _below(shown.found(i), threshold) for i in rows}, True
+        return {i: _below(shown.found[i], threshold) for i in rows}, True
     if measure == "cka":
-        return {i: _mean_cka(shown.found(i)) for i in rows}, False
-    curves = {i: shown.found(i).curve(field) for i in rows}
+        return {i: _mean_cka(shown.found[i]) for i in rows}, False
+    curves = {i: shown.found[i].curve(field) for i in rows}
     if measure == "rounds":
-        lost = {i: shown.found(i).diverged for i in rows}
+        lost = {i: shown.found[i].diverged for i in rows}
         return _rounds_to_common(curves, lost, lower_is_better(field)), True
     of, lower = _OF_CURVE[measure]
     numbers = {i: {s: of(c) for s, c in by_seed.items()} for i, by_seed in curves.items()}
@@ -216,10 +206,10 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
-            numbers = _limited(shown.found_runs(i, j), check.measure, check.field)
+            numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.found_runs(i, j)))
+            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 
 

@@ -23,10 +23,6 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
     text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
     the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds
     also have ``best_<metric>`` and ``best_round``.
-
-    Args:
-        runs: The runs.
-        folder: Directory that contains the runs.
     """
     columns = _typed([leaves(run.config) for run in runs])
     return [

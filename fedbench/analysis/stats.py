@@ -176,10 +176,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
     Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong rejection at α, however
-    the tests depend on each other.
-
-    Args:
-        p_values: p-values [m] in [0, 1]; m may be 0.
+    the tests depend on each other. There may be no p-values.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

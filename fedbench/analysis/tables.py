@@ -213,14 +213,7 @@ _COMMON_COLUMNS = tuple(
 
 
 def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
-    """Return a table of a paper: every row that it prints, in its order.
-
-    Args:
-        paper: The paper.
-        table: One of its tables.
-        evidence: The runs.
-        ledger: Planned runs and their outcomes.
-    """
+    """Return a table of a paper: every row that it prints, in its order; the ledger has the outcome of planned runs."""
     columns = columns_of(paper, table)
     blocks = []
     for s in table.setups:

@@ -53,13 +53,7 @@ class Called:
 
 
 def read(kind: Any, value: Any, where: str, known: Known) -> Any:
-    """Return a YAML value, checked and converted to a type.
-
-    Args:
-        kind: Type, or dataclass of the entry.
-        value: The YAML value.
-        where: Name of the place, for messages.
-        known: Sections that references may name.
+    """Return a YAML value, checked and converted to a type; the other arguments are as for ``fill``.
 
     Raises:
         RequestError: With the place of the first fault and what is allowed there.

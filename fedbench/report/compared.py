@@ -40,8 +40,10 @@ def _legend(metric: MetricInfo) -> str:
 
 def _of_block(compared: ComparedRuns, block: ComparedBlock) -> str:
     metric, alpha = compared.metric, compared.alpha
-    spreads = ["" if s.std is None else f" ± {metric.text(s.std)}" for s in block.summaries]
-    rows = [[s.name, str(s.n), metric.text(s.mean) + sd] for s, sd in zip(block.summaries, spreads, strict=True)]
+    rows = []
+    for name, cell in block.numbers.items():
+        spread = "" if cell.std is None else f" ± {metric.text(cell.std)}"
+        rows.append([name, str(cell.n), metric.text(cell.mean) + spread])
     parts = [
         f"{block.title}: {_legend(metric)}; mean ± sample STD over seeds\n",
         markdown(["method", "seeds", metric.name], rows),

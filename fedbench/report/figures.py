@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,7 @@ Picture = tuple[str, Callable[..., list[Path]], list[Any], tuple[Any, ...]]
 
 
 class FigureMaker:
-    """Draws the figures of a paper for which runs exist.
-
-    Args:
-        paper: The paper.
-        evidence: The runs.
-        root: Directory that contains the runs.
-        folder: Directory of the pictures.
-    """
+    """Draws the figures of a paper for which ``root`` contains runs, and writes them to ``folder``."""
 
     def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
         self.paper, self.evidence, self.root, self.folder = paper, evidence, root, folder
@@ -196,7 +189,7 @@ class FigureMaker:
         return [("", plots.curves, [panel], ())]
 
 
-def series(label: str, curves: Mapping[int, pd.Series], field: str, index: int) -> Series:
+def series(label: str, curves: dict[int, pd.Series], field: str, index: int) -> Series:
     """Return the curves of a field, by seed, as they are drawn: in its printed unit."""
     table = pd.DataFrame(curves)
     return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, index)

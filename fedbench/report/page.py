@@ -7,61 +7,19 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.report.views import (
-    ClaimView,
-    FigureView,
-    LineView,
-    PageView,
-    PaperView,
-    TableView,
-    Tally,
-    is_reduced,
-    tally,
-)
+from fedbench.report.views import LineView, PageView, PaperView, TableView, is_reduced, tally
 from fedbench.report.words import CELLS, CLAIMS, MARKS, mark, verdict_counts
 
 _ASSETS = Path(__file__).parent / "assets"
-
-
-@dataclass(frozen=True)
-class PageColumn:
-    """A column of a table: its label, whether it has numbers of a paper, and the index of its first cell."""
-
-    label: str
-    with_paper: bool
-    start: int
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table with the values that its layout needs."""
-
-    id: str
-    view: TableView
-    columns: tuple[PageColumn, ...]
-    settings: bool
-    width: int
-    tally: Tally
-
-
-@dataclass(frozen=True)
-class PageChapter:
-    """A paper with the ids of its parts."""
-
-    id: str
-    view: PaperView
-    claims: tuple[tuple[str, ClaimView], ...]
-    tables: tuple[PageTable, ...]
-    figures: tuple[tuple[str, FigureView], ...]
-    tally: Tally
+Context = dict[str, Any]  # values by the names that the template uses
 
 
 class _Anchors:
@@ -87,15 +45,15 @@ def page(view: PageView) -> str:
         ValueError: If a verdict or status is not one of those in ``views``, or a row does not have one cell per column.
     """
     ids = _Anchors("main", "summary", "others", "environment", "notes", "legend")
-    papers = tuple(_paper(p, ids) for p in view.papers)
-    tables = tuple(_table(t, ids) for t in view.tables)
+    papers = [_paper(p, ids) for p in view.papers]
+    tables = [_table(t, ids) for t in view.tables]
     of_papers = [t for p in view.papers for t in p.tables]
     css, js = _asset("page.css"), _asset("page.js")
     return _environment().get_template("page.html").render(
         view=view,
         papers=papers,
         tables=tables,
-        figures=tuple((ids("figure", f.name), f) for f in view.figures),
+        figures=[(ids("figure", f.name), f) for f in view.figures],
         rows=tally([*of_papers, *view.tables]).rows,
         total=tally(of_papers, [c for p in view.papers for c in p.claims]),
         css=Markup(css),
@@ -104,28 +62,41 @@ def page(view: PageView) -> str:
     )  # fmt: skip
 
 
-def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
+def _paper(view: PaperView, ids: _Anchors) -> Context:
+    """Return what the template needs of a paper: its view, and its parts with their ids."""
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
-    chapter_id = ids("paper", view.id)
-    claims = tuple((ids(chapter_id, "claim", c.id), c) for c in view.claims)
-    tables = tuple(_table(t, ids) for t in view.tables)
-    figures = tuple((ids("figure", f.name), f) for f in view.figures)
-    return PageChapter(chapter_id, view, claims, tables, figures, tally(view.tables, view.claims))
+    chapter = ids("paper", view.id)
+    return {
+        "id": chapter,
+        "view": view,
+        "claims": [(ids(chapter, "claim", c.id), c) for c in view.claims],
+        "tables": [_table(t, ids) for t in view.tables],
+        "figures": [(ids("figure", f.name), f) for f in view.figures],
+        "tally": tally(view.tables, view.claims),
+    }
 
 
-def _table(view: TableView, ids: _Anchors) -> PageTable:
+def _table(view: TableView, ids: _Anchors) -> Context:
+    """Return what the template needs of a table: its view, and per column whether a paper has numbers in it."""
     lines = [line for block in view.blocks for line in block.lines]
     if any(len(line.cells) != len(view.columns) for line in lines):
         raise ValueError(f"{view.name}: a row does not have one cell for each of the {len(view.columns)} columns")
     settings = any(line.settings for line in lines)
-    columns: list[PageColumn] = []
-    width = 3 if settings else 2
+    columns: list[Context] = []
+    width = 3 if settings else 2  # number of cells of a row
     for i, label in enumerate(view.columns):
         with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append(PageColumn(label, with_paper, width))
+        columns.append({"label": label, "with_paper": with_paper, "start": width})
         width += 3 if with_paper else 1
-    return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally([view]))
+    return {
+        "id": ids("table", view.name),
+        "view": view,
+        "columns": columns,
+        "settings": settings,
+        "width": width,
+        "tally": tally([view]),
+    }
 
 
 def differs(line: LineView) -> bool:
@@ -138,12 +109,14 @@ def has_notes(line: LineView) -> bool:
     return any(cell.note and cell.measured for cell in line.cells)
 
 
-def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, str]]:
+def reasons(columns: Sequence[Context], line: LineView) -> list[tuple[str, str]]:
     """Return why numbers of a row are impossible, with their columns; columns whose notes end alike share one entry.
 
     If the entry applies to the whole row, its columns are not named.
     """
-    found = [(c.label, cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"]
+    found = [
+        (c["label"], cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"
+    ]
     sentences = [note.split(". ") for _, note in found]
     shared: list[str] = []
     while len(found) > 1 and all(sentences) and len({s[-1] for s in sentences}) == 1:

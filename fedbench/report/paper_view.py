@@ -7,54 +7,33 @@ from pathlib import Path
 
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.tables import TableData, paper_table
+from fedbench.analysis.tables import TableData
 from fedbench.papers.claims import functions
-from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import Paper
 from fedbench.report.present import view
 from fedbench.report.views import ClaimView, FigureView, PaperView
 
 
-class PaperReport:
-    """The content of a report about a paper.
+def paper_view(
+    paper: Paper, tables: Sequence[TableData], figures: Sequence[FigureView], evidence: Evidence, page: Path | None
+) -> PaperView:
+    """Return a paper as the page in a directory shows it; without links to runs if the directory is None."""
+    return PaperView(
+        id=paper.id,
+        title=paper.name,
+        citation=paper.citation,
+        tables=tuple(view(table, page) for table in tables),
+        figures=tuple(figures),
+        claims=claim_views(paper, evidence),
+        assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in paper.gaps),
+        contradictions=paper.contradictions,
+    )
 
-    Args:
-        paper: The paper.
-        evidence: The runs.
-        ledger: Planned runs and their outcomes.
-    """
 
-    def __init__(self, paper: Paper, evidence: Evidence, ledger: Ledger) -> None:
-        self.paper, self.evidence = paper, evidence
-        self.tables: list[TableData] = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
-
-    def view(self, figures: Sequence[FigureView], page: Path | None) -> PaperView:
-        """Return the paper as the page shows it.
-
-        Args:
-            figures: Figures of the paper.
-            page: Directory of the page, to which links to runs are relative; None for a page without links.
-        """
-        p = self.paper
-        return PaperView(
-            id=p.id,
-            title=p.name,
-            citation=p.citation,
-            tables=tuple(view(table, page) for table in self.tables),
-            figures=tuple(figures),
-            claims=self.claims(),
-            assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in p.gaps),
-            contradictions=p.contradictions,
-        )
-
-    def claims(self) -> tuple[ClaimView, ...]:
-        """Return the claims with their verdicts."""
-        out = []
-        for claim in self.paper.claims:
-            v = judge(self.paper, claim, self.evidence, functions(self.paper.id))
-            out.append(
-                ClaimView(
-                    claim.id, claim.text, claim.reference, v.verdict, v.evidence, v.reduced, claim.printed, v.basis
-                )
-            )
-        return tuple(out)
+def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
+    """Return the claims of a paper with their verdicts."""
+    own = functions(paper.id)
+    judged = [(c, judge(paper, c, evidence, own)) for c in paper.claims]
+    return tuple(
+        ClaimView(c.id, c.text, c.reference, v.verdict, v.evidence, v.reduced, c.printed, v.basis) for c, v in judged
+    )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
 import pandas as pd
@@ -173,13 +173,7 @@ def front(
 ) -> Figure:
     """Draw methods in the plane of two measures: means over seeds, with error bars of one STD.
 
-    Args:
-        title: Title of the picture.
-        points: A method each.
-        connected: A method with a swept parameter each, whose values are written at the points.
-        x_label: Label of the horizontal axis.
-        y_label: Label of the vertical axis.
-        reduced: Whether a setting is reduced.
+    Each of ``connected`` is a method with a swept parameter, whose values are written at its points.
     """
     legend = _lines(((row[0], row[3]) for row in points), linestyle="none", markersize=6)
     legend += _lines((row[0], row[4]) for row in connected)
@@ -349,15 +343,15 @@ def _drawn_points(y: np.ndarray) -> np.ndarray:
     return np.asarray(known[np.linspace(0, len(known) - 1, min(len(known), _POINTS)).round().astype(int)])
 
 
-def _mean(y: np.ndarray, axis: int) -> np.ndarray:
+def _mean(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
     """Return the mean of the known values."""
-    return pd.DataFrame(y).mean(axis=axis).to_numpy()
+    return np.asarray(pd.DataFrame(y).mean(axis=axis))
 
 
-def _spread(y: np.ndarray, axis: int) -> np.ndarray:
+def _spread(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
     """Return the sample STD of the known values; NaN for fewer than two values and for infinite values."""
     with np.errstate(invalid="ignore"):
-        return pd.DataFrame(y).std(axis=axis).to_numpy()
+        return np.asarray(pd.DataFrame(y).std(axis=axis))
 
 
 def _wrap(text: str, inches: float, size: float = 8) -> str:

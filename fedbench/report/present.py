@@ -27,12 +27,7 @@ def summary(runs: Sequence[Run]) -> str:
 
 
 def view(table: TableData, page: Path | None = None) -> TableView:
-    """Return a table as text.
-
-    Args:
-        table: The numbers.
-        page: Directory of the page, to which links to runs are relative; None for a page without links.
-    """
+    """Return a table as text, with links to its runs from the directory of the page if one is given."""
     columns = [c for c in table.columns if c.printed] or list(table.columns)
     further = [c for c in table.columns if c not in columns]
     blocks = tuple(
@@ -132,12 +127,9 @@ def _digits(column: Column, printed: Reported | None) -> int:
 
 
 def agreement_text(cell: Cell, digits: int = 2, runs: int = 0) -> str:
-    """Return an explanation of how a printed number agrees with the measured ones.
+    """Return how a printed number, the mean of ``runs`` runs, agrees with the measured ones.
 
-    Args:
-        cell: A cell with both.
-        digits: Number of digits of the numbers in the text.
-        runs: Number of runs that the paper averages over; the fair range for one run is the prediction interval.
+    The fair range for the number of a single run is the prediction interval.
     """
     assert cell.printed is not None
     if cell.bounds is None or cell.prediction is None:

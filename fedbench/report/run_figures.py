@@ -20,12 +20,7 @@ _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 
 
 def run_figures(table: TableData, folder: Path) -> list[FigureView]:
-    """Draw the runs of a table and return the pictures; settings with different numbers of rounds have separate panels.
-
-    Args:
-        table: Table of an experiment or data set.
-        folder: Directory of the pictures.
-    """
+    """Draw the runs of a table and return the pictures; settings of different lengths have separate panels."""
     lines = table.lines
     if not lines:
         return []

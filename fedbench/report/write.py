@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,18 +11,18 @@ import pandas as pd
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
-from fedbench.analysis.tables import TableData, run_tables
+from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger, read_ledger
-from fedbench.papers.registry import home_of, papers
+from fedbench.papers.registry import Paper, home_of, papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
 from fedbench.report.figures import FigureMaker
 from fedbench.report.page import page
-from fedbench.report.paper_view import PaperReport
+from fedbench.report.paper_view import paper_view
 from fedbench.report.present import summary, view
 from fedbench.report.run_figures import run_figures
-from fedbench.report.views import FigureView, PageView, PaperView, TableView, tally
+from fedbench.report.views import PageView, PaperView, TableView, tally
 from fedbench.report.words import CELLS, CLAIMS
 from fedbench.runs.store import ResultStore, Run, replace_file
 
@@ -64,35 +64,30 @@ def _write(
     """Write tables, figures, claims and the page, and return the views of the papers."""
     place = target if links else None
     shown, printed = [], []
-    for report, figures in _papers(runs, ledger, folder, target):
-        chapter = report.view(figures, place)
-        _write_tables(report.tables, chapter.tables, target / "tables")
+    evidence = Evidence(runs)
+    for paper in _begun(runs, ledger):
+        refuse_bad_checks(paper, functions(paper.id))
+        figures = FigureMaker(paper, evidence, folder, target / "figures").all()
+        tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
+        chapter = paper_view(paper, tables, figures, evidence, place)
+        _write_tables(tables, chapter.tables, target / "tables")
         replace_file(target / "tables" / f"{chapter.id}_claims.md", claims_markdown(chapter.claims, chapter.title))
         replace_file(target / "tables" / f"{chapter.id}_claims.csv", claims_csv(chapter.claims))
         shown.append(chapter)
-        printed += report.tables
+        printed += tables
     other_tables = run_tables(runs, printed)
     views = [view(table, place) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
-    figures = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
-    content = PageView(
-        "fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged)
-    )
+    others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
+    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
     replace_file(target / "index.html", page(content))
     return shown
 
 
-def _papers(
-    runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path
-) -> Iterator[tuple[PaperReport, list[FigureView]]]:
-    """Yield the papers with runs or a plan, each with its figures."""
-    evidence = Evidence(runs)
+def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
+    """Return the papers with runs or a plan."""
     begun = {_paper_of(e.experiment) for e in ledger.entries} | {_paper_of(r.meta["experiment"]) for r in runs}
-    for paper in papers().values():
-        if paper.id in begun:
-            refuse_bad_checks(paper, functions(paper.id))
-            figures = FigureMaker(paper, evidence, folder, target / "figures").all()
-            yield PaperReport(paper, evidence, ledger), figures
+    return [paper for paper in papers().values() if paper.id in begun]
 
 
 def _paper_of(experiment: str | None) -> str | None:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.tables import Cell
+from fedbench.analysis.tables import Cell, paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
-from fedbench.report.paper_view import PaperReport
+from fedbench.report.paper_view import claim_views, paper_view
 from fedbench.report.present import agreement_text, command, view
 from fedbench.runs.store import ResultStore
 
@@ -96,13 +96,13 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     return request
 
 
-def report(root, paper, entries=()):
-    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)))
+def evidence(root):
+    return Evidence(ResultStore(root))
 
 
 def shown_table(root, paper, table, entries=()):
-    (found,) = [t for t in report(root, paper, entries).tables if t.name == f"{paper}/{table}"]
-    return view(found, root / "report")
+    p = papers()[paper]
+    return view(paper_table(p, p.tables[table], evidence(root), Ledger(tuple(entries))), root / "report")
 
 
 def line(root, paper, table, setup, row=0, entries=()):
@@ -304,7 +304,7 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
 
 def test_the_view_has_everything_in_the_papers_order(tmp_path):
     p = papers()["adafedadam"]
-    view = report(tmp_path, "adafedadam").view((), None)
+    view = paper_view(papers()["adafedadam"], (), (), evidence(tmp_path), None)
     assert (view.id, view.title) == ("adafedadam", "AdaFedAdam")
     assert [t.name for t in view.tables] == [f"adafedadam/{t}" for t in p.tables]
     assert view.tables[0].title == "AdaFedAdam, Table 2"
@@ -330,7 +330,7 @@ def test_claims_carry_their_verdicts(tmp_path):
     last = [{"accuracy_mean_weighted": v} for v in (0.9, 0.91, 0.92)]
     for algo in ("fedavg", "adafedadam"):
         leave_runs(tmp_path, "adafedadam/table5_synthetic", algo, "rounds=3", last=last)
-    claims = {c.id: c for c in report(tmp_path, "adafedadam").claims()}
+    claims = {c.id: c for c in claim_views(papers()["adafedadam"], evidence(tmp_path))}
     assert claims["c16"].verdict == "not testable"
     assert (claims["c19"].verdict, claims["c20"].verdict) == ("fails", "holds")
     assert (claims["c02"].verdict, claims["c02"].reduced) == ("not run", True)
@@ -341,7 +341,7 @@ def test_claims_carry_their_verdicts(tmp_path):
 
 def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg")
-    alone = report(tmp_path, "fedfa").view((), None)
+    alone = paper_view(papers()["fedfa"], (), (), evidence(tmp_path), None)
     lines = [row for table in alone.tables for b in table.blocks for row in b.lines]
     assert sum(row.seeds for row in lines) == 3
     assert all(row.runs == () for row in lines)
