@@ -1,4 +1,4 @@
-"""The figures of a paper, drawn from runs, as PNG and SVG."""
+"""The figures of a paper and of runs that belong to no paper, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, l
 from fedbench.analysis.measures import final, low_and_high, moments
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
+from fedbench.analysis.tables import Line, TableData
 from fedbench.papers.registry import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
 from fedbench.report import plots
 from fedbench.report.plots import Panel, Series
 from fedbench.report.views import FigureView
 from fedbench.runs.store import Run
 
+_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
 LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 Found = dict[int, MatchedRuns]  # the runs of a figure's rows, by the index of the row
 # suffix of the file, drawing function, and its arguments after the title: the panels, and what else it needs
@@ -99,7 +101,7 @@ class FigureMaker:
             here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
             for field in fields:
                 curves = [(row, f.curve(field)) for row, f in here]
-                drawn = [series(self._label(row), c, field, self._index(figure, row)) for row, c in curves if c]
+                drawn = [_series(self._label(row), c, field, self._index(figure, row)) for row, c in curves if c]
                 if drawn:
                     panels.append(Panel(self._setup(setup), drawn, "round", metric_info(field).axis))
         return panels
@@ -115,7 +117,7 @@ class FigureMaker:
         panels = []
         for setup in figure.setups:
             here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
-            values = [(self._label(r), accuracies(f.runs.values()), self._index(figure, r)) for r, f in here]
+            values = [(self._label(r), _accuracies(f.runs.values()), self._index(figure, r)) for r, f in here]
             if values:
                 panels.append((self._setup(setup), values))
         return [(part, plots.distribution, panels, ())]
@@ -168,7 +170,7 @@ class FigureMaker:
         for i, f in found.items():
             pairs = [low_and_high(run.clients()) for run in f.runs.values()]
             drawn = [
-                series(name, {s: pair[k] for s, pair in enumerate(pairs)}, "train_loss", k)
+                _series(name, {s: pair[k] for s, pair in enumerate(pairs)}, "train_loss", k)
                 for k, name in enumerate(("lowest loss at first", "highest loss at first"))
             ]
             panels.append(Panel(self._setup(figure.rows[i].setup), drawn, "round", "training loss"))
@@ -189,13 +191,13 @@ class FigureMaker:
         return [("", plots.curves, [panel], ())]
 
 
-def series(label: str, curves: dict[int, pd.Series], field: str, index: int) -> Series:
+def _series(label: str, curves: dict[int, pd.Series], field: str, index: int) -> Series:
     """Return the curves of a field, by seed, as they are drawn: in its printed unit."""
     table = pd.DataFrame(curves)
     return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, index)
 
 
-def accuracies(runs: Iterable[Run]) -> np.ndarray:
+def _accuracies(runs: Iterable[Run]) -> np.ndarray:
     """Return the accuracies of the clients of all runs in their last rounds, in percent."""
     parts = [last_clients(run)["accuracy"].dropna().to_numpy(float) for run in runs]
     return 100 * np.concatenate([*parts, np.empty(0)])
@@ -204,3 +206,58 @@ def accuracies(runs: Iterable[Run]) -> np.ndarray:
 def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
     """Return final values [seeds, rows], NaN where a seed was not run."""
     return pd.DataFrame([final(f, field) for f in found]).sort_index(axis=1).to_numpy(float).T
+
+
+# ---- runs of no paper
+
+
+def run_figures(table: TableData, folder: Path) -> list[FigureView]:
+    """Draw the runs of a table and return the pictures; settings of different lengths have separate panels."""
+    lines = table.lines
+    if not lines:
+        return []
+    base, name = folder / table.name.replace("/", "_"), table.name
+    reduced = tuple(f"{_label(x)}: {', '.join(departure_texts(x.found.reduced))}" for x in lines if x.found.reduced)
+    lengths = sorted({_length(line) for line in lines})
+    panels = [p for field in _FIELDS for n in lengths if (p := _panel(lines, field, n, len(lengths) > 1)) is not None]
+    files = plots.curves(base.with_name(f"{base.name}_curves"), name, panels, reduced=bool(reduced)) if panels else []
+    clients = []
+    for n in lengths:
+        shown = [(_label(x), values, i) for i, x in _of_length(lines, n) if len(values := _kept_accuracies(x))]
+        if shown:
+            clients.append(("clients of all seeds" + (f", {n} rounds" if len(lengths) > 1 else ""), shown))
+    if clients:
+        files += plots.distribution(base.with_name(f"{base.name}_clients"), name, clients, reduced=bool(reduced))
+    svgs = [f for f in files if f.suffix == ".svg"]
+    return [FigureView(f.stem, name, "", f.read_text(encoding="utf-8"), reduced, "") for f in svgs]
+
+
+def _label(line: Line) -> str:
+    return f"{line.label} {keys_text(line.keys)}".rstrip()
+
+
+def _length(line: Line) -> int:
+    """Return the number of rounds in the configuration of a setting, which all its seeds share."""
+    return max(int(run.config["rounds"]) for run in line.found.runs.values())
+
+
+def _of_length(lines: Sequence[Line], rounds: int) -> list[tuple[int, Line]]:
+    return [(i, line) for i, line in enumerate(lines) if _length(line) == rounds]
+
+
+def _panel(lines: Sequence[Line], field: str, rounds: int, several: bool) -> Panel | None:
+    series = [_of_line(line, field, i) for i, line in _of_length(lines, rounds)]
+    known = [s for s in series if s is not None]
+    return Panel(f"{rounds} rounds" if several else "", known, "round", metric_info(field).axis) if known else None
+
+
+def _of_line(line: Line, field: str, index: int) -> Series | None:
+    """Return the curves of a setting; if its seeds end in different rounds, the label lists these."""
+    curves = line.found.curve(field)
+    ends = sorted({int(curve.index[-1]) for curve in curves.values()})
+    label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
+    return _series(label, curves, field, index) if curves else None
+
+
+def _kept_accuracies(line: Line) -> np.ndarray:
+    return _accuracies(run for run in line.found.runs.values() if (run.path / "clients.parquet").exists())

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import MatchedRuns, departure_texts
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Reported, Setup
+from fedbench.papers.claims import functions
+from fedbench.papers.registry import Paper, Reported, Setup
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
-from fedbench.report.views import BlockView, CellView, LineView, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PaperView, TableView
 from fedbench.runs.store import Run
 
 OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
@@ -24,6 +26,31 @@ OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): cli
 def summary(runs: Sequence[Run]) -> str:
     """Return the tables of runs as Markdown text."""
     return "\n".join(table_markdown(view(table)) for table in closing_tables(runs)).rstrip()
+
+
+def paper_view(
+    paper: Paper, tables: Sequence[TableData], figures: Sequence[FigureView], evidence: Evidence, page: Path | None
+) -> PaperView:
+    """Return a paper as the page in a directory shows it; without links to runs if the directory is None."""
+    return PaperView(
+        id=paper.id,
+        title=paper.name,
+        citation=paper.citation,
+        tables=tuple(view(table, page) for table in tables),
+        figures=tuple(figures),
+        claims=claim_views(paper, evidence),
+        assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in paper.gaps),
+        contradictions=paper.contradictions,
+    )
+
+
+def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
+    """Return the claims of a paper with their verdicts."""
+    own = functions(paper.id)
+    judged = [(c, judge(paper, c, evidence, own)) for c in paper.claims]
+    return tuple(
+        ClaimView(c.id, c.text, c.reference, v.verdict, v.evidence, v.reduced, c.printed, v.basis) for c, v in judged
+    )
 
 
 def view(table: TableData, page: Path | None = None) -> TableView:

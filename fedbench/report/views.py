@@ -12,13 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CellView:
-    """A number of a table next to the paper's.
+    """A ``fedbench.analysis.tables.Cell`` as text; numbers that are missing are empty.
 
     Attributes:
-        measured: Measured number as text; empty if it was not measured.
-        paper: Printed number as text; empty if the paper prints none.
-        difference: Measured minus printed number with its sign; empty if one of them is missing.
-        verdict: One of ``inside``, ``outside``, ``single``, ``impossible``, ``none`` and ``missing``.
+        verdict: Its ``agreement``.
         number: Sort key of ``measured``.
         note: Basis of the verdict, or the reason why the number is impossible.
     """
@@ -33,15 +30,12 @@ class CellView:
 
 @dataclass(frozen=True)
 class LineView:
-    """A row of a table: a method with its settings, over seeds.
+    """A ``fedbench.analysis.tables.Line`` as text.
 
     Attributes:
-        label: The method as the paper calls it.
-        settings: Settings that distinguish it from other rows.
+        settings: Keys that distinguish it from other rows, as typed on the command line.
         seeds: Number of seeds that count.
-        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
         reduced: Departures from the paper.
-        cells: Cells, one per column of the table.
         runs: Folders of the runs, as hrefs relative to the page.
         command: The shell command that reproduces the row.
         note: Further information.
@@ -95,18 +89,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim of a paper.
-
-    Attributes:
-        id: Id of the claim within the paper.
-        text: The claim as a sentence.
-        where: Place of the claim in the paper.
-        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
-        evidence: Reason for the verdict.
-        reduced: Whether a run behind the verdict departs from the paper's setting.
-        printed: Verdict of the paper's own numbers: ``supports``, ``contradicts``, ``mixed`` or ``not tabulated``.
-        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
-    """
+    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims``)."""
 
     id: str
     text: str

@@ -17,11 +17,9 @@ from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
-from fedbench.report.figures import FigureMaker
+from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.report.page import page
-from fedbench.report.paper_view import paper_view
-from fedbench.report.present import summary, view
-from fedbench.report.run_figures import run_figures
+from fedbench.report.present import paper_view, summary, view
 from fedbench.report.views import PageView, PaperView, TableView, tally
 from fedbench.report.words import CELLS, CLAIMS
 from fedbench.runs.store import ResultStore, Run, replace_file

@@ -13,7 +13,7 @@ from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
 from fedbench.papers.registry import PrintedMetric, Reported, Setup, papers
 from fedbench.report import present
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
-from fedbench.report.paper_view import paper_view
+from fedbench.report.present import paper_view
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 
 # ---- by hand

@@ -13,8 +13,7 @@ from fedbench.analysis.metrics_catalogue import is_field, metric_info
 from fedbench.analysis.tables import run_tables
 from fedbench.papers.registry import papers
 from fedbench.report import plots
-from fedbench.report.figures import FigureMaker
-from fedbench.report.run_figures import run_figures
+from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.runs.store import ResultStore
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]

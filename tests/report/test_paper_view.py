@@ -16,8 +16,7 @@ from fedbench.analysis.tables import Cell, paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
-from fedbench.report.paper_view import claim_views, paper_view
-from fedbench.report.present import agreement_text, command, view
+from fedbench.report.present import agreement_text, claim_views, command, paper_view, view
 from fedbench.runs.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
@@ -98,6 +97,11 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
 
 def evidence(root):
     return Evidence(ResultStore(root))
+
+
+def whole(root, paper):
+    tables = [paper_table(paper, t, evidence(root), Ledger()) for t in paper.tables.values()]
+    return paper_view(paper, tables, (), evidence(root), None)
 
 
 def shown_table(root, paper, table, entries=()):
@@ -304,7 +308,7 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
 
 def test_the_view_has_everything_in_the_papers_order(tmp_path):
     p = papers()["adafedadam"]
-    view = paper_view(papers()["adafedadam"], (), (), evidence(tmp_path), None)
+    view = whole(tmp_path, p)
     assert (view.id, view.title) == ("adafedadam", "AdaFedAdam")
     assert [t.name for t in view.tables] == [f"adafedadam/{t}" for t in p.tables]
     assert view.tables[0].title == "AdaFedAdam, Table 2"
@@ -341,7 +345,7 @@ def test_claims_carry_their_verdicts(tmp_path):
 
 def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg")
-    alone = paper_view(papers()["fedfa"], (), (), evidence(tmp_path), None)
+    alone = whole(tmp_path, papers()["fedfa"])
     lines = [row for table in alone.tables for b in table.blocks for row in b.lines]
     assert sum(row.seeds for row in lines) == 3
     assert all(row.runs == () for row in lines)
