@@ -55,13 +55,15 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
     return float(reached[0]) if len(reached) else float("inf")
 
 
-# measure -> (number of a curve, whether lower is better; None: the same direction as the field)
-_OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
-    "area": (area, None),
-    "final": (lambda c: float(c.iloc[-1]), None),
-    "roughness": (roughness, True),
-    "roughness_early": (lambda c: roughness(early(c)), True),
+_OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
+    "area": area,
+    "final": lambda c: float(c.iloc[-1]),
+    "roughness": roughness,
+    "roughness_early": lambda c: roughness(early(c)),
+    "tail": tail,
+    "decline": decline,
 }
+_LOWER = ("roughness", "roughness_early", "rounds", "below")  # lower is better, whatever the field
 
 
 class FigureRuns:
@@ -141,18 +143,18 @@ def _label(measure: str) -> str:
 def _measured(
     shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
 ) -> tuple[dict[int, PerSeed], bool]:
+    """Return the numbers of rows by seed, and whether lower is better."""
+    found = {i: shown.found[i] for i in rows}
+    lower = measure in _LOWER or (measure != "cka" and lower_is_better(field))
     if measure == "below":
         assert threshold is not None
-        return {i: _below(shown.found[i], threshold) for i in rows}, True
+        return {i: _below(f, threshold) for i, f in found.items()}, lower
     if measure == "cka":
-        return {i: _mean_cka(shown.found[i]) for i in rows}, False
-    curves = {i: shown.found[i].curve(field) for i in rows}
+        return {i: _mean_cka(f) for i, f in found.items()}, lower
+    curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
-        lost = {i: shown.found[i].diverged for i in rows}
-        return _rounds_to_common(curves, lost, lower_is_better(field)), True
-    of, lower = _OF_CURVE[measure]
-    numbers = {i: {s: of(c) for s, c in by_seed.items()} for i, by_seed in curves.items()}
-    return numbers, lower_is_better(field) if lower is None else lower
+        return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
+    return {i: {s: _OF_CURVE[measure](c) for s, c in by_seed.items()} for i, by_seed in curves.items()}, lower
 
 
 def _below(found: MatchedRuns, threshold: float) -> PerSeed:
@@ -217,8 +219,7 @@ def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
         first, second = (final(f, field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}
-    of = {"tail": tail, "decline": decline}[measure]
-    return {s: of(c) for s, c in found[0].curve(field).items()}
+    return {s: _OF_CURVE[measure](c) for s, c in found[0].curve(field).items()}
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -102,32 +102,19 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
 
 
-def with_diverged(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
-    """Return differences completed by the pairs in which one side diverged and has no number.
-
-    That side counts as behind by the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale
-    of the differences), or by 1 if all differences are 0 or there are none.
-
-    Args:
-        differences: Finite differences by pair, positive where the first side is ahead.
-        lost: Pairs in which the first side has no number.
-        won: Pairs in which the second side has no number.
-    """
-    widest = max(map(abs, differences.values()), default=0.0) or 1.0
-    return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
-
-
 def paired_with_diverged(
     differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
     """Return the statistics of paired differences in which a run that diverged counts as behind.
 
-    Leaving it out would favour the method that diverges where training is hard. If only pairs with such a run differ,
-    the mean is infinite and has no interval, since the differences give no scale.
+    Leaving it out would favour the method that diverges where training is hard. It is behind by the largest absolute
+    difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
+    or there are none. If only pairs with such a run differ, the mean is infinite and has no interval, since the
+    differences give no scale.
 
     Args:
         differences: Finite differences by pair, first minus second.
-        lost: Pairs in which the first side has no number, as in ``with_diverged``.
+        lost: Pairs in which the first side has no number.
         won: Pairs in which the second side has no number.
         sign: 1 if higher is better, -1 if lower is better.
         level: Confidence of the interval, in (0, 1).
@@ -135,12 +122,12 @@ def paired_with_diverged(
     Returns:
         The statistics of first minus second; None if there is no pair.
     """
-    ahead = {pair: sign * d for pair, d in differences.items()}
-    counted = with_diverged(ahead, lost, won)
+    widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
+    counted = [*differences.values(), *([-widest] * len(lost)), *([widest] * len(won))]
     if not counted:
         return None
-    found = paired([sign * d for d in counted.values()], level)
-    if (lost or won) and found.mean and not any(ahead.values()):
+    found = paired(counted, level)
+    if (lost or won) and found.mean and not any(differences.values()):
         return replace(found, mean=copysign(inf, found.mean), low=None, high=None)
     return found
 

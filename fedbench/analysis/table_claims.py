@@ -47,7 +47,7 @@ class Cells:
         given = "".join(f" with {k} {v}" for k, v in hyper.items())
         raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
 
-    def rivals(self, check: Best | NotBest) -> Iterator[tuple[Row, list[Row], str]]:
+    def rivals(self, check: NotBest) -> Iterator[tuple[Row, list[Row], str]]:
         """Yield the method's row, all other rows, and the metric, for each setup and metric of a check."""
         for setup, metric in product(check.setups, check.metrics):
             own = self.row(check.table, setup, check.algo, last=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 from fedbench.analysis.metrics_catalogue import is_field
@@ -20,34 +21,22 @@ Hyperparameters = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Best:
-    """The method is ahead of every other row.
-
-    Attributes:
-        table: Id of the table, here and in the classes below.
-        setups: Ids of the setups, in each of which the statement holds.
-        metrics: Ids of the metrics, in each of which the statement holds.
-        algo: The method.
-        ties: Whether a tie counts as ahead.
-    """
-
-    kind: ClassVar[str] = "best"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
-    algo: MethodId
-    ties: bool = False
-
-
-@dataclass(frozen=True)
 class NotBest:
-    """In each setup and metric some row is ahead of the method."""
+    """In each setup and metric some row of the table is ahead of the method."""
 
     kind: ClassVar[str] = "not_best"
     table: TableId
     setups: tuple[SetupId, ...]
     metrics: tuple[MetricId, ...]
     algo: MethodId
+
+
+@dataclass(frozen=True)
+class Best(NotBest):
+    """In each setup and metric the method is ahead of every other row; a tie may count as ahead."""
+
+    kind: ClassVar[str] = "best"
+    ties: bool = False
 
 
 @dataclass(frozen=True)
@@ -308,10 +297,6 @@ Check = (
 
 def _refuse_empty(where: str, figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
     for key, selections in sides.items():
-        for selection, setup in _pairs(selections, setups):
+        for selection, setup in product(selections, setups):
             if not any(r.setup == setup and selection.fits(r) for r in figure.rows):
                 raise RequestError(f"{where}: {key} {selection} selects no run of {figure.id} on {setup}")
-
-
-def _pairs(selections: tuple[Selection, ...], setups: tuple[str, ...]) -> Iterator[tuple[Selection, str]]:
-    yield from ((s, setup) for s in selections for setup in setups)

@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -28,8 +29,15 @@ _DONE = "DONE"  # written last
 
 def replace_file(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step."""
+    with _replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Return a temporary path, which replaces ``path`` at the end of this block."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    yield part
     part.replace(path)
 
 
@@ -124,11 +132,10 @@ class Recorder:
         """Keep the per-client table of a round until the run is done."""
         import pandas as pd
 
-        part = self.path / "checkpoint" / f"clients_{round:09d}.parquet.part"
-        part.parent.mkdir(exist_ok=True)
+        self._state.parent.mkdir(exist_ok=True)
         table = pd.DataFrame({"round": round, **{k: list(v) for k, v in columns.items()}})
-        table.to_parquet(part, index=False)
-        part.replace(part.with_suffix(""))
+        with _replacing(self._state.parent / f"clients_{round:09d}.parquet") as part:
+            table.to_parquet(part, index=False)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
@@ -140,11 +147,9 @@ class Recorder:
             beside.mkdir(exist_ok=True)
             for path in checkpoint.files.values():
                 shutil.copyfile(path, beside / path.name)
-        part = self._state.with_suffix(".part")
-        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in checkpoint.tensors.items()}
         progress = {**checkpoint.progress, "lines": self._written}
-        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
-        part.replace(self._state)
+        with _replacing(self._state) as part:
+            save_file(_on_host(checkpoint.tensors), part, metadata={"progress": json.dumps(progress)})
         for old in self._state.parent.glob("files_*"):
             if old != beside:
                 shutil.rmtree(old)
@@ -185,15 +190,13 @@ class Recorder:
         self.close()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
-                part = self.path / f"{name}.safetensors.part"
-                save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, part)
-                part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
-                part.replace(part.with_suffix(""))
+                with _replacing(self.path / f"{name}.safetensors") as part:
+                    save_file(_on_host(tensors), part)
+                    part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
         kept = sorted(self._state.parent.glob("clients_*.parquet"))
         if kept:
-            part = self.path / "clients.parquet.part"
-            pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
-            part.replace(self.path / "clients.parquet")
+            with _replacing(self.path / "clients.parquet") as part:
+                pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
         self.write_meta(meta)
         replace_file(self.path / _DONE, "")
         shutil.rmtree(self._state.parent, ignore_errors=True)
@@ -203,6 +206,10 @@ class Recorder:
         if self._rounds is not None:
             self._rounds.close()
             self._rounds = None
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
 
 
 @dataclass(frozen=True)
