@@ -72,11 +72,8 @@ class Monotone:
     """A metric rises, or falls, from step to step.
 
     Attributes:
-        table: Id of the table.
-        metric: The metric.
         algo: The methods, each tested by itself.
         over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
-        trend: Direction of the change.
         order: The setups in order.
         setup: The setup in which a hyperparameter varies.
     """
@@ -196,9 +193,6 @@ class Curves:
     """A measure of the curves of some runs of a figure is better than that of others.
 
     Attributes:
-        figure: Id of the figure.
-        better: The runs that are claimed to be better.
-        worse: The runs that they are compared with.
         measure: Measures, each tested by itself.
         fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
@@ -230,13 +224,8 @@ class Limit:
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        figure: Id of the figure.
-        methods: The runs.
         measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
             value; or ``seconds_over``, the last value divided by that of the reference.
-        field: Field of the curves.
-        at_least: Lower bound, or None.
-        at_most: Upper bound, or None.
         reference: The run of the measure seconds_over.
     """
 

@@ -23,9 +23,7 @@ class PlannedRun:
     """A planned run.
 
     Attributes:
-        paper: Paper that needs the run.
         row: First row of a table or figure that needs the run.
-        seed: Random seed of the run.
         wanted: Config keys that the row sets.
         cut: Config keys that the profile sets; they replace those of the row.
         parts: Tables and figures that need the run.

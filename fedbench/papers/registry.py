@@ -45,12 +45,8 @@ class PrintedMetric:
     """A column of the paper's tables.
 
     Attributes:
-        id: Name of the column in the rows.
-        label: Heading of the column.
-        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
         field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
         factor: Factor from the run's unit to the printed one.
-        definition: The adopted definition as text.
         fraction: Share of the clients in a tail; None for other metrics.
     """
 
@@ -76,9 +72,6 @@ class Method:
     """A row label of the paper.
 
     Attributes:
-        id: Name of the method in the paper's rows.
-        label: Name for readers.
-        algo: Name of the algorithm in the config group.
         keys: Config key of each hyperparameter in the rows.
         set: Config keys that this label always sets.
     """
@@ -100,7 +93,6 @@ class Reduction:
     """How a profile reduces a setup.
 
     Attributes:
-        set: Config keys that the profile sets.
         seeds: Number of seeds; None to keep the paper's.
     """
 
@@ -113,15 +105,10 @@ class Setup:
     """A setup of the paper.
 
     Attributes:
-        id: Name of the setup in the paper's rows.
-        title: Name for readers.
-        experiment: Name of the config with the paper's values.
         clients: Number of clients; None if the paper does not state it.
         seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
         examples_per_client: Mean number of training examples of a client. It gives the number of steps of the local
             epochs, which shows whether a run with ``local.steps`` is reduced.
-        gaps: Ids of the gaps of the paper that concern this setup.
-        profiles: Reductions by profile.
         departs: Parts of the printed setting that fedbench does not implement, as text; such a setup is never full.
     """
 
@@ -141,8 +128,6 @@ class Row:
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
-        setup: Id of the setup.
-        algo: Id of the method.
         hyperparameters: Values as printed.
         values: Printed numbers by metric; empty for runs of figures.
     """
@@ -162,11 +147,6 @@ class Table:
     """A table with results.
 
     Attributes:
-        id: Id such as ``table5``.
-        caption: Caption in our own words.
-        setups: Ids of the setups, in the paper's order.
-        columns: Ids of the metrics, in the paper's order.
-        rows: Rows, in the paper's order.
         round: Round whose numbers are reported, ``last`` or ``best``.
     """
 
@@ -194,12 +174,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Adjustments:
-    """FedCAda's adjustment functions.
-
-    Attributes:
-        rounds: Number of rounds.
-        beta: Decay of a moment.
-    """
+    """FedCAda's adjustment functions."""
 
     rounds: Annotated[int, AtLeast(1)]
     beta: float
@@ -208,11 +183,7 @@ class Adjustments:
 
 @dataclass(frozen=True)
 class PerSetup:
-    """A panel per setup.
-
-    Attributes:
-        setups: Ids of the setups, in the paper's order.
-    """
+    """A panel per setup."""
 
     setups: SetupIds
 
@@ -222,7 +193,6 @@ class CurvesPerSetup(PerSetup):
     """Curves of fields over the rounds.
 
     Attributes:
-        fields: Fields of ``rounds.jsonl``.
         distribution: Whether the final distribution over clients is drawn as well.
     """
 
@@ -232,12 +202,7 @@ class CurvesPerSetup(PerSetup):
 
 @dataclass(frozen=True)
 class SweepPerSetup(PerSetup):
-    """Final values over a hyperparameter.
-
-    Attributes:
-        fields: Fields of ``rounds.jsonl``.
-        parameter: The hyperparameter.
-    """
+    """Final values over a hyperparameter."""
 
     fields: RunFields
     parameter: str
@@ -256,7 +221,6 @@ class FrontPerSetup(PerSetup):
     """Two final values against each other.
 
     Attributes:
-        fields: Fields of the two axes.
         sweep: The method and hyperparameter that draw the front.
     """
 
@@ -302,8 +266,6 @@ class Figure:
     """A figure.
 
     Attributes:
-        id: Id such as ``figure2``.
-        caption: Caption in our own words.
         kind: Kind of the figure, a key of ``SPECS``.
         rows: The shown runs, for every setup.
         spec: Specification of its kind.
@@ -340,9 +302,6 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
-        id: Such as c01.
-        text: In our words.
-        reference: Where the paper makes it.
         check: How it is tested; None if it names nothing that could be.
         printed: Whether the paper's own numbers agree.
     """
@@ -392,13 +351,6 @@ class Paper:
         id: Short name, also the folder of its experiments.
         name: Name of its method, for headings.
         citation: Authors, title, year, venue.
-        metrics: Metrics by id.
-        methods: Methods by id.
-        setups: Setups by id.
-        tables: Tables with results, by id.
-        figures: Figures by id.
-        claims: Claims in the paper's order.
-        gaps: Gaps in the order of the file.
         contradictions: Contradictions as (id, statement and resolution).
     """
 

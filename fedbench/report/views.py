@@ -68,11 +68,7 @@ class TableView:
 
     Attributes:
         name: ``<paper>/<table>``, or the experiment or data set.
-        title: Heading of the table.
         caption: Line below the heading.
-        columns: Headings of the columns.
-        blocks: Blocks of rows.
-        notes: Lines below the table.
         further: Headings of columns that the paper does not print.
         with_paper: Whether the columns have numbers of a paper next to them.
     """
@@ -118,12 +114,7 @@ class PaperView:
     """The content of a report about a paper.
 
     Attributes:
-        id: Short name of the paper.
         title: Title of the chapter.
-        citation: Authors, venue and year.
-        tables: Tables in the paper's order.
-        figures: Figures in the paper's order.
-        claims: Claims in the paper's order.
         assumptions: Gaps of the paper, as (id, missing information, adopted value, reason).
         contradictions: Contradictions within the paper, as (id, text).
     """
@@ -143,7 +134,6 @@ class PageView:
     """The whole page.
 
     Attributes:
-        title: Title of the page.
         papers: Papers that have runs or a plan.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
