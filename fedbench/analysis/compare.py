@@ -39,7 +39,6 @@ class Difference:
     Attributes:
         first: The first method.
         second: The method that is subtracted from it.
-        paired: Statistics of the differences.
         adjusted: Two-sided p, adjusted by Holm's method over the block.
         ahead: Whether the first is better (higher, if neither direction is better); None if that is undecided.
     """
@@ -56,9 +55,7 @@ class ComparedBlock:
     """Runs that are equal in everything but the compared key.
 
     Attributes:
-        title: What the runs have in common.
         numbers: The numbers per method, without those of runs that diverged.
-        differences: The differences of the tested pairs.
         unpaired: Tested pairs that share no seed.
         short: Numbers of pairs that are too small for any verdict.
         without_baseline: Whether the baseline has no runs here.
@@ -105,10 +102,8 @@ class ComparedRuns:
 
     Attributes:
         key: Configuration key whose values are compared.
-        metric: The compared metric.
         names: Names of the methods, in the order of the tables.
         baseline: The method that all others are compared with; None for all pairs.
-        alpha: Level of the tests.
         blocks: Blocks of runs that are equal in everything but the key.
         over_blocks: Comparisons over the blocks; None for a single block.
         alone: Blocks with nothing to compare, as (title, content).
@@ -291,15 +286,15 @@ def _name(groups: Sequence[tuple[Facts, list[Member]]]) -> None:
 
 
 def _titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, list[Member]]]:
-    """Return the blocks by title: experiment or data set, method, and the settings that distinguish equal titles."""
+    """Return the blocks by title: experiment or data set, method, and the keys that distinguish equal titles."""
     varying = [g for g in ("data", "model") if len({facts.get(g) for facts, _ in groups}) > 1]
     heads = [" ".join(dict.fromkeys(f[k] for k in ("", "algo", *varying) if k in f)) for f, _ in groups]
     titled = []
     for (facts, members), head in zip(groups, heads, strict=True):
         alike = [f for (f, _), other in zip(groups, heads, strict=True) if other == head]
-        settings = {k: v for k, v in facts.items() if k and any(f.get(k) != v for f in alike)}
-        once = [k for k, v in settings.items() if "source." not in k or settings.get(k.replace("source.", "", 1)) != v]
-        titled.append((" ".join([head, *(f"{k}={settings[k]}" for k in once)]), members))
+        apart = {k: v for k, v in facts.items() if k and any(f.get(k) != v for f in alike)}
+        once = [k for k, v in apart.items() if "source." not in k or apart.get(k.replace("source.", "", 1)) != v]
+        titled.append((" ".join([head, *(f"{k}={apart[k]}" for k in once)]), members))
     return sorted(titled, key=lambda t: t[0])
 
 
@@ -381,7 +376,7 @@ def _finite(by_seed: Mapping[int, float]) -> list[float]:
 
 
 def _unequal(done: Sequence[Member]) -> list[str]:
-    """Return the settings of the local solver in which methods differ and that their names do not show."""
+    """Return the keys of the local solver in which methods differ and that their names do not show."""
     keys = dict.fromkeys(k for e in done for k in e.flat if k.startswith("local."))
     by_key = {k: {e.name: config_value(e.flat.get(k)) for e in done} for k in keys}
     named = [k for k, of in by_key.items() if len(set(of.values())) == 1 or all(f" {k}=" in name for name in of)]

@@ -26,12 +26,9 @@ class MetricInfo:
 
     Attributes:
         name: The key.
-        label: Label of an axis.
-        heading: Heading of a table column.
         unit: Shown unit; empty for a plain number.
         factor: Factor from the unit of the run to the shown unit.
         digits: Number of shown digits after the decimal point.
-        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
         needs: For a derived number, the keys that its formula uses.
         formula: For a derived number, its function of these keys; None for a key of ``rounds.jsonl``.
     """

@@ -14,11 +14,11 @@ _NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only to
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Return runs by method and setting, each with its seeds in order."""
+    """Return the runs of each method and setting with a run that counts, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
     for run in sorted(runs, key=lambda r: (r.meta["seed"], str(r.path))):
         groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
-    return groups
+    return {key: group for key, group in groups.items() if any(r.counts for r in group)}
 
 
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:

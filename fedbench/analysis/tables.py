@@ -37,7 +37,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        metric: Its metric, from the paper or from the catalogue.
         printed: Whether it is a column of the paper's table.
         round: Round of a run whose number counts, ``last`` or ``best``.
     """
@@ -133,11 +132,9 @@ class Line:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        algo: Name of the algorithm in the config group.
         label: The method as the paper calls it.
         keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
         found: The runs, and their departures from the paper.
-        cells: Cells, one per column of the table.
         status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
@@ -368,7 +365,7 @@ def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
 
 def _lines(runs: Sequence[Run], columns: Sequence[Column], home: Home | None) -> list[Line]:
     """Return a line per setting with a run that counts; methods are in the paper's order, else sorted by name."""
-    groups = {k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)}
+    groups = by_setting(runs)
     differing_in = distinguishing(groups)
     lines = [_line_of_runs(key, groups[key], differing_in[key], columns, home) for key in groups]
     return _sorted(lines, [m.algo for m in home.paper.methods.values()] if home else [])
@@ -431,7 +428,7 @@ def _closing(name: str, runs: Sequence[Run]) -> TableData:
 
 def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
     """Return rows of a paper and other settings of the same experiment in one order, all with the keys that differ."""
-    differing_in = distinguishing({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
+    differing_in = distinguishing(by_setting(runs))
     lines = []
     for line in (*printed, *others):
         run = next(iter(line.found.runs.values()), None)

@@ -73,7 +73,7 @@ def read(kind: Any, value: Any, where: str, known: Known) -> Any:
     if origin is dict:
         return _dict(args, value, where, known)
     if is_dataclass(kind):
-        return _entry(kind, value, where, known)
+        return kind.read(value, where, known) if hasattr(kind, "read") else fill(kind, value, where, known)
     return _plain(kind, value, where)
 
 
@@ -143,12 +143,6 @@ def _dict(args: tuple[Any, ...], value: Any, where: str, known: Known, called: s
     keys = [read(args[0], k, base, known) for k in value]
     place = f"{base} " if called else f"{where}: "
     return {k: read(args[1], v, f"{place}{k}", known) for k, v in zip(keys, value.values(), strict=True)}
-
-
-def _entry(kind: Any, value: Any, where: str, known: Known) -> Any:
-    if hasattr(kind, "read"):
-        return kind.read(value, where, known)
-    return fill(kind, value, where, known)
 
 
 def _tagged(kinds: list[Any], value: Any, where: str, known: Known) -> Any:

@@ -14,13 +14,13 @@ from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tabl
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.claims import functions
-from fedbench.papers.registry import Paper, Reported, Setup
+from fedbench.papers.registry import Paper, Setup
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
 from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PaperView, TableView
 from fedbench.runs.store import Run
 
-OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 
 
 def summary(runs: Sequence[Run]) -> str:
@@ -67,7 +67,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
     return TableView(
         name=table.name,
         title=_title(table),
-        caption=_caption(table),
+        caption=_LEGEND if table.table is None else table.table.caption,
         columns=tuple(c.metric.label for c in columns),
         blocks=blocks,
         notes=tuple(_notes(table, columns)),
@@ -80,10 +80,6 @@ def _title(table: TableData) -> str:
     if table.paper is None or table.table is None:
         return table.name
     return f"{table.paper.name}, Table {table.table.id.removeprefix('table').replace('_', '').upper()}"
-
-
-def _caption(table: TableData) -> str:
-    return OWN_LEGEND if table.table is None else table.table.caption
 
 
 def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
@@ -118,22 +114,21 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
         cells=tuple(texts[:first]),
         runs=() if page is None else tuple(href(run.path, page) for run in runs),
         command=typed,
-        note=note_of(line),
+        note=_note(line),
         further=tuple(text.measured for text in texts[first:]),
     )
 
 
-def note_of(line: Line) -> str:
-    """Return further information about a row as text."""
-    impossible = []
+def _note(line: Line) -> str:
+    notes = [*(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors]
     if line.impossible:
-        text = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
-        impossible.append(text)
-    return "; ".join([*impossible, *(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors])
+        why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+        notes.insert(0, why)
+    return "; ".join(notes)
 
 
 def _cell(cell: Cell, column: Column, runs: int) -> CellView:
-    digits = _digits(column, cell.printed)
+    digits = max(column.digits, 0 if cell.printed is None else len(repr(cell.printed.mean).partition(".")[2]))
     paper = "" if cell.printed is None else _with_spread(cell.printed.mean, cell.printed.std, digits)
     if cell.mean is None:
         why = cell.agreement == "impossible"
@@ -146,11 +141,6 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
     return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
-
-
-def _digits(column: Column, printed: Reported | None) -> int:
-    behind_the_point = 0 if printed is None else len(repr(printed.mean).partition(".")[2])
-    return max(column.digits, behind_the_point)
 
 
 def agreement_text(cell: Cell, digits: int = 2, runs: int = 0) -> str:
