@@ -14,11 +14,11 @@ _NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only to
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Return runs by method and setting, each with its seeds in order."""
+    """Return the runs of each method and setting with a run that counts, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
     for run in sorted(runs, key=lambda r: (r.meta["seed"], str(r.path))):
         groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
-    return groups
+    return {key: group for key, group in groups.items() if any(r.counts for r in group)}
 
 
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
@@ -41,16 +41,16 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
             ]
             if any(not _same(peer.get(name, _ABSENT), value) for peer in peers):
                 found[key][name] = value
-    texts = [(key[0], settings_text(s)) for key, s in found.items()]
+    texts = [(key[0], keys_text(s)) for key, s in found.items()]
     for key, text in zip(found, list(texts), strict=True):
         if texts.count(text) > 1:
             found[key]["hash"] = key[1]
     return found
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
-    """Return settings as they are typed on the command line."""
-    return " ".join(f"{k}={config_value(v)}" for k, v in settings.items())
+def keys_text(keys: Mapping[str, Any]) -> str:
+    """Return keys with their values as they are typed on the command line."""
+    return " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
 
 
 def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

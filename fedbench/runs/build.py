@@ -28,6 +28,7 @@ from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
+from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
@@ -81,7 +82,7 @@ def build(config: RunConfig) -> PreparedRun:
         eval_every=config.eval_every,
         keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
-        diagnostics=("update_norm", "moments", *(("improved_clients",) if config.improved_clients else ())),
+        diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
         facts=_facts(config, data, task, engine),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import Recorder, Run, read_run
+from fedbench.runs.store import Recorder, Run, is_done, read_run
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ def execute(config: RunConfig) -> Outcome:
         run(experiment, recorder, config.tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
-        if (config.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
+        if is_done(config.path):  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
 def _from_disk(path: Path) -> Outcome | None:
-    if not (path / "DONE").exists():
+    if not is_done(path):
         return None
     shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
     run = read_run(path)
