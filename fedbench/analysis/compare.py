@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.metrics_catalogue import Measure, measure
+from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.stats import Paired, paired_with_diverged
 from fedbench.analysis.tables import departures
-from fedbench.config.keys import WATCHING, setting
+from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.trees import Tree, config_value, leaves
 from fedbench.runs.store import Fields, Run
@@ -165,12 +166,12 @@ class Member:
 
 def _members(runs: Sequence[Run], key: str) -> list[Member]:
     members, known = [], set(_GROUPS)
-    for run in sorted(runs, key=lambda r: str(r.path)):
-        config = leaves(run.config)
+    runs = sorted(runs, key=lambda r: str(r.path))
+    for run, flat in zip(runs, flat_settings(runs), strict=True):
+        config = {**leaves(run.config), **flat}
         known |= config.keys()
         if key in _GROUPS or key in config:
             value = run.meta[key] if key in _GROUPS else config[key]
-            flat = setting(run.config)
             members.append(
                 Member(run, flat, value, config_value(value) if key in _GROUPS else f"{key}={config_value(value)}")
             )

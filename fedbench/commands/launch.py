@@ -12,7 +12,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
 from fedbench.config.own_code import own_code
 from fedbench.core.errors import RequestError
-from fedbench.runs.execute import execute
+from fedbench.runs.execute import execute, under_its_digest
 from fedbench.runs.sweep_notes import Note, forget, leave
 
 _INDEX = "planned_run"  # the axis of a sweep over a list of runs
@@ -49,7 +49,7 @@ class Job:
     def _carried_out(self, number: int, overrides: list[str]) -> Note:
         path: str | None = None
         try:
-            config = self.composer.run(overrides)
+            config = under_its_digest(self.composer.run(overrides))
             path = str(config.path)
             outcome = execute(config)
             report(outcome)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbench.config.keys import USER_FILES
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import Tree, leaves
@@ -23,7 +24,8 @@ GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
-_PATHS = ("results_dir", "data_dir", "init.path", "data.root", "data.train", "data.test", "data.file")
+_DIRECTORIES = ("results_dir", "data_dir")
+_PATHS = (*_DIRECTORIES, *USER_FILES)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 
@@ -90,7 +92,7 @@ def to_overrides(given: str | Sequence[str] | Tree) -> list[str]:
 
 def _as_path(key: str, value: str) -> str:
     """Return a path in Hydra's grammar; in paths of data that do not exist as a whole, commas separate several."""
-    several = key not in ("results_dir", "data_dir") and "," in value and not Path(value).expanduser().exists()
+    several = key not in _DIRECTORIES and "," in value and not Path(value).expanduser().exists()
     return ",".join(quoted(part) for part in value.split(",")) if several else quoted(value)
 
 

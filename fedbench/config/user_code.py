@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -21,8 +23,8 @@ _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), sit
 def source_files(module: str) -> dict[str, Path]:
     """Return the source files of a module and of what it imports from its own directory, transitively.
 
-    The directory is the one on Python's path that contains the module or its outermost package. Of an installed
-    package only the package itself counts, not what is installed next to it.
+    The directory is the one on Python's path that contains the module or its outermost package. Imports of an
+    installed module are not followed.
 
     Args:
         module: The dotted name, outside fedbench.
@@ -44,7 +46,8 @@ def source_files(module: str) -> dict[str, Path]:
     found = _along(base, module)
     if found is None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))
-    only = top if is_installed(base) else None
+    if is_installed(base):
+        return {file.relative_to(base).as_posix(): file for file in found}
     files: dict[str, Path] = {}
     waiting = list(found)
     while waiting:
@@ -54,9 +57,21 @@ def source_files(module: str) -> dict[str, Path]:
             continue
         files[name] = file
         for imported in _imports(file, base):
-            if imported.split(".")[0] != "fedbench" and only in (None, imported.split(".")[0]):
+            if imported.split(".")[0] != "fedbench":
                 waiting += _along(base, imported) or []
     return dict(sorted(files.items()))
+
+
+def versions(files: Iterable[Path], module: str) -> dict[str, str]:
+    """Return name and version of the distributions that a module with these files comes from; none for user code."""
+    if not all(map(is_installed, files)):
+        return {}
+    return {name: importlib.metadata.version(name) for name in _distributions().get(module.split(".")[0], ())}
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def is_installed(path: Path) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import Recorder, Run, read_run
+from fedbench.runs.store import Recorder, ResultStore, Run, read_run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ def execute(config: RunConfig) -> Outcome:
     """
     from filelock import FileLock, Timeout
 
-    if not config.force and (done := _from_disk(config.path) or _made_before_contents(config)):
+    config = under_its_digest(config)
+    if not config.force and (done := _from_disk(config.path)):
         return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
@@ -96,22 +97,25 @@ def _from_disk(path: Path) -> Outcome | None:
     return Outcome(run, fresh=False)
 
 
-def _made_before_contents(config: RunConfig) -> Outcome | None:
-    """Return a finished run whose digest does not cover all user files and user code, if none changed since its start.
+def under_its_digest(config: RunConfig) -> RunConfig:
+    """Return the configuration, under the digest of fedbench 0.1.0 if a finished run under that counts as the same.
 
-    Such runs were made before ``meta.json`` had an ``identity_format``. The times of the files stand for their content.
+    That digest does not cover all user files and user code, so the times of the files stand for their content: none may
+    have changed since the first run under it started. New seeds then join the earlier ones.
     """
     identity = config.identity
     if identity.before_contents is None:
-        return None
-    done = _from_disk(config.path.parent.with_name(identity.before_contents) / config.path.name)
-    if done is None or "identity_format" in done.run.meta:
-        return None
-    if identity.changed() > datetime.fromisoformat(done.run.meta["started"]).timestamp():
-        return None
+        return config
+    folder = config.path.parent.with_name(identity.before_contents)
+    runs = [run for run in ResultStore(folder) if run.meta.get("identity_format", 0) == 0]
+    first = min((datetime.fromisoformat(run.meta["started"]).timestamp() for run in runs), default=0.0)
+    if not any(run.done for run in runs) or identity.changed() > first:
+        return config
     print(
-        f"fedbench: {done.run.path} is of fedbench 0.1.0, which did not record the content of your files and code; "
-        "they are older than the run and count as the same. force=true trains it again",
+        f"fedbench: {folder} has runs of fedbench 0.1.0, which did not record the content of your files and code; "
+        "these have not changed since and count as the same. force=true trains again",
         file=sys.stderr,
     )
-    return done
+    facts = {**identity.facts, "identity_format": 0}
+    identity = replace(identity, digest=identity.before_contents, before_contents=None, facts=facts)
+    return replace(config, identity=identity)
