@@ -18,7 +18,7 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
-from fedbench.analysis.metrics_catalogue import Measure, measure
+from fedbench.analysis.metrics_catalogue import CATALOGUE, Measure, measure
 from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.stats import Paired, paired_with_diverged
 from fedbench.analysis.tables import departures
@@ -124,7 +124,10 @@ def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
     Raises:
         RequestError: If the metric is unknown or was not measured in all of the runs.
     """
-    choice("metric", name, dict.fromkeys(k for _, last in rows for k in last if k != "round"))
+    measured = dict.fromkeys(k for _, last in rows for k in last if k != "round")
+    if name not in measured and name in CATALOGUE and not CATALOGUE[name].needs:
+        raise RequestError(f"these runs have no {name}; repeat them with force=true, or choose another metric")
+    choice("metric", name, measured)
     missing = [path for path, last in rows if last.get(name) is None]
     if missing:
         raise RequestError(

@@ -12,7 +12,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
 from fedbench.config.own_code import own_code
 from fedbench.core.errors import RequestError
-from fedbench.runs.execute import execute, under_its_digest
+from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.sweep_notes import Note, forget, leave
 
 _INDEX = "planned_run"  # the axis of a sweep over a list of runs
@@ -87,10 +87,14 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
         job: What is called for every job.
 
     Raises:
-        RequestError: If Hydra refuses the sweep; its directory is removed.
+        RequestError: If the directory cannot be written to, or Hydra refuses the sweep; the directory is removed.
     """
     from fedbench.config.explain import explain
 
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from error
     place = f"hydra.sweep.dir={quoted(str(folder))}"
     typed = [*overrides, *composer.search_path(), "hydra.mode=MULTIRUN", place]
     try:

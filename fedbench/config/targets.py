@@ -29,7 +29,8 @@ def call(section: Tree, what: str, **given: Any) -> Any:
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, or a key is unknown or missing.
+        RequestError: If the function does not exist, a key is unknown or missing, or a function of the user's own
+            raises an error.
     """
     function = function_of(section, what)
     name = function.__name__
@@ -47,7 +48,14 @@ def call(section: Tree, what: str, **given: Any) -> Any:
         raise RequestError(
             f"{_at(section, what)}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=..."
         )
-    return function(**{k: v for k, v in given.items() if k in takes}, **options)
+    try:
+        return function(**{k: v for k, v in given.items() if k in takes}, **options)
+    except RequestError:
+        raise
+    except Exception as error:
+        if within_fedbench(str(section["_target_"])):
+            raise
+        raise _error_of_own(error, section["_target_"], what) from error
 
 
 def _at(section: Tree, what: str) -> str:
@@ -89,8 +97,7 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and f"{target}.".startswith(f"{missing}."):
         return RequestError(f"{what}._target_={target}: there is no module {missing}")
-    where = _line_of(error)
-    place = f"{what}._target_={target}: {where}"
+    place = f"{what}._target_={target}: {_line_of(error)}"
     if isinstance(error, ImportError) and error.name:
         imported = re.search(r"cannot import name '(\w+)'", str(error))
         if instead := moved_import(error.name, imported[1] if imported else None):
@@ -101,11 +108,17 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
         return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")
     if within_fedbench(target):
         return None
-    return RequestError(f"{place}: {type(error).__name__}: {' '.join(str(error).split())}")
+    return _error_of_own(error, target, what)
+
+
+def _error_of_own(error: Exception, target: object, what: str) -> RequestError:
+    """Return the error for an exception of user code, with its place."""
+    text = " ".join(str(error).split())
+    return RequestError(f"{what}._target_={target}: {_line_of(error)}: {type(error).__name__}: {text}")
 
 
 def _line_of(error: Exception) -> str:
-    """Return the file and line of user code, or of a library, in which an import failed."""
+    """Return the file and line of user code, or of a library, that raised an error."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     return f"{frames[-1].filename}, line {frames[-1].lineno}"
 

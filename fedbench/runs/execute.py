@@ -56,6 +56,12 @@ def execute(config: RunConfig) -> Outcome:
     from filelock import FileLock, Timeout
 
     config = under_its_digest(config)
+    if config.identity.facts["identity_format"] == 0:
+        print(
+            f"fedbench: {config.path.parent} has runs of fedbench 0.1.0, which did not record the content of your "
+            "files and code; these have not changed since and count as the same. force=true trains again",
+            file=sys.stderr,
+        )
     if not config.force and (done := _from_disk(config.path)):
         return done
     with at_once():
@@ -72,9 +78,7 @@ def execute(config: RunConfig) -> Outcome:
             print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise RequestError(
-            f"results_dir={config.results_dir} cannot be written to ({error.strerror or error}); change results_dir"
-        ) from error
+        raise not_writable(f"results_dir={config.results_dir}", error) from error
     try:
         if config.force:
             recorder.clear()
@@ -86,6 +90,11 @@ def execute(config: RunConfig) -> Outcome:
         if (config.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
+
+
+def not_writable(folder: object, error: OSError) -> RequestError:
+    """Return the error for a directory that cannot be written to."""
+    return RequestError(f"{folder} cannot be written to ({error.strerror or error}); change results_dir")
 
 
 def _from_disk(path: Path) -> Outcome | None:
@@ -111,11 +120,6 @@ def under_its_digest(config: RunConfig) -> RunConfig:
     first = min((datetime.fromisoformat(run.meta["started"]).timestamp() for run in runs), default=0.0)
     if not any(run.done for run in runs) or identity.changed() > first:
         return config
-    print(
-        f"fedbench: {folder} has runs of fedbench 0.1.0, which did not record the content of your files and code; "
-        "these have not changed since and count as the same. force=true trains again",
-        file=sys.stderr,
-    )
     facts = {**identity.facts, "identity_format": 0}
     identity = replace(identity, digest=identity.before_contents, before_contents=None, facts=facts)
     return replace(config, identity=identity)
