@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
-from fedbench.config.own_code import own_code
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.sweep_notes import Note, forget, leave
@@ -43,13 +43,13 @@ class Job:
         if self.batch is not None:
             number = int(config[_INDEX])
             overrides = list(self.batch[number])
-        with own_code(self.composer.own):
+        with user_code_from(self.composer.own):
             leave(Path(hydra.sweep.dir), self._carried_out(number, overrides))
 
     def _carried_out(self, number: int, overrides: list[str]) -> Note:
         path: str | None = None
         try:
-            config = under_its_digest(self.composer.run(overrides))
+            config = under_its_digest(self.composer.config_with_departures(overrides))
             path = str(config.path)
             outcome = execute(config)
             report(outcome)

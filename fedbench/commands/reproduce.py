@@ -125,13 +125,13 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
-        mine = [r for r in runs if name in r.parts]
-        notes = [*_unfinished(mine, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(mine)) else [])]
-        if not mine:
+        needed = [r for r in runs if name in r.parts]
+        notes = [*_unfinished(needed, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else [])]
+        if not needed:
             notes = ["no runs: drawn from the data alone"]
-        time = durations.of(mine).text()
+        time = durations.of(needed).text()
         lines.append(
-            f"{name:<28}{len(mine):>6}{sum(r.done for r in mine):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
+            f"{name:<28}{len(needed):>6}{sum(r.done for r in needed):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
         )
     total = durations.of(runs)
     done = sum(r.done for r in runs)

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedbench.commands.launch import Job, launch, sweep_directory
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides
-from fedbench.config.own_code import own_code
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.execute import under_its_digest
 from fedbench.runs.interrupts import at_once
@@ -37,7 +37,7 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
     for override in overrides:
         if override.key.startswith("hydra.sweeper.params"):
             raise RequestError(f"{override.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
-    with own_code(config_dir):
+    with user_code_from(config_dir):
         check_combinations(overrides, composer)
         typed = [o.text for o in overrides]
         folder = sweep_directory(composer, "config", typed)
@@ -62,7 +62,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer) -> Non
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     for combination in product(*axes):
-        config = under_its_digest(composer.setting(combination))
+        config = under_its_digest(composer.config(combination))
         if not (config.path / "DONE").exists():
             with at_once():
                 from fedbench.runs.build import method_of  # imports torch

@@ -1,4 +1,7 @@
-"""Source files of a user's own code, found without importing it: what they contain is part of a run's identity."""
+"""User code: where it is imported from, and its source files, whose content is part of a run's identity.
+
+The files are found without importing them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -18,6 +22,31 @@ from fedbench.core.errors import RequestError
 
 _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
+
+
+@contextmanager
+def user_code_from(folder: Path | None) -> Iterator[None]:
+    """Put a directory on Python's path inside this block, so that ``_target_`` finds what it contains.
+
+    Afterwards its modules are forgotten, so that the next run reads the files as they are then, and modules that were
+    loaded under the same names before are back.
+    """
+    if folder is None:
+        yield
+        return
+    root, before = folder.resolve(), dict(sys.modules)
+    sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
+                del sys.modules[name]
+        for name, module in before.items():
+            sys.modules.setdefault(name, module)
 
 
 def source_files(module: str) -> dict[str, Path]:

@@ -143,7 +143,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     settings = {run.setting: run for run in runs}
     ways = Counter((run.experiment, run.algo) for run in settings.values())
     found = {
-        setting: composer.setting(run.experiment, run.algo, run.keys)
+        setting: composer.config(run.experiment, run.algo, run.keys)
         for setting, run in settings.items()
         if not only_existing
         or ways[run.experiment, run.algo] > 1

@@ -61,7 +61,7 @@ def build(config: RunConfig) -> PreparedRun:
     engine = make_engine(task, data.num_clients, engine_config)
     keep = config.keep_clients
     return PreparedRun(
-        title=f"{config.names.algo} seed {config.seed} {config.setting}",
+        title=f"{config.names.algo} seed {config.seed} {config.task_name}",
         seed=config.seed,
         stages=stages,
         task=task,

@@ -1,4 +1,4 @@
-"""Carry out a request: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
+"""Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedbench.runs.store import Recorder, ResultStore, Run, read_run
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a config.
+    """The result of carrying out a configuration.
 
     Attributes:
         run: The run on disk.
@@ -68,7 +68,7 @@ def execute(config: RunConfig) -> Outcome:
         from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
 
-    experiment = build(config)
+    prepared = build(config)
     try:
         recorder = Recorder(config.path)
         lock = FileLock(config.path / ".lock")
@@ -84,7 +84,7 @@ def execute(config: RunConfig) -> Outcome:
             recorder.clear()
         elif done := _from_disk(config.path):  # the other process finished it
             return done
-        run(experiment, recorder, config.tree)
+        run(prepared, recorder, config.tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if (config.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
