@@ -93,7 +93,12 @@ def _carry_out(
     """Train what is not done, write the report and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
     from fedbench.report.write import write_report
+    from fedbench.runs.execute import not_writable
 
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(f"results_dir={results}", error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common)
     entries = carry_out(runs, faults, common, results, launcher)

@@ -47,11 +47,7 @@ class Composer:
 
     def __init__(self, own: Path | None = None) -> None:
         self.own = own
-        self._merged: dict[tuple[str, ...], tuple[Tree, Choices]] = {}  # what Hydra has composed, by override texts
-
-    def __getstate__(self) -> Tree:
-        """Leave what is composed behind when a launcher sends this to another process, for every job."""
-        return {"own": self.own, "_merged": {}}
+        self._baselines: dict[tuple[str, str], Tree] = {}
 
     def config(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, without its departures from the experiment.
@@ -62,7 +58,7 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            tree, names = self._with_presets_merged(overrides)
+            tree, names = self._merged(overrides)
         return parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
 
     def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
@@ -74,9 +70,11 @@ class Composer:
         config = self.config(texts)
         if config.names.experiment is None:
             return config
-        chosen = [f"experiment={config.names.experiment}", f"algo={config.names.algo}"]
-        tree, _ = self._with_presets_merged(parse_overrides(chosen))
-        return replace(config, departures=_departures(config.tree, with_integers(tree)))
+        key = (config.names.experiment, config.names.algo)
+        if key not in self._baselines:
+            tree, _ = self._merged(parse_overrides([f"experiment={key[0]}", f"algo={key[1]}"]))
+            self._baselines[key] = with_integers(tree)
+        return replace(config, departures=_departures(config.tree, self._baselines[key]))
 
     def unresolved(self, texts: Sequence[str]) -> tuple[Tree, dict[str, str | None]]:
         """Return the configuration with presets merged in and interpolations as they are written.
@@ -90,7 +88,7 @@ class Composer:
         refuse_sweeps(overrides)
         with self._explained(overrides):
             tree, choices = self._chosen([o.text for o in overrides], resolve=False)
-            return _merge(tree, str(choices["algo"]), overrides), choices
+            return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
 
     @contextmanager
     def hydra(self) -> Iterator[Any]:
@@ -155,12 +153,13 @@ class Composer:
             cfg, choices = self._composed(texts)
             return _plain(cfg, resolve=True), _plain(cfg, resolve=False), _names(choices)
 
-    def _with_presets_merged(self, overrides: Sequence[Override]) -> tuple[Tree, Choices]:
-        texts = tuple(o.text for o in overrides)
-        if texts not in self._merged:
-            tree, names = self.with_presets(texts)
-            self._merged[texts] = _merge(tree, names.algo, overrides), names
-        return self._merged[texts]
+    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Choices]:
+        tree, names = self.with_presets([o.text for o in overrides])
+        return self._with_presets_merged(tree, names.algo, overrides), names
+
+    def _with_presets_merged(self, tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
+        _refuse_new_data_keys(overrides)
+        return merge_presets(tree, algo, {k for o in overrides for k in o.keys})
 
     @contextmanager
     def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:
@@ -191,11 +190,6 @@ def _hydra_put_back() -> Iterator[None]:
         GlobalHydra.instance().hydra = outer
         VersionBase.instance().version_base = base
         JobRuntime.instance().conf["name"] = job
-
-
-def _merge(tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
-    _refuse_new_data_keys(overrides)
-    return merge_presets(tree, algo, {k for o in overrides for k in o.keys})
 
 
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:

@@ -353,6 +353,14 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message
     assert list(tmp_path.iterdir()) == []
 
 
+def test_results_that_cannot_be_written_are_refused_before_data_are_read(tmp_path):
+    status, _, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=/proc/none")
+    assert status == 2
+    assert (
+        err == "fedbench: results_dir=/proc/none cannot be written to (No such file or directory); change results_dir\n"
+    )
+
+
 def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_joblib_launcher", None)
     status, _, err = call("reproduce", "adafedadam/table4", "--jobs", "2")
