@@ -18,10 +18,11 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
-from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
+from fedbench.analysis.metrics_catalogue import CATALOGUE, MetricInfo, metric_info
+from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
 from fedbench.analysis.tables import Cell, departures
-from fedbench.config.keys import WATCHING, setting
+from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.trees import Tree, config_value, leaves
 from fedbench.runs.store import Fields, Run
@@ -184,7 +185,10 @@ def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> MetricInfo:
     Raises:
         RequestError: If the metric is unknown or was not measured in all of the runs.
     """
-    choice("metric", name, dict.fromkeys(k for _, last in rows for k in last if k != "round"))
+    measured = dict.fromkeys(k for _, last in rows for k in last if k != "round")
+    if name not in measured and name in CATALOGUE and not CATALOGUE[name].needs:
+        raise RequestError(f"these runs have no {name}; repeat them with force=true, or choose another metric")
+    choice("metric", name, measured)
     missing = [path for path, last in rows if last.get(name) is None]
     if missing:
         raise RequestError(
@@ -226,12 +230,12 @@ class Member:
 
 def _members(runs: Sequence[Run], key: str) -> list[Member]:
     members, known = [], set(_GROUPS)
-    for run in sorted(runs, key=lambda r: str(r.path)):
-        config = leaves(run.config)
+    runs = sorted(runs, key=lambda r: str(r.path))
+    for run, flat in zip(runs, flat_settings(runs), strict=True):
+        config = {**leaves(run.config), **flat}
         known |= config.keys()
         if key in _GROUPS or key in config:
             value = run.meta[key] if key in _GROUPS else config[key]
-            flat = setting(run.config)
             members.append(
                 Member(run, flat, value, config_value(value) if key in _GROUPS else f"{key}={config_value(value)}")
             )

@@ -21,6 +21,24 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return {key: group for key, group in groups.items() if any(r.counts for r in group)}
 
 
+def flat_settings(runs: Iterable[Run]) -> list[Tree]:
+    """Return the dotted keys of the setting of each run, in which a user file has one path, however it was typed.
+
+    A file goes by the path under which its content is seen first; other content at that path has its digest added.
+    Runs with one hash are of one setting, as are those of fedbench 0.1.0, which did not record contents.
+    """
+    paths: dict[tuple[str, str], str] = {}
+    by_hash: dict[str, Tree] = {}
+    found = []
+    for run in runs:
+        flat = setting(run.config)
+        for key, digest in run.meta.get("files", {}).items():
+            taken = flat[key] in (path for (other, _), path in paths.items() if other == key)
+            flat[key] = paths.setdefault((key, digest), f"{flat[key]} ({digest[:10]})" if taken else flat[key])
+        found.append(by_hash.setdefault(run.meta["hash"], flat))
+    return found
+
+
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     """Return for each setting the keys in which it differs from another one, with its values.
 
@@ -29,7 +47,7 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     method that differ only in the content of files also have their hash.
     """
     first = {key: members[0] for key, members in groups.items()}
-    flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
+    flat = {key: _without_repeats(f) for key, f in zip(first, flat_settings(first.values()), strict=True)}
     several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
     found: dict[Key, Tree] = {}
     for key, run in first.items():

@@ -33,7 +33,7 @@ def compose_run(overrides: Sequence[str]) -> RunConfig:
     Raises:
         RequestError: If a key is unknown or a value is out of range.
     """
-    return Composer().setting(overrides)
+    return Composer().config(overrides)
 
 
 class Composer:
@@ -49,7 +49,7 @@ class Composer:
         self.own = own
         self._baselines: dict[tuple[str, str], Tree] = {}
 
-    def setting(self, texts: Sequence[str]) -> RunConfig:
+    def config(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, without its departures from the experiment.
 
         Raises:
@@ -61,13 +61,13 @@ class Composer:
             tree, names = self._merged(overrides)
         return parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
 
-    def run(self, texts: Sequence[str]) -> RunConfig:
+    def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
         """
-        config = self.setting(texts)
+        config = self.config(texts)
         if config.names.experiment is None:
             return config
         key = (config.names.experiment, config.names.algo)

@@ -144,7 +144,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     for run in settings.values():
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
     found = {
-        setting: composer.setting(run.experiment, run.algo, run.keys)
+        setting: composer.config(run.experiment, run.algo, run.keys)
         for setting, run in settings.items()
         if not only_existing
         or _may_coincide(ways[run.experiment, run.algo])

@@ -330,6 +330,7 @@ def test_a_group_may_read_the_model_and_a_path_may_hold_anything(fed, tmp_path):
 
 BAD = [
     (["algo=foo"], "algo=foo is unknown; algo is one of adafed, adafedadam, afl"),
+    (["algo=median"], "stem, term; to use median.yaml of your own, add --config-dir DIR\n"),
     (["algo=fedadan"], "did you mean fedadam?"),
     (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
     (["experiment=adafedadam/table5_syn"], "did you mean adafedadam/table5_synthetic?"),
@@ -520,6 +521,12 @@ BAD = [
     (["init.path=5"], "init.path must be a file or null, got 5"),
     (["data.partition=iid"], "unknown key data.partition; did you mean data/partition?"),
     (["data=mnist_iid", "data.partition=iid"], "data.partition must be a section with keys or null, got 'iid'"),
+    # sweeps
+    (["-m", "experiment=null,smoke"], "experiment=null cannot be one of several choices; sweep without experiment"),
+    (["-m", "hydra.sweeper.params={seed: 1}"], "type the axes of the sweep as overrides, such as seed=0,1,2"),
+    (["-m", "results_dir=/proc/none", "seed=0,1"], " cannot be written to (No such file or directory); change"),
+    (["-m", "algo=fedprox", "algo.mu=0.1,-3"], "algo.mu must be >= 0, got -3"),
+    (["-m", "local.nesterov=false,true", "local.momentum=0.9,0"], "local.nesterov=true needs local.momentum > 0"),
     # what configures sweeps
     (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures a sweep; add -m, or remove it"),
     (["--config-dir"], "--config-dir needs a value"),
@@ -537,6 +544,8 @@ BAD = [
     [
         (["algo=fedavg,fedprox"], "algo has several values (fedavg, fedprox); to run each of them, add -m\n"),
         (["seed=0,1"], "seed has several values (0, 1); to run each of them, add -m\n"),
+        (["participation=0.5,1"], "participation has several values (0.5, 1); to run each of them, add -m\n"),
+        (["local.lr=0.1,0.2"], "local.lr has several values (0.1, 0.2); to run each of them, add -m\n"),
         (["local.epochs=1,2"], "to run each of them, add -m, or type a list as local.epochs=[1,2]\n"),
     ],
 )
@@ -544,6 +553,25 @@ def test_a_list_is_suggested_only_where_a_key_takes_one(fed, args, message):
     status, _, err = fed(*args)
     assert status == 2
     assert err.endswith(message)
+
+
+def test_the_later_choice_of_an_experiment_wins(fed):
+    smoke = show(fed, "experiment=smoke")
+    plain = show(fed)
+    assert smoke != plain
+    assert show(fed, "experiment=smoke", "experiment=null") == plain
+    assert show(fed, "experiment=null", "experiment=smoke") == smoke
+
+
+def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, tmp_path):
+    (tmp_path / "own/algo").mkdir(parents=True)
+    (tmp_path / "own/algo/mine.yaml").write_text("_target_: mine.mine\n")
+    (tmp_path / "own/mine.py").write_text("def mine(local):\n    return {}['rate']\n")
+    for sweep in ((), ("-m", "seed=0,1")):
+        status, out, err = fed("--config-dir", "own", "algo=mine", *FAST, *sweep)
+        assert (status, out) == (2, [])
+        assert err == f"fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_wrong_device_is_refused_also_when_the_run_is_done(fed, tmp_path):

@@ -1,4 +1,4 @@
-"""Every file of the config tree composes into a request, and means what its name says."""
+"""Every file of the config tree composes into a configuration, and means what its name says."""
 
 from dataclasses import FrozenInstanceError
 
@@ -15,7 +15,7 @@ CHOICES = [(g, name) for g in GROUPS for name in options(g)]
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_every_choice_makes_a_request(group, name, tmp_path):
+def test_every_choice_makes_a_configuration(group, name, tmp_path):
     needed = {
         "leaf_json": ["data.train=t.json"],
         "imagefolder": ["data.root=img"],
@@ -148,10 +148,10 @@ def test_departures_name_what_differs_from_the_experiment():
     chosen = ["experiment=adafedadam/table5_synthetic", "algo=adafedadam"]
     more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]
     composer = Composer()
-    departures = composer.run([*chosen, *more]).departures
+    departures = composer.config_with_departures([*chosen, *more]).departures
     assert departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
-    assert composer.run(chosen).departures == {}
-    assert composer.run(more[:3]).departures == {}  # of no experiment
+    assert composer.config_with_departures(chosen).departures == {}
+    assert composer.config_with_departures(more[:3]).departures == {}  # of no experiment
 
 
 def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):

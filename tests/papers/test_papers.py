@@ -209,7 +209,7 @@ def test_every_setup_and_method_can_be_chosen(paper):
 def composed(composer, paper, row, cut):
     setup, method = paper.setups[row.setup], paper.methods[row.algo]
     keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
-    return keys, composer.setting(setup.experiment, method.algo, keys).tree
+    return keys, composer.config(setup.experiment, method.algo, keys).tree
 
 
 @pytest.mark.parametrize("paper", PAPERS)

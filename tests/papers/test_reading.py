@@ -50,7 +50,7 @@ def test_the_documented_example_is_a_paper(tmp_path):
 
 
 def test_the_documented_config_is_one(tmp_path, monkeypatch):
-    """Composed with either method it gives a request: no key, choice or preset is unknown."""
+    """Composed with either method it gives a configuration: no key, choice or preset is unknown."""
     tree = tmp_path / "conf"
     shutil.copytree(ROOT / "conf", tree)
     folder = tree / "experiment" / "example"

@@ -76,23 +76,23 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
-    request = Composer().run(typed)
+    config = Composer().config_with_departures(typed)
     for i, seed in enumerate(seeds):
-        path = request.path.parent / f"seed_{seed}"
+        path = config.path.parent / f"seed_{seed}"
         path.mkdir(parents=True)
         meta = {
-            "status": status, "seed": seed, "hash": request.digest, **asdict(request.names),
-            "departures": request.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
+            "status": status, "seed": seed, "hash": config.digest, **asdict(config.names),
+            "departures": config.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(meta))
-        (path / "config.yaml").write_text(yaml.safe_dump({**request.tree, "seed": seed}))
+        (path / "config.yaml").write_text(yaml.safe_dump({**config.tree, "seed": seed}))
         ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
         rows = rounds or [ended | (last[i] if last else {})]
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
         if status in ("done", "diverged"):
             (path / "DONE").touch()
-    return request
+    return config
 
 
 def evidence(root):
@@ -250,8 +250,8 @@ def test_what_a_profile_leaves_of_rounds_is_found_in_the_plan(tmp_path):
 
 
 def test_links_lead_from_the_page_to_the_runs(tmp_path):
-    request = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
-    base = f"../fedfa/table2_femnist/fedavg/{request.digest}"
+    config = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
+    base = f"../fedfa/table2_femnist/fedavg/{config.digest}"
     assert line(tmp_path, "fedfa", "table2", "femnist").runs == (f"{base}/seed_0/", f"{base}/seed_3/")
 
 
@@ -293,14 +293,14 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
     """What the report prints has the identity of the runs it shows, whatever had been typed, and their seeds."""
     p = papers()[paper]
     method = [r for r in p.tables[table].rows if r.setup == setup][row].algo
-    request = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
+    config = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
     shown = line(tmp_path, paper, table, setup, row)
     assert shown.seeds == 2
     first, flag, *words, seeds = shlex.split(shown.command)
     assert (first, flag, seeds) == ("fedbench", "-m", "seed=2,5")
     again = compose_run([*words, "seed=2", f"results_dir={tmp_path}"])
-    assert again.digest == request.digest
-    assert again.path == request.path.parent / "seed_2"
+    assert again.digest == config.digest
+    assert again.path == config.path.parent / "seed_2"
 
 
 # ---- the whole
