@@ -6,6 +6,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+# The processes that tests start, and the next session, read compiled modules and rewritten assertions from here on,
+# also where the environment says otherwise: compiling them anew takes a tenth of the whole time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("same", derandomize=True)  # what is red is red because of a change
 settings.load_profile("same")  # other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED
 sys.path.insert(0, str(Path(__file__).parent))  # tools and reference are shared by tests in subdirectories
