@@ -4,9 +4,9 @@ from pathlib import Path
 
 os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # read when NumPy is imported
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import pytest
+import torch
+from hypothesis import settings
 
 # The processes that tests start, and the next session, read compiled modules and rewritten assertions from here on,
 # also where the environment says otherwise: compiling them anew takes a tenth of the whole time.
