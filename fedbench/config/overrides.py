@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,7 @@ def _parse(text: str) -> Override | None:
         text = f"{name}={_as_path(bare, value)}"
     elif equals and value.endswith(","):
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
-    parsed = _by_hydra(text)
+    parsed = by_hydra(text)
     override = Override(
         text,
         parsed.key_or_group,
@@ -191,7 +192,13 @@ def _parse(text: str) -> Override | None:
     return override
 
 
-def _by_hydra(text: str) -> HydraOverride:
+@lru_cache(maxsize=1024)
+def by_hydra(text: str) -> HydraOverride:
+    """Return an override as Hydra parses it.
+
+    Raises:
+        RequestError: If the text is not in Hydra's grammar.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

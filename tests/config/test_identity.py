@@ -30,7 +30,7 @@ LONG_AGO = 1_700_000_000  # 2023, before the old runs were started
 
 
 def identity_of(*overrides):
-    return parsed(*composed(*overrides)).identity
+    return compose_run(overrides).identity
 
 
 def parsed(tree, names):

@@ -87,7 +87,7 @@ def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path, wid
     assert fits(tab)
 
 
-@pytest.mark.parametrize("javascript", [True, False])
+@pytest.mark.parametrize("javascript", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_empty_page_and_one_without_scripts(visit, tmp_path, javascript):
     path = tmp_path / "empty.html"
     path.write_text(html(EMPTY), encoding="utf-8")
@@ -136,6 +136,7 @@ def test_a_column_sorts_up_and_down_and_back(visit):
     assert first_of_each(table) == before
 
 
+@pytest.mark.slow
 def test_other_columns_sort_by_what_they_show(visit):
     tab = visit()
     table = tab.locator("#table-adafedadam-table6 table")
@@ -161,7 +162,7 @@ def test_rows_stay_within_their_setup(visit):
         assert "setup" in body.locator("tr").first.get_attribute("class")
 
 
-@pytest.mark.parametrize("name", ["differs", "reduced"])
+@pytest.mark.parametrize("name", ["differs", pytest.param("reduced", marks=pytest.mark.slow)])
 def test_filters_show_what_they_say_and_nothing_is_lost(visit, name):
     tab = visit()
     rows, below = tab.locator("tr.row"), tab.locator("tr.more")
@@ -201,6 +202,7 @@ def test_the_contents_follow_the_reader(visit):
     assert narrow.locator(".toc li").first.is_visible()
 
 
+@pytest.mark.slow
 def test_a_command_is_shown_and_copied(visit):
     tab = visit()
     row = tab.locator("tr.more").nth(1)
