@@ -34,14 +34,13 @@ def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that for each baseline some value of alpha gives AdaFedAdam a lower mean and a lower spread of the error."""
     shown, out = FigureRuns(paper, "figure3", evidence), []
     front = [i for i, row in enumerate(shown.figure.rows) if row.algo == "adafedadam"]
-    last = cache(lambda i, field: final(shown.found(i), field))
+    last = cache(lambda i, field: final(shown.found[i], field))
     for algo in ("fedavg", "fedadam", "fednova", "qfedavg"):
         i = shown.row("synthetic", algo)
         points = []
         for f in front:
             parts = [
-                contest(field, last(f, field), last(i, field), -1.0, *shown.of(f, i))
-                for field in (_ERROR, _SPREAD)
+                contest(field, last(f, field), last(i, field), -1.0, *shown.of(f, i)) for field in (_ERROR, _SPREAD)
             ]
             points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {_ERROR} and {_SPREAD}", parts))
         out.append(best_of(f"some point of the front below {shown.name(i)}", points))
