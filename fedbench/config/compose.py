@@ -124,21 +124,31 @@ class Composer:
         """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
 
         Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. The keys are set
-        on a copy, as Hydra does.
+        on a copy, as Hydra does; what fails goes wholly to Hydra, whose errors are explained.
         """
-        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        from omegaconf.errors import OmegaConfBaseException
 
         keys = [o for text in texts if self._sets_keys(o := by_hydra(text))]
         chosen = [text for text in texts if not self._sets_keys(by_hydra(text))]
-        only_ours = self.own is None and not any("hydra" in text for text in chosen)
-        composed, choices = _composed_groups((*chosen, *self.search_path()), _written() if only_ours else self)
+        cfg, choices = self._groups(chosen)
+        try:
+            for o in keys:
+                OmegaConf.update(cfg, o.key_or_group, o.value(), merge=True)
+        except OmegaConfBaseException:
+            return self._groups(texts)
+        return cfg, choices
+
+    def _groups(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
+        only_ours = self.own is None and not any("hydra" in text for text in texts)
+        composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
         cfg: DictConfig = pickle.loads(composed)
-        ConfigLoaderImpl._apply_overrides_to_config(keys, cfg)
         return cfg, dict(choices)
 
     def _sets_keys(self, o: HydraOverride) -> bool:
-        """Return whether an override sets keys, and neither chooses from a group nor configures Hydra."""
+        """Return whether an override changes keys, and neither chooses from a group nor configures Hydra."""
         name = o.key_or_group
+        if o.is_add() or o.is_force_add() or o.is_delete():
+            return False
         if o.is_sweep_override() or o.package is not None or "/" in name or name.split(".")[0] == "hydra":
             return False
         own_group = self.own is not None and (self.own / name).is_dir()
