@@ -786,6 +786,7 @@ def test_data_verify(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(mnist, "_MD5", sums)
     remotes = [Remote(f"MNIST/raw/{n}{ending}", (), md5=sums[n][bool(ending)]) for ending in (".gz", "") for n in names]
     monkeypatch.setattr(mnist, "OFFICIAL", remotes)
+    monkeypatch.setattr(mnist, "_PACKED", remotes[:4])
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 0
     assert out[0] == f"{folder / names[0]}.gz  official: md5 {sums[names[0]][1]}"
