@@ -72,7 +72,7 @@ def test_the_recorded_model_is_the_evaluated_one(fed, tmp_path):
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
     model = load_file(path / "model.safetensors")
-    data = assemble(leaf(tmp_path, 0, clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    data = assemble(leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
     rows = data.test.index
     guess = (data.x[rows].float() @ model["weight"].T + model["bias"]).argmax(1)
     share = (guess == data.y[rows]).double().mean().item()
@@ -812,6 +812,7 @@ def test_data_show_prepare_verify(fed, tmp_path):
 def test_data_verify(fed, tmp_path, monkeypatch):
     """It compares, then reads again what the run would read, and never fetches."""
 
+    from fedbench.data.files.download import Remote
     from fedbench.data.sources import mnist
 
     folder = tmp_path / "data" / "MNIST" / "raw"
@@ -825,6 +826,9 @@ def test_data_verify(fed, tmp_path, monkeypatch):
     (folder / names[0]).unlink()  # stays packed
     sums = {n: (checksum(folder / n) if n != names[0] else "0" * 32, checksum(folder / f"{n}.gz")) for n in names}
     monkeypatch.setattr(mnist, "_MD5", sums)
+    remotes = [Remote(f"MNIST/raw/{n}{ending}", (), md5=sums[n][bool(ending)]) for ending in (".gz", "") for n in names]
+    monkeypatch.setattr(mnist, "OFFICIAL", remotes)
+    monkeypatch.setattr(mnist, "_PACKED", remotes[:4])
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 0
     assert out[0] == f"{folder / names[0]}.gz  official: md5 {sums[names[0]][1]}"
@@ -850,7 +854,7 @@ def test_ditto_is_judged_on_models_of_the_clients_own(fed, tmp_path):
     assert {p.name for p in path.iterdir()} == {*FILES, "personal.safetensors"}
     own = load_file(path / "personal.safetensors")
     assert {k: tuple(v.shape) for k, v in own.items()} == {"weight": (8, 10, 60), "bias": (8, 10)}
-    data = assemble(leaf(tmp_path, 0, clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
+    data = assemble(leaf(clients=8), partition=None, clients=8, split=0.8, local_test="split", seed=0)
     table = read_run(path).clients()
     for k in range(8):
         for rows, column in ((data.test, "accuracy"), (data.train, None)):
