@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
@@ -123,18 +124,23 @@ class Composer:
     def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
         """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
 
-        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. The keys are set
-        on a copy, as Hydra does.
+        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. Keys are set on
+        a copy, as Hydra does; where that fails or keys are added, Hydra composes all.
         """
-        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        parsed = [by_hydra(text) for text in texts]
+        keys = [] if any(o.is_add() or o.is_force_add() for o in parsed) else [o for o in parsed if self._sets_keys(o)]
+        cfg, choices = self._kept([text for text in texts if by_hydra(text) not in keys])
+        try:
+            for o in keys:
+                OmegaConf.update(cfg, o.key_or_group, o.value(), merge=True)
+        except OmegaConfBaseException:
+            return self._kept(texts)
+        return cfg, choices
 
-        keys = [o for text in texts if self._sets_keys(o := by_hydra(text))]
-        chosen = [text for text in texts if not self._sets_keys(by_hydra(text))]
-        only_ours = self.own is None and not any("hydra" in text for text in chosen)
-        composed, choices = _composed_groups((*chosen, *self.search_path()), _written() if only_ours else self)
-        cfg: DictConfig = pickle.loads(composed)
-        ConfigLoaderImpl._apply_overrides_to_config(keys, cfg)
-        return cfg, dict(choices)
+    def _kept(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
+        only_ours = self.own is None and not any("hydra" in text for text in texts)
+        composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
+        return pickle.loads(composed), dict(choices)
 
     def _sets_keys(self, o: HydraOverride) -> bool:
         """Return whether an override sets keys, and neither chooses from a group nor configures Hydra."""
