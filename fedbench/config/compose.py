@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
@@ -123,31 +124,28 @@ class Composer:
     def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
         """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
 
-        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. The keys are set
-        on a copy, as Hydra does; what fails goes wholly to Hydra, whose errors are explained.
+        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. Keys are set on
+        a copy, as Hydra does; where that fails or keys are added, Hydra composes all.
         """
-        from omegaconf.errors import OmegaConfBaseException
-
-        keys = [o for text in texts if self._sets_keys(o := by_hydra(text))]
-        chosen = [text for text in texts if not self._sets_keys(by_hydra(text))]
-        cfg, choices = self._groups(chosen)
+        parsed = [by_hydra(text) for text in texts]
+        keys = [] if any(o.is_add() or o.is_force_add() for o in parsed) else [o for o in parsed if self._sets_keys(o)]
+        cfg, choices = self._kept([text for text in texts if by_hydra(text) not in keys])
         try:
             for o in keys:
                 OmegaConf.update(cfg, o.key_or_group, o.value(), merge=True)
         except OmegaConfBaseException:
-            return self._groups(texts)
+            return self._kept(texts)
         return cfg, choices
 
-    def _groups(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
+    def _kept(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
         only_ours = self.own is None and not any("hydra" in text for text in texts)
         composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
-        cfg: DictConfig = pickle.loads(composed)
-        return cfg, dict(choices)
+        return pickle.loads(composed), dict(choices)
 
     def _sets_keys(self, o: HydraOverride) -> bool:
         """Return whether an override changes keys, and neither chooses from a group nor configures Hydra."""
         name = o.key_or_group
-        if o.is_add() or o.is_force_add() or o.is_delete():
+        if o.is_delete():
             return False
         if o.is_sweep_override() or o.package is not None or "/" in name or name.split(".")[0] == "hydra":
             return False
