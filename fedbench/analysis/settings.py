@@ -25,17 +25,17 @@ def flat_settings(runs: Iterable[Run]) -> list[Tree]:
     """Return the dotted keys of the setting of each run, in which a user file has one path, however it was typed.
 
     A file goes by the path under which its content is seen first; other content at that path has its digest added.
-    Runs with one hash are of one setting, as are those of fedbench 0.1.0, which did not record contents.
+    Runs of one method with one hash are of one setting, as are those of fedbench 0.1.0, which did not record contents.
     """
     paths: dict[tuple[str, str], str] = {}
-    by_hash: dict[str, Tree] = {}
+    by_hash: dict[Key, Tree] = {}
     found = []
     for run in runs:
         flat = setting(run.config)
         for key, digest in run.meta.get("files", {}).items():
             taken = flat[key] in (path for (other, _), path in paths.items() if other == key)
             flat[key] = paths.setdefault((key, digest), f"{flat[key]} ({digest[:10]})" if taken else flat[key])
-        found.append(by_hash.setdefault(run.meta["hash"], flat))
+        found.append(by_hash.setdefault((run.meta["algo"], run.meta["hash"]), flat))
     return found
 
 

@@ -542,7 +542,7 @@ BAD = [
     (["-m", "hydra.sweeper.params={seed: 1}"], "type the axes of the sweep as overrides, such as seed=0,1,2"),
     (["-m", "results_dir=/proc/none", "seed=0,1"], " cannot be written to (No such file or directory); change"),
     (["-m", "algo=fedprox", "algo.mu=0.1,-3"], "algo.mu must be >= 0, got -3"),
-    (["-m", "local.nesterov=false,true", "local.momentum=0.9,0"], "local.nesterov=true needs local.momentum > 0"),
+    (["-m", "local.nesterov=false,true", "local.momentum=0.9,0"], "local.nesterov must be false without momentum"),
     # what configures sweeps
     (["hydra.sweep.dir=x"], "hydra.sweep.dir=x configures a sweep; add -m, or remove it"),
     (["--config-dir"], "--config-dir needs a value"),
