@@ -83,7 +83,10 @@ def caught(monkeypatch):
 # ---- every kind, drawn
 
 
-@pytest.mark.parametrize(("paper", "figure"), KINDS, ids=str)
+@pytest.mark.parametrize(
+    ("paper", "figure"),
+    [pytest.param(*f, marks=[pytest.mark.slow] if f == ("adafedadam", "figure2") else []) for f in KINDS],  # 5 s
+)
 def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
     kind, names = KINDS[paper, figure]
     assert papers()[paper].figures[figure].kind == kind

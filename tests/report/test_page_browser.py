@@ -112,6 +112,7 @@ def first_of_each(table):
     return table.locator("tr.row").evaluate_all(read)
 
 
+@pytest.mark.slow
 def test_a_column_sorts_up_and_down_and_back(visit):
     tab = visit()
     table = tab.locator("#table-adafedadam-table6 table")  # one setup
@@ -151,6 +152,7 @@ def test_other_columns_sort_by_what_they_show(visit):
     assert methods == sorted(methods, key=str.casefold)
 
 
+@pytest.mark.slow
 def test_rows_stay_within_their_setup(visit):
     table = visit().locator("#table-adafedadam-table2 table")
     read = "(bodies) => bodies.map((b) => [...b.querySelectorAll('tr.row th')].map((h) => h.textContent).sort())"
@@ -162,7 +164,8 @@ def test_rows_stay_within_their_setup(visit):
         assert "setup" in body.locator("tr").first.get_attribute("class")
 
 
-@pytest.mark.parametrize("name", ["differs", pytest.param("reduced", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["differs", "reduced"])
 def test_filters_show_what_they_say_and_nothing_is_lost(visit, name):
     tab = visit()
     rows, below = tab.locator("tr.row"), tab.locator("tr.more")
@@ -190,6 +193,7 @@ def test_links_within_the_page_lead_somewhere(visit):
     assert links.evaluate_all(lost) == []
 
 
+@pytest.mark.slow
 def test_the_contents_follow_the_reader(visit):
     tab = visit()
     tab.locator("#table-fedcada-table2").scroll_into_view_if_needed()
@@ -216,6 +220,7 @@ def test_a_command_is_shown_and_copied(visit):
     tab.wait_for_function("(b) => b.textContent === 'Copy'", arg=button.element_handle())
 
 
+@pytest.mark.slow
 def test_a_command_is_copied_as_it_stands(visit, browser, file):
     tab = visit(permissions=["clipboard-read", "clipboard-write"])
     row = tab.locator("tr.more").first
@@ -225,6 +230,7 @@ def test_a_command_is_copied_as_it_stands(visit, browser, file):
     assert tab.evaluate("navigator.clipboard.readText()") == row.locator("code").text_content()
 
 
+@pytest.mark.slow
 def test_the_theme_is_chosen_and_kept(visit):
     tab = visit(color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -290,13 +296,15 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read(visit, scheme):
     tab = visit(color_scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert tab.evaluate(CONTRAST) == []
 
 
+@pytest.mark.slow
 def test_what_can_be_pressed_has_a_name(visit):
     tab = visit()
     nameless = "all => all.filter(e => !e.textContent.trim() && !e.ariaLabel).length"
