@@ -96,13 +96,13 @@ def _dispatch(args: list[str], loud: bool) -> int:
     if "--version" in args:
         print(f"fedbench {fedbench.__version__}")
         return 0
-    word = args[0]
-    if word in _COMMANDS:
-        return _COMMAND[word](args[1:], folder)
-    if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", word):
-        hint = nearest(word, [*_COMMANDS, *(f"{k}=..." for k in _TYPED_ALONE)])
+    command = args[0]
+    if command in _COMMANDS:
+        return _COMMAND[command](args[1:], folder)
+    if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", command):
+        hint = nearest(command, [*_COMMANDS, *(f"{k}=..." for k in _TYPED_ALONE)])
         raise RequestError(
-            f"{word!r} is neither a command ({', '.join(_COMMANDS)}) nor an override (KEY=VALUE)"
+            f"{command!r} is neither a command ({', '.join(_COMMANDS)}) nor an override (KEY=VALUE)"
             f"{hint or '; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`'}"
         )
     return _run(args, folder, loud)

@@ -2,9 +2,16 @@ import os
 import sys
 from pathlib import Path
 
+os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # read when NumPy is imported
+
 import pytest
 import torch
 from hypothesis import settings
+
+# The processes that tests start, and the next session, read compiled modules and rewritten assertions from here on,
+# also where the environment says otherwise: compiling them anew takes a tenth of the whole time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("same", derandomize=True)  # what is red is red because of a change
 settings.load_profile("same")  # other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED

@@ -1,7 +1,7 @@
 """A report page as rich as a real one: several papers, 20 tables, 0 to 8 columns, every verdict and status."""
 
-from fedbench.report.page import CLAIMS, PRINTED
 from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
+from fedbench.report.words import CLAIMS, PRINTED
 
 METHODS = ("FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam", "SCAFFOLD (option II)", "FedMGDA+")
 METRICS = ("mean (w)", "STD (w)", "worst 30 % (w)", "mean", "STD", "worst 30 %", "angle", "KL")

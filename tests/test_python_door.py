@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from command_line import FAST
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.version import getbase
+from omegaconf import OmegaConf
 from tools import ROOT
 
 import fedbench
@@ -43,6 +45,8 @@ def test_one_request_in_four_forms():
     paths = {fedbench.run(given).path for given in (mapping, texts, tuple(texts), " ".join(texts))}
     assert len(paths) == 1
     assert fedbench.run(mapping).config["local"]["epochs"] == [1, 2]
+    for view in (OmegaConf.create(mapping), MappingProxyType({**mapping, "data": MappingProxyType({"clients": 8})})):
+        assert to_overrides(view) == texts
 
 
 def test_values_keep_their_type():
@@ -71,6 +75,13 @@ def test_a_string_is_split_as_a_shell_would():
         ("algo=fedavg,fedprox", "algo has several values"),
         ({"algo": ["fedavg", "fedprox"]}, "algo takes one choice"),
         ("model=cnn", "this model needs images"),
+        ("-m seed=0,1", "-m: fedbench.run runs one configuration; call it in a loop, or sweep with the command"),
+        ("hydra.run.dir=x", "hydra.run.dir=x: fedbench.run takes no keys of Hydra; results_dir=DIR is where"),
+        ({"hydra": {"run": {"dir": "x"}}}, "hydra.run.dir=x: fedbench.run takes no keys of Hydra"),
+        (None, "overrides must be a string, several strings or a mapping, got None"),
+        (5, "overrides must be a string, several strings or a mapping, got 5"),
+        ([None], "'None' is not an override"),
+        ("algo='fedavg", "cannot be split into overrides: No closing quotation"),
     ],
 )
 def test_a_wrong_request_raises_and_leaves_nothing(tmp_path, given, message):
@@ -180,6 +191,8 @@ def test_results_of_no_runs(tmp_path):
         assert {"setting", "algo", "hash", "seed"} <= set(frame)
     with pytest.raises(RequestError, match="nowhere is not a directory"):
         fedbench.load_results("nowhere")
+    with pytest.raises(RequestError, match="directory must be a path, got None"):
+        fedbench.load_results(None)
 
 
 # ---- the package

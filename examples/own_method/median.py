@@ -13,7 +13,7 @@ def median(local: Optimizer = SGD, *, server_lr: float = 1.0) -> Algorithm:
 
     Identity: a single client is FedAvg.
     """
-    server_lr = number("algo.server_lr", server_lr, above=0)
+    server_lr = number("server_lr", server_lr, above=0)
 
     def direction(up: State, cohort: ClientInfo) -> Tensor:
         return up["delta"].median(0).values  # [C, P] -> [P]

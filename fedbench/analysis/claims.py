@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fedbench.analysis import table_claims as tables
 from fedbench.analysis.comparison import Comparison
@@ -39,7 +39,15 @@ ALPHA = 0.05
 ClaimFunction: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 Functions: TypeAlias = Mapping[str, ClaimFunction]  # id of a claim -> the comparisons that it consists of
 NO_FUNCTIONS: Functions = MappingProxyType({})
-_Comparing: TypeAlias = Best | NotBest | Compare | Rank | Monotone | CompareTables | Curves | Limit
+# kind of a check of tables -> the comparisons that it consists of
+_OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
+    Best: tables.best,
+    NotBest: tables.not_best,
+    Compare: tables.compare,
+    Rank: tables.rank,
+    Monotone: tables.monotone,
+    CompareTables: tables.compare_tables,
+}
 
 
 @dataclass(frozen=True)
@@ -60,14 +68,7 @@ class Verdict:
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Verdict:
-    """Return the verdict on a claim.
-
-    Args:
-        paper: The paper.
-        claim: One of its claims.
-        evidence: The runs.
-        functions: The paper's own checks, by the id of the claim.
-    """
+    """Return the verdict on a claim of a paper; ``functions`` are the paper's own checks."""
     match claim.check:
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
@@ -78,10 +79,8 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
             if differing:
                 return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
             return Verdict("holds", f"all {total} printed numbers agree", basis="print")
-        case Function():
-            return decide(functions[claim.id](paper, evidence))
-        case check:
-            return decide(_comparisons(paper, check, evidence))
+        case _:
+            return decide(_comparisons(paper, claim, evidence, functions))
 
 
 def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:
@@ -100,39 +99,28 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
                     continue
                 case EqualRows() | EqualCells() as check:
                     compared = tables.printed_differences(paper, check)[0]
-                case Function():
-                    if claim.id not in functions:
-                        raise RequestError(
-                            f"kind: function needs a function {claim.id} in fedbench/papers/claims/{paper.id}.py"
-                        )
-                    compared = len(functions[claim.id](paper, nothing))
-                case check:
-                    compared = len(_comparisons(paper, check, nothing))
+                case _:
+                    compared = len(_comparisons(paper, claim, nothing, functions))
         except RequestError as error:
             raise RequestError(f"{where}: {error}") from error
         if not compared:
             raise RequestError(f"{where}: the check compares nothing; see its methods, setups and hyperparameters")
 
 
-def _comparisons(paper: Paper, check: _Comparing, evidence: Evidence) -> list[Comparison]:
-    cells = tables.Cells(paper, evidence)
-    match check:
-        case Best():
-            return tables.best(cells, check)
-        case NotBest():
-            return tables.not_best(cells, check)
-        case Compare():
-            return tables.compare(cells, check)
-        case Rank():
-            return tables.rank(cells, check)
-        case Monotone():
-            return tables.monotone(cells, check)
-        case CompareTables():
-            return tables.compare_tables(cells, check)
-        case Curves():
+def _comparisons(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions) -> list[Comparison]:
+    match claim.check:
+        case Curves() as check:
             return curve_comparisons(paper, check, evidence)
-        case Limit():
+        case Limit() as check:
             return limit_comparisons(paper, check, evidence)
+        case Function():
+            if claim.id not in functions:
+                raise RequestError(
+                    f"kind: function needs a function {claim.id} in fedbench/papers/claims/{paper.id}.py"
+                )
+            return functions[claim.id](paper, evidence)
+        case check:
+            return _OF_TABLES[type(check)](tables.Cells(paper, evidence), check)
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
@@ -146,40 +134,25 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
     reduced = any(c.reduced for c in run)
     if not run:
         return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_uneven_note(comparisons)}")
-    against = holm([c.less for c in run])  # type: ignore[misc]
-    worst = min(range(len(run)), key=lambda i: against[i])
-    if against[worst] <= ALPHA:
-        return Verdict(
-            "fails", f"{run[worst].text()}; p = {against[worst]:.4f} the other way{_corrected_for(len(run))}", reduced
-        )
+    against, worst = min(zip(holm([c.less or 0.0 for c in run]), run, strict=True), key=lambda pair: pair[0])
+    if against <= ALPHA:
+        corrected = f", corrected for {len(run)} comparisons" if len(run) > 1 else ""
+        return Verdict("fails", f"{worst.text()}; p = {against:.4f} the other way{corrected}", reduced)
     if len(run) < len(comparisons):
         shown = sum((c.greater or 0.0) <= ALPHA for c in run)
         text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
         return Verdict("not run", text + _uneven_note(comparisons), reduced)
     weakest = max(run, key=lambda c: c.greater or 0.0)
-    if weakest.greater is not None and weakest.greater <= ALPHA:
-        return Verdict(
-            "holds", f"{_all_significant(len(run))}; the weakest: {weakest.text()}, p = {weakest.greater:.4f}", reduced
-        )
-    return Verdict("undecided", _undecided(weakest), reduced)
+    text = f"{weakest.text()}, p = {weakest.greater:.4f}"
+    if (weakest.greater or 0.0) <= ALPHA:
+        all_of_them = "the comparison is" if len(run) == 1 else f"all {len(run)} comparisons are"
+        return Verdict("holds", f"{all_of_them} significant; the weakest: {text}", reduced)
+    if weakest.n and least_p(weakest.n) > ALPHA:
+        seeds, least = f"{weakest.n} seed{'s' if weakest.n > 1 else ''}", least_p(weakest.n)
+        text += f"; {seeds} cannot give less than {least:g}; at least 5 seeds are needed, 10 are recommended"
+    return Verdict("undecided", text, reduced)
 
 
 def _uneven_note(comparisons: Sequence[Comparison]) -> str:
     n = sum(c.uneven for c in comparisons)
     return f"; not compared, since the two sides are reduced in different ways: {n}" if n else ""
-
-
-def _undecided(c: Comparison) -> str:
-    text = f"{c.text()}, p = {c.greater:.4f}"
-    if c.n and least_p(c.n) > ALPHA:
-        seeds = f"{c.n} seed{'s' if c.n > 1 else ''}"
-        text += f"; {seeds} cannot give less than {least_p(c.n):g}; at least 5 seeds are needed, 10 are recommended"
-    return text
-
-
-def _corrected_for(n: int) -> str:
-    return f", corrected for {n} comparisons" if n > 1 else ""
-
-
-def _all_significant(n: int) -> str:
-    return "the comparison is significant" if n == 1 else f"all {n} comparisons are significant"

@@ -18,10 +18,11 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
-from fedbench.analysis.metrics_catalogue import Measure, measure
-from fedbench.analysis.stats import Paired, paired_with_diverged
-from fedbench.analysis.tables import departures
-from fedbench.config.keys import WATCHING, setting
+from fedbench.analysis.metrics_catalogue import CATALOGUE, MetricInfo, metric_info
+from fedbench.analysis.settings import flat_settings
+from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
+from fedbench.analysis.tables import Cell, departures
+from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.trees import Tree, config_value, leaves
 from fedbench.runs.store import Fields, Run
@@ -29,44 +30,102 @@ from fedbench.runs.store import Fields, Run
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 Facts: TypeAlias = dict[str, str]
-Values: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit
+Numbers: TypeAlias = dict[str, dict[int, float]]  # by method and seed, in the printed unit; NaN where a run diverged
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two methods in a block, paired by seed.
+
+    Attributes:
+        first: The first method.
+        second: The method that is subtracted from it.
+        adjusted: Two-sided p, adjusted by Holm's method over the block.
+        ahead: Whether the first is better (higher, if neither direction is better); None if that is undecided.
+    """
+
+    first: str
+    second: str
+    paired: Paired
+    adjusted: float
+    ahead: bool | None
+
+
+@dataclass(frozen=True)
+class ComparedBlock:
+    """Runs that are equal in everything but the compared key.
+
+    Attributes:
+        numbers: The numbers per method, without those of runs that diverged.
+        unpaired: Tested pairs that share no seed.
+        short: Numbers of pairs that are too small for any verdict.
+        without_baseline: Whether the baseline has no runs here.
+        unequal: Keys of the local solver in which methods differ and that their names do not show.
+        reduced: Departures from the paper, with the method.
+        lost: Seeds that diverged, by method.
+        left_out: Number of runs that do not count, with the reasons; empty if all count.
+    """
+
+    title: str
+    numbers: dict[str, Cell]
+    differences: tuple[Difference, ...]
+    unpaired: tuple[tuple[str, str], ...]
+    short: tuple[int, ...]
+    without_baseline: bool
+    unequal: tuple[str, ...]
+    reduced: tuple[str, ...]
+    lost: dict[str, list[int]]
+    left_out: str
+
+
+@dataclass(frozen=True)
+class OverBlocks:
+    """Comparisons over several blocks.
+
+    Attributes:
+        counts: Numbers of blocks won, undecided and lost by the first method of each pair.
+        short: Numbers of pairs that are too small for any verdict in a block.
+        full: Number of blocks that have all methods.
+        ranks: Ranks of the methods over these blocks; None for fewer than two of them, or two methods.
+        diverged: Whether a run behind the ranks diverged.
+    """
+
+    counts: dict[tuple[str, str], tuple[int, int, int]]
+    short: tuple[int, ...]
+    full: int
+    ranks: Friedman | None
+    diverged: bool
 
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Runs that can be compared, with their measurements.
+    """Comparisons of the values of a key, the methods.
 
     Attributes:
         key: Configuration key whose values are compared.
-        metric: The compared metric.
-        blocks: Blocks of runs that are equal in everything but the compared key, each with its numbers.
-        names: Names of the values of the key, in the order of the tables.
-        baseline: The name of the value that all others are compared with; None for all pairs.
-        alpha: Level of the tests.
+        names: Names of the methods, in the order of the tables.
+        baseline: The method that all others are compared with; None for all pairs.
+        blocks: Blocks of runs that are equal in everything but the key.
+        over_blocks: Comparisons over the blocks; None for a single block.
         alone: Blocks with nothing to compare, as (title, content).
         without: Number of runs without the key.
     """
 
     key: str
-    metric: Measure
-    blocks: tuple[tuple[ComparedBlock, Values], ...]
+    metric: MetricInfo
     names: tuple[str, ...]
     baseline: str | None
     alpha: float
+    blocks: tuple[ComparedBlock, ...]
+    over_blocks: OverBlocks | None
     alone: tuple[tuple[str, str], ...]
     without: int
-
-    def pairs(self, values: Values) -> list[tuple[str, str]]:
-        """Return the pairs of a block that are tested."""
-        if self.baseline is None:
-            return list(combinations(values, 2))
-        return [(name, self.baseline) for name in values if name != self.baseline and self.baseline in values]
 
 
 def compare(
     runs: Sequence[Run], key: str, metric: str, baseline: str | None = None, alpha: float = 0.05
 ) -> ComparedRuns:
-    """Return the runs in which values of a key can be compared, with their numbers.
+    """Return comparisons of the values of a key.
 
     Args:
         runs: Runs on disk; unfinished runs do not count. A run that diverged counts as worse than its partner by the
@@ -86,7 +145,7 @@ def compare(
     members = _members(runs, key)
     groups = _groups(members, key)
     _name(groups)
-    blocks = [ComparedBlock(title, inside, key) for title, inside in _titled(groups)]
+    blocks = [_Block(title, inside, key) for title, inside in _titled(groups)]
     shown = [b for b in blocks if len(b.methods) > 1]
     if not shown:
         contents = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
@@ -101,19 +160,22 @@ def compare(
     entry = _metric(metric, [(m.run.path, m.last) for m in done])
     present = {n for b in shown for n in b.methods}
     names = tuple(dict.fromkeys(m.name for m in sorted(members, key=_order) if m.name in present))
+    against = None if baseline is None else _baseline(baseline, done, names)
+    numbers = [{n: b.numbers(entry, n) for n in names if n in b.methods} for b in shown]
     return ComparedRuns(
         key=key,
         metric=entry,
-        blocks=tuple((b, {n: _read(entry, b, n) for n in names if n in b.methods}) for b in shown),
         names=names,
-        baseline=None if baseline is None else _baseline(baseline, done, names),
+        baseline=against,
         alpha=alpha,
+        blocks=tuple(_compared(b, n, entry, against, alpha) for b, n in zip(shown, numbers, strict=True)),
+        over_blocks=_over_blocks(numbers, names, entry, alpha) if len(shown) > 1 else None,
         alone=tuple((b.title, b.content) for b in blocks if len(b.methods) < 2),
         without=len(runs) - len(members),
     )
 
 
-def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
+def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> MetricInfo:
     """Return the entry of a metric.
 
     Args:
@@ -123,14 +185,17 @@ def _metric(name: str, rows: Sequence[tuple[Path, Fields]]) -> Measure:
     Raises:
         RequestError: If the metric is unknown or was not measured in all of the runs.
     """
-    choice("metric", name, dict.fromkeys(k for _, last in rows for k in last if k != "round"))
+    measured = dict.fromkeys(k for _, last in rows for k in last if k != "round")
+    if name not in measured and name in CATALOGUE and not CATALOGUE[name].needs:
+        raise RequestError(f"these runs have no {name}; repeat them with force=true, or choose another metric")
+    choice("metric", name, measured)
     missing = [path for path, last in rows if last.get(name) is None]
     if missing:
         raise RequestError(
             f"{name} must have been measured in all runs that are compared, but is null in {len(missing)} of "
             f"{len(rows)}, first in {missing[0]}; choose another metric"
         )
-    return measure(name)
+    return metric_info(name)
 
 
 @dataclass
@@ -152,10 +217,10 @@ class Member:
     base: str
     name: str = ""
 
-    @property
-    def status(self) -> str:
-        """Outcome of the run; only ``done`` counts."""
-        return self.run.outcome
+    @cached_property
+    def texts(self) -> Facts:
+        """The keys of the configuration with values as text, and the hash."""
+        return {k: config_value(v) for k, v in self.flat.items()} | {"hash": str(self.run.meta["hash"])}
 
     @cached_property
     def last(self) -> Fields:
@@ -165,12 +230,12 @@ class Member:
 
 def _members(runs: Sequence[Run], key: str) -> list[Member]:
     members, known = [], set(_GROUPS)
-    for run in sorted(runs, key=lambda r: str(r.path)):
-        config = leaves(run.config)
+    runs = sorted(runs, key=lambda r: str(r.path))
+    for run, flat in zip(runs, flat_settings(runs), strict=True):
+        config = {**leaves(run.config), **flat}
         known |= config.keys()
         if key in _GROUPS or key in config:
             value = run.meta[key] if key in _GROUPS else config[key]
-            flat = setting(run.config)
             members.append(
                 Member(run, flat, value, config_value(value) if key in _GROUPS else f"{key}={config_value(value)}")
             )
@@ -209,64 +274,53 @@ def _copies(members: Sequence[Member], key: str) -> set[str]:
 def _name(groups: Sequence[tuple[Facts, list[Member]]]) -> None:
     """Name the rows.
 
-    A setting in which runs of one value differ within a block is part of the name of this value in all blocks, so that
-    rows of different blocks have the same name.
+    Keys in which runs of one value differ within a block are part of the name of this value in all blocks, so that rows
+    of different blocks have the same name.
     """
     differing: dict[str, set[str]] = {}
     for _, members in groups:
         for base in {e.base for e in members}:
-            settings = {e.run.meta["hash"]: _settings(e) for e in members if e.base == base}
-            free = {k for s in settings.values() for k in s if k != "hash"}
-            keys = {k for k in free if len({s.get(k) for s in settings.values()}) > 1}
-            values = {tuple(s.get(k) for k in sorted(keys)) for s in settings.values()}
-            differing.setdefault(base, set()).update(keys if len(values) == len(settings) else keys | {"hash"})
-    for _, members in groups:
-        for e in members:
-            settings_of_run = _settings(e)
-            e.name = " ".join(
-                [e.base, *(f"{k}={settings_of_run[k]}" for k in sorted(differing[e.base]) if k in settings_of_run)]
-            )
-
-
-def _settings(e: Member) -> Facts:
-    return {k: config_value(v) for k, v in e.flat.items()} | {"hash": str(e.run.meta["hash"])}
+            texts = {e.run.meta["hash"]: e.texts for e in members if e.base == base}
+            free = {k for t in texts.values() for k in t if k != "hash"}
+            keys = {k for k in free if len({t.get(k) for t in texts.values()}) > 1}
+            values = {tuple(t.get(k) for k in sorted(keys)) for t in texts.values()}
+            differing.setdefault(base, set()).update(keys if len(values) == len(texts) else keys | {"hash"})
+    for e in (e for _, members in groups for e in members):
+        e.name = " ".join([e.base, *(f"{k}={e.texts[k]}" for k in sorted(differing[e.base]) if k in e.texts)])
 
 
 def _titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, list[Member]]]:
-    """Return the blocks by title: experiment or data set, method, and the settings that distinguish equal titles."""
+    """Return the blocks by title: experiment or data set, method, and the keys that distinguish equal titles."""
     varying = [g for g in ("data", "model") if len({facts.get(g) for facts, _ in groups}) > 1]
     heads = [" ".join(dict.fromkeys(f[k] for k in ("", "algo", *varying) if k in f)) for f, _ in groups]
     titled = []
     for (facts, members), head in zip(groups, heads, strict=True):
         alike = [f for (f, _), other in zip(groups, heads, strict=True) if other == head]
-        settings = {k: v for k, v in facts.items() if k and any(f.get(k) != v for f in alike)}
-        once = [k for k, v in settings.items() if "source." not in k or settings.get(k.replace("source.", "", 1)) != v]
-        titled.append((" ".join([head, *(f"{k}={settings[k]}" for k in once)]), members))
+        apart = {k: v for k, v in facts.items() if k and any(f.get(k) != v for f in alike)}
+        once = [k for k, v in apart.items() if "source." not in k or apart.get(k.replace("source.", "", 1)) != v]
+        titled.append((" ".join([head, *(f"{k}={apart[k]}" for k in once)]), members))
     return sorted(titled, key=lambda t: t[0])
 
 
-class ComparedBlock:
-    """Runs that can be compared, by method and seed, and the runs that are left out."""
+class _Block:
+    """The runs of a block by method and seed, and the runs that are left out."""
 
     def __init__(self, title: str, members: Sequence[Member], key: str) -> None:
-        self.title = title
+        self.title, self.key = title, key
         self.methods: dict[str, dict[int, Member]] = {}
         self.lost: dict[str, set[int]] = {}
         self._out: Counter[str] = Counter()
-        for e in members:
-            if e.status == "done":
-                seeds = self.methods.setdefault(e.name, {})
-                if seeds.setdefault(e.run.meta["seed"], e) is not e:
-                    self._out[f"{e.name} with a seed that already counts"] += 1
-        for e in members:
-            if e.status == "diverged":
-                if e.run.meta["seed"] not in self.methods.setdefault(e.name, {}):
-                    self.lost.setdefault(e.name, set()).add(e.run.meta["seed"])
-            elif e.status != "done":
-                self._out[f"{e.name} {e.status}"] += 1
-        self.unequal = _unequal(self.done) if key == "algo" else []
-        cuts = {(e.name, departure_texts(departures([e.run], ignoring=key))) for e in self.done}
-        self.reduced = sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut)
+        for e in sorted(members, key=lambda e: not e.run.counts):
+            outcome, seed = e.run.outcome, e.run.meta["seed"]
+            if outcome not in ("done", "diverged"):
+                self._out[f"{e.name} {outcome}"] += 1
+                continue
+            known = self.methods.setdefault(e.name, {})
+            if outcome == "diverged":
+                if seed not in known:
+                    self.lost.setdefault(e.name, set()).add(seed)
+            elif known.setdefault(seed, e) is not e:
+                self._out[f"{e.name} with a seed that already counts"] += 1
 
     @property
     def done(self) -> list[Member]:
@@ -275,7 +329,7 @@ class ComparedBlock:
 
     @property
     def left_out(self) -> str:
-        """Number of runs that do not count, with the reasons; empty if all count."""
+        """Number of runs that do not count, with the reasons."""
         return ", ".join(f"{count} {why}" for why, count in sorted(self._out.items()))
 
     @property
@@ -284,20 +338,49 @@ class ComparedBlock:
         counts = ", ".join(f"{len(seeds)} {name}" for name, seeds in sorted(self.methods.items()))
         return f"{counts or 'none done'}" + (f" (left out: {self.left_out})" if self._out else "")
 
+    def numbers(self, metric: MetricInfo, name: str) -> dict[int, float]:
+        """Return a method's numbers by seed; NaN where it diverged."""
+        numbers = {seed: metric.factor * float(m.last[metric.name]) for seed, m in self.methods[name].items()}
+        return dict(sorted({**numbers, **dict.fromkeys(self.lost.get(name, ()), nan)}.items()))
 
-def _read(metric: Measure, block: ComparedBlock, name: str) -> dict[int, float]:
-    """Return a method's numbers by seed; NaN where it diverged."""
-    numbers = {seed: metric.factor * float(m.last[metric.name]) for seed, m in block.methods[name].items()}
-    return dict(sorted({**numbers, **dict.fromkeys(block.lost.get(name, ()), nan)}.items()))
+    def reduced(self) -> tuple[str, ...]:
+        """Return the departures from the paper, with the method."""
+        cuts = {(e.name, departure_texts(departures([e.run], ignoring=self.key))) for e in self.done}
+        return tuple(sorted(f"{name}: {', '.join(cut)}" for name, cut in cuts if cut))
 
 
-def finite(by_seed: Mapping[int, float]) -> list[float]:
+def _compared(block: _Block, numbers: Numbers, metric: MetricInfo, baseline: str | None, alpha: float) -> ComparedBlock:
+    if baseline is None:
+        pairs = list(combinations(numbers, 2))
+    else:
+        pairs = [(name, baseline) for name in numbers if name != baseline and baseline in numbers]
+    tested = {pair: d for pair in pairs if (d := _difference(numbers, *pair, metric, 1 - alpha)) is not None}
+    adjusted = holm([d.two_sided for d in tested.values()])
+    least = holm([min(1.0, 2 * least_p(d.n)) for d in tested.values()])  # lower bounds of the adjusted p
+    return ComparedBlock(
+        title=block.title,
+        numbers={name: Cell(tuple(_finite(by_seed))) for name, by_seed in numbers.items()},
+        differences=tuple(
+            Difference(a, b, d, p, None if p > alpha else metric.sign * d.mean > 0)
+            for ((a, b), d), p in zip(tested.items(), adjusted, strict=True)
+        ),
+        unpaired=tuple(pair for pair in pairs if pair not in tested),
+        short=tuple(d.n for d, p in zip(tested.values(), least, strict=True) if p > alpha),
+        without_baseline=baseline is not None and baseline not in numbers,
+        unequal=tuple(_unequal(block.done)) if block.key == "algo" else (),
+        reduced=block.reduced(),
+        lost={name: sorted(seeds) for name, seeds in sorted(block.lost.items())},
+        left_out=block.left_out,
+    )
+
+
+def _finite(by_seed: Mapping[int, float]) -> list[float]:
     """Return the numbers of the runs that did not diverge."""
     return [v for v in by_seed.values() if not isnan(v)]
 
 
 def _unequal(done: Sequence[Member]) -> list[str]:
-    """Return the settings of the local solver in which methods differ and that their names do not show."""
+    """Return the keys of the local solver in which methods differ and that their names do not show."""
     keys = dict.fromkeys(k for e in done for k in e.flat if k.startswith("local."))
     by_key = {k: {e.name: config_value(e.flat.get(k)) for e in done} for k in keys}
     named = [k for k, of in by_key.items() if len(set(of.values())) == 1 or all(f" {k}=" in name for name in of)]
@@ -322,36 +405,43 @@ def _baseline(given: str, done: Sequence[Member], names: Sequence[str]) -> str:
     return fitting.pop()
 
 
-def difference(values: Values, a: str, b: str, metric: Measure, level: float = 0.95) -> Paired | None:
+def _difference(numbers: Numbers, a: str, b: str, metric: MetricInfo, level: float = 0.95) -> Paired | None:
     """Return a minus b over the seeds that both have, or None if they share no seed.
 
     A diverged run counts as worse than the other (``paired_with_diverged``); a seed for which both diverged is left
     out. For a metric without a better direction, all pairs with a run that diverged are left out.
-
-    Args:
-        values: Numbers by method and seed; NaN where a run diverged.
-        a: The first method.
-        b: The second method.
-        metric: The compared metric.
-        level: Confidence of the interval.
     """
-    both = values[a].keys() & values[b].keys()
-    lost, won = ({s for s in both if isnan(values[m][s]) and not isnan(values[o][s])} for m, o in ((a, b), (b, a)))
+    both = numbers[a].keys() & numbers[b].keys()
+    lost, won = ({s for s in both if isnan(numbers[m][s]) and not isnan(numbers[o][s])} for m, o in ((a, b), (b, a)))
     if metric.direction is None:
         lost, won = set(), set()
-    differences = {s: d for s in sorted(both) if not isnan(d := values[a][s] - values[b][s])}
+    differences = {s: d for s in sorted(both) if not isnan(d := numbers[a][s] - numbers[b][s])}
     return paired_with_diverged(differences, lost, won, metric.sign, level)
 
 
-def scores(values: Values, names: Sequence[str], metric: Measure) -> list[float]:
+def _over_blocks(blocks: Sequence[Numbers], names: Sequence[str], metric: MetricInfo, alpha: float) -> OverBlocks:
+    counts: dict[tuple[str, str], tuple[int, int, int]] = {}
+    pairs: list[int] = []
+    for a, b in combinations(names, 2):
+        first, second = (a, b) if metric.sign > 0 else (b, a)  # positive where a is better
+        found = [_difference(n, first, second, metric) for n in blocks if a in n and b in n]
+        if gained := [d for d in found if d is not None]:
+            win, tie, loss = win_tie_loss(gained, alpha)
+            counts[a, b], counts[b, a] = (win, tie, loss), (loss, tie, win)
+            pairs += [d.n for d in gained]
+    full = [n for n in blocks if len(n) == len(names)]
+    ranked = len(names) > 2 and len(full) > 1
+    return OverBlocks(
+        counts,
+        tuple(n for n in pairs if 2 * least_p(n) > alpha),
+        len(full),
+        friedman([_scores(n, names, metric) for n in full]) if ranked else None,
+        any(isnan(x) for n in full for by_seed in n.values() for x in by_seed.values()),
+    )
+
+
+def _scores(numbers: Numbers, names: Sequence[str], metric: MetricInfo) -> list[float]:
     """Return a score per method, higher is better; a method with a diverged run has a score below all others."""
-    means = {n: metric.sign * mean(v) for n in names if len(v := finite(values[n])) == len(values[n])}
+    means = {n: metric.sign * mean(v) for n in names if len(v := _finite(numbers[n])) == len(numbers[n])}
     last = min(means.values(), default=0.0) - 1
     return [means.get(n, last) for n in names]
-
-
-def gains(values: Sequence[Values], a: str, b: str, metric: Measure) -> list[Paired]:
-    """Return by how much a is better than b in each block in which they share a seed."""
-    first, second = (a, b) if metric.sign > 0 else (b, a)
-    found = (difference(v, first, second, metric) for v in values if a in v and b in v)
-    return [d for d in found if d is not None]

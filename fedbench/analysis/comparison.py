@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedbench.analysis.matching import MatchedRuns
-from fedbench.analysis.stats import paired, with_diverged
+from fedbench.analysis.stats import paired_with_diverged
 
 
 @dataclass(frozen=True)
@@ -57,29 +57,20 @@ def compared(
 def contest(
     label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: MatchedRuns, two: MatchedRuns
 ) -> Comparison:
-    """Return the comparison of two methods in which a run that diverged counts as behind (``with_diverged``).
+    """Return the comparison of two methods in which a run that diverged counts as behind (``paired_with_diverged``).
 
-    Leaving it out would favour the method that diverges where training is hard. A seed for which both diverged is left
-    out.
-
-    Args:
-        label: Description of the comparison.
-        a: Numbers of the first method by seed.
-        b: Numbers of the second method by seed.
-        sign: 1 if higher is better, -1 if lower is better.
-        one: Runs of the first method.
-        two: Runs of the second method.
+    A seed for which both diverged is left out. The arguments are the numbers of both methods by seed, 1 or -1 if higher
+    or lower is better, and the runs of both.
     """
-    differences = {s: d for s in sorted(a.keys() & b.keys()) if math.isfinite(d := sign * (a[s] - b[s]))}
+    differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
     lost, won = one.diverged & b.keys(), two.diverged & a.keys()
     if not (lost or won or one.diverged & two.diverged):
         return _tested(label, differences, (one, two))
     words = [f"the {side} with {_seeds(f.diverged)}" for side, f in (("first", one), ("second", two)) if f.diverged]
     label = f"{label} (diverged, so counted as behind: {'; '.join(words)})"
-    counted = with_diverged(differences, lost, won)
-    found = _tested(label, counted, (one, two)) if counted else _open(label, (one, two))
-    known = any(differences.values()) or not found.mean  # without any difference there is no scale
-    return found if known or found.mean is None else replace(found, mean=math.copysign(math.inf, found.mean))
+    if not (lost or won or any(map(math.isfinite, differences.values()))):
+        return _open(label, (one, two))
+    return _tested(label, differences, (one, two), lost, won)
 
 
 def above(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
@@ -97,22 +88,28 @@ def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
     """Return a comparison that has been run and is undecided."""
     if any(f.cuts != found[0].cuts for f in found):
         return Comparison(label, uneven=True)
-    return Comparison(label, 0.0, 1.0, 1.0, 0, any(bool(f.reduced) for f in found))
+    return Comparison(label, 0.0, 1.0, 1.0, 0, any(f.reduced for f in found))
 
 
 def _seeds(seeds: Collection[int]) -> str:
     return f"seed {', '.join(map(str, sorted(seeds)))}"
 
 
-def _tested(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
-    known = [d for d in differences.values() if math.isfinite(d)]
-    if not known:
+def _tested(
+    label: str,
+    differences: Mapping[int, float],
+    found: Sequence[MatchedRuns],
+    lost: Collection[int] = (),
+    won: Collection[int] = (),
+) -> Comparison:
+    known = {seed: d for seed, d in differences.items() if math.isfinite(d)}
+    p = paired_with_diverged(known, lost, won)
+    if p is None:
         return Comparison(label)
     if any(f.cuts != found[0].cuts for f in found):
         return Comparison(label, uneven=True)
-    p = paired(known)
-    reduced = any(bool(f.reduced) for f in found)
-    return Comparison(label, p.mean, p.greater, p.less, p.n, reduced, never_behind=min(known) >= 0)
+    never_behind = not lost and all(d >= 0 for d in known.values())
+    return Comparison(label, p.mean, p.greater, p.less, p.n, any(f.reduced for f in found), never_behind=never_behind)
 
 
 def worst_of(label: str, parts: Sequence[Comparison]) -> Comparison:

@@ -7,15 +7,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from fedbench.analysis.metrics_catalogue import lower_is_better as lower_is_better
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Metric, Paper, Row, Setup
+from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.store import Run
+
+if TYPE_CHECKING:  # a plan does without it
+    import pandas as pd
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
@@ -66,14 +66,14 @@ class MatchedRuns:
         others: Runs of the same setting that failed, diverged or are not finished, as (seed, outcome).
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
-        setting: Hash of the setting; empty if there are no runs.
+        digest: Hash of the setting; empty if there are no runs.
     """
 
     runs: dict[int, Run]
     others: tuple[tuple[int, str], ...] = ()
     reduced: tuple[Departure, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
-    setting: str = ""
+    digest: str = ""
 
     @property
     def diverged(self) -> set[int]:
@@ -85,14 +85,16 @@ class MatchedRuns:
         curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
         return {seed: c for seed, c in curves.items() if len(c)}
 
-    def values(self, metric: Metric, which: str = "last") -> dict[int, float]:
-        """Return the value of a metric per seed, in the unit that the paper prints.
-
-        Args:
-            metric: Metric of the paper.
-            which: Round that counts, ``last`` or ``best``.
-        """
+    def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
+        """Return the value of a metric per seed at the ``last`` or ``best`` round, in the printed unit."""
         return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
+
+
+def last_clients(run: Run) -> pd.DataFrame:
+    """Return the per-client table of the last round."""
+    clients = run.clients()
+    last: pd.DataFrame = clients[clients["round"] == clients["round"].max()]
+    return last
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
@@ -102,7 +104,9 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
         rounds: A row per evaluated round, indexed by round.
         field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
-    entry = measure(field)
+    import pandas as pd
+
+    entry = metric_info(field)
     needed = entry.needs or (field,)
     if not set(needed) <= set(rounds):
         return pd.Series(dtype=float)
@@ -111,10 +115,10 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     return values.replace([math.inf, -math.inf], math.nan).dropna()
 
 
-def _value(run: Run, metric: Metric, which: str) -> float | None:
+def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
     if metric.field.startswith("client:"):
-        clients = run.clients()
-        rows = clients[(clients["round"] == clients["round"].max()) & (clients["client"] == int(metric.field[7:]))]
+        clients = last_clients(run)
+        rows = clients[clients["client"] == int(metric.field[7:])]
         return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
     if which == "last":
         value = run.last_round().get(metric.field)
@@ -123,7 +127,7 @@ def _value(run: Run, metric: Metric, which: str) -> float | None:
     return None if found is None else found[1]
 
 
-def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
+def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
     """Return the first round with the best value of a metric, and the value; None if it was not measured."""
     curve = curve_of(run.rounds().set_index("round"), metric.field)
     if not len(curve):
@@ -134,11 +138,7 @@ def best_round(run: Run, metric: Metric) -> tuple[int, float] | None:
 
 
 class Evidence:
-    """The runs of a directory, which can be searched for those that match a row.
-
-    Args:
-        runs: All runs of the directory.
-    """
+    """The runs of a directory, which can be searched for those that match a row."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = list(runs)
@@ -247,9 +247,7 @@ def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, i
 
 
 def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
-    ordered = sorted(group, key=lambda r: r.meta["seed"])
-    done = {r.meta["seed"]: r for r in ordered if r.counts}
-    others = tuple((r.meta["seed"], r.outcome) for r in ordered if not r.counts)
+    done, others = counted_and_others(group)
     departures = _departures(group[0], wanted)
     found = [
         *config_departures(departures, group[0].meta["model"]),
@@ -265,14 +263,20 @@ def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, bes
     return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
-def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
-    """Return the departures in the seeds of a row: too few of them, and seeds that diverged.
+def counted_and_others(runs: Iterable[Run]) -> tuple[dict[int, Run], tuple[tuple[int, str], ...]]:
+    """Return the runs of a setting that count, by seed (the first of each), and the others as (seed, outcome)."""
+    done: dict[int, Run] = {}
+    others = []
+    for run in sorted(runs, key=lambda r: int(r.meta["seed"])):
+        if run.counts:
+            done.setdefault(run.meta["seed"], run)
+        else:
+            others.append((run.meta["seed"], run.outcome))
+    return done, tuple(others)
 
-    Args:
-        done: The runs that count, by seed.
-        others: The other runs, as (seed, outcome).
-        wanted: Number of seeds that the paper averages over.
-    """
+
+def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+    """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []
     found = [Departure("seeds", len(done), wanted)] if len(done) < wanted else []
@@ -286,12 +290,7 @@ def data_departures(runs: Iterable[Run]) -> list[Departure]:
 
 
 def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
-    """Return the departures from the experiment.
-
-    Args:
-        departures: Mapping from each key that differs to [value of the experiment, value of the run].
-        model: Name of the model of the run.
-    """
+    """Return the departures of a run with a model, given its keys that differ as [value of the experiment, its own]."""
     found = []
     other = "model._target_" in departures
     if other:

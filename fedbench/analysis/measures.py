@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, lower_is_better
+from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
+from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper
+
+if TYPE_CHECKING:  # a plan does without it
+    import pandas as pd
 
 PerSeed = dict[int, float]
 
@@ -52,31 +55,27 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
     return float(reached[0]) if len(reached) else float("inf")
 
 
-# measure -> (number of a curve, whether lower is better; None: the same direction as the field)
-_OF_CURVE: dict[str, tuple[Callable[[pd.Series], float], bool | None]] = {
-    "area": (area, None),
-    "final": (lambda c: float(c.iloc[-1]), None),
-    "roughness": (roughness, True),
-    "roughness_early": (lambda c: roughness(early(c)), True),
+_OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
+    "area": area,
+    "final": lambda c: float(c.iloc[-1]),
+    "roughness": roughness,
+    "roughness_early": lambda c: roughness(early(c)),
+    "tail": tail,
+    "decline": decline,
 }
+_LOWER = ("roughness", "roughness_early", "rounds", "below")  # lower is better, whatever the field
 
 
 class FigureRuns:
-    """The runs that a figure shows.
-
-    Args:
-        paper: The paper.
-        figure: Id of the figure.
-        evidence: The runs.
-    """
+    """The runs that a figure shows: ``found`` has those of each row, by its index."""
 
     def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
         self.paper, self.figure = paper, paper.figures[figure]
-        self._found: dict[int, MatchedRuns] = {}
+        self.found: dict[int, MatchedRuns] = {}
         for setup in dict.fromkeys(r.setup for r in self.figure.rows):
             here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
             found = evidence.comparable(paper, [self.figure.rows[i] for i in here])
-            self._found |= dict(zip(here, found, strict=True))
+            self.found |= dict(zip(here, found, strict=True))
 
     def rows(self, setup: str, selections: Sequence[Selection], excluding: Sequence[int] = ()) -> list[int]:
         """Return the indices of the rows of a setup that selections name, except those in ``excluding``."""
@@ -95,13 +94,9 @@ class FigureRuns:
             raise RequestError(f"{self.figure.id} has no run of {algo}{given} on {setup}")
         return found[0]
 
-    def found(self, i: int) -> MatchedRuns:
-        """Return the runs of a row."""
-        return self._found[i]
-
-    def found_runs(self, *rows: int) -> tuple[MatchedRuns, ...]:
+    def of(self, *rows: int) -> tuple[MatchedRuns, ...]:
         """Return the runs of some rows."""
-        return tuple(self._found[i] for i in rows)
+        return tuple(self.found[i] for i in rows)
 
     def name(self, i: int) -> str:
         """Return a row's name."""
@@ -126,7 +121,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                     numbers[a],
                     numbers[b],
                     -1.0 if lower else 1.0,
-                    *shown.found_runs(a, b),
+                    *shown.of(a, b),
                 )
                 for a in better
                 for b in worse
@@ -148,28 +143,24 @@ def _label(measure: str) -> str:
 def _measured(
     shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
 ) -> tuple[dict[int, PerSeed], bool]:
+    """Return the numbers of rows by seed, and whether lower is better."""
+    found = {i: shown.found[i] for i in rows}
+    lower = measure in _LOWER or (measure != "cka" and lower_is_better(field))
     if measure == "below":
         assert threshold is not None
-        return {i: _below(shown.found(i), threshold) for i in rows}, True
+        return {i: _below(f, threshold) for i, f in found.items()}, lower
     if measure == "cka":
-        return {i: _mean_cka(shown.found(i)) for i in rows}, False
-    curves = {i: shown.found(i).curve(field) for i in rows}
+        return {i: _mean_cka(f) for i, f in found.items()}, lower
+    curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
-        lost = {i: shown.found(i).diverged for i in rows}
-        return _rounds_to_common(curves, lost, lower_is_better(field)), True
-    of, lower = _OF_CURVE[measure]
-    numbers = {i: {s: of(c) for s, c in by_seed.items()} for i, by_seed in curves.items()}
-    return numbers, lower_is_better(field) if lower is None else lower
+        return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
+    return {i: {s: _OF_CURVE[measure](c) for s, c in by_seed.items()} for i, by_seed in curves.items()}, lower
 
 
 def _below(found: MatchedRuns, threshold: float) -> PerSeed:
     """Return the share of clients with an accuracy below the threshold at the end."""
-    shares = {}
-    for seed, run in found.runs.items():
-        clients = run.clients()
-        accuracy = clients[clients["round"] == clients["round"].max()]["accuracy"].dropna()
-        shares[seed] = float((accuracy < threshold).mean())
-    return shares
+    last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
+    return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(
@@ -194,7 +185,7 @@ def _rounds_to_common(
 
 def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
     """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
-    return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.moments()) is not None}
+    return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.document("moments")) is not None}
 
 
 def _mean_cka(found: MatchedRuns) -> PerSeed:
@@ -217,10 +208,10 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
-            numbers = _limited(shown.found_runs(i, j), check.measure, check.field)
+            numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.found_runs(i, j)))
+            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 
 
@@ -228,8 +219,7 @@ def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
     if measure == "seconds_over":
         first, second = (final(f, field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}
-    of = {"tail": tail, "decline": decline}[measure]
-    return {s: of(c) for s, c in found[0].curve(field).items()}
+    return {s: _OF_CURVE[measure](c) for s, c in found[0].curve(field).items()}
 
 
 def low_and_high(clients: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -21,17 +21,14 @@ def _exp(loss: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Measure:
+class MetricInfo:
     """A key of ``rounds.jsonl``, or a number derived from such keys.
 
     Attributes:
         name: The key.
-        label: Label of an axis.
-        heading: Heading of a table column.
         unit: Shown unit; empty for a plain number.
         factor: Factor from the unit of the run to the shown unit.
         digits: Number of shown digits after the decimal point.
-        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
         needs: For a derived number, the keys that its formula uses.
         formula: For a derived number, its function of these keys; None for a key of ``rounds.jsonl``.
     """
@@ -61,7 +58,7 @@ class Measure:
         return "–" if value is None else f"{value:{sign}.{self.digits}f}"
 
 
-def measure(name: str) -> Measure:
+def metric_info(name: str) -> MetricInfo:
     """Return the entry of a metric.
 
     A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and has no better
@@ -69,8 +66,8 @@ def measure(name: str) -> Measure:
     """
     if found := _CLIENT.fullmatch(name):
         text = f"accuracy of client {found[1]}"
-        return Measure(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")
-    return CATALOGUE.get(name) or Measure(name, name.replace("_", " "), name.replace("_", " "))
+        return MetricInfo(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")
+    return CATALOGUE.get(name) or MetricInfo(name, name.replace("_", " "), name.replace("_", " "))
 
 
 def is_field(name: object) -> bool:
@@ -80,47 +77,47 @@ def is_field(name: object) -> bool:
 
 def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better."""
-    return measure(name).direction == "lower"
+    return metric_info(name).direction == "lower"
 
 
-def _accuracies() -> list[Measure]:
+def _accuracies() -> list[MetricInfo]:
     tails = [
-        Measure(f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "%", 100.0, 2, "higher")
+        MetricInfo(f"accuracy_{side}{p}", f"{side} {p} %", f"{side} {p}%", "%", 100.0, 2, "higher")
         for side in ("worst", "best")
         for p in (5, 10, 20, 30)
     ]
     return [
-        Measure("accuracy_mean", "mean accuracy", "mean", "%", 100.0, 2, "higher"),
-        Measure("accuracy_std", "STD of the accuracy", "STD", "%", 100.0, 2, "lower"),
-        Measure("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
-        Measure("accuracy_min", "lowest accuracy", "lowest", "%", 100.0, 2, "higher"),
-        Measure("accuracy_max", "highest accuracy", "highest", "%", 100.0, 2, "higher"),
+        MetricInfo("accuracy_mean", "mean accuracy", "mean", "%", 100.0, 2, "higher"),
+        MetricInfo("accuracy_std", "STD of the accuracy", "STD", "%", 100.0, 2, "lower"),
+        MetricInfo("accuracy_variance", "variance of the accuracy", "variance", "%²", 1e4, 2, "lower"),
+        MetricInfo("accuracy_min", "lowest accuracy", "lowest", "%", 100.0, 2, "higher"),
+        MetricInfo("accuracy_max", "highest accuracy", "highest", "%", 100.0, 2, "higher"),
         *tails,
-        Measure("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "%", 100.0, 2, "higher"),
-        Measure("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "%", 100.0, 2, "lower"),
-        Measure("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "%", 100.0, 2, "higher"),
-        Measure("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
-        Measure("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
-        Measure("improved_clients", "improved clients", "improved", "%", 100.0, 2, "higher"),
+        MetricInfo("accuracy_mean_weighted", "mean accuracy, weighted", "mean (w)", "%", 100.0, 2, "higher"),
+        MetricInfo("accuracy_std_weighted", "STD of the accuracy, weighted", "STD (w)", "%", 100.0, 2, "lower"),
+        MetricInfo("accuracy_worst30_weighted", "worst 30 %, weighted", "worst 30% (w)", "%", 100.0, 2, "higher"),
+        MetricInfo("angle_degrees", "angle", "angle", "degrees", 1.0, 2, "lower"),
+        MetricInfo("kl_uniform", "KL divergence from uniform", "KL", "", 1.0, 4, "lower"),
+        MetricInfo("improved_clients", "improved clients", "improved", "%", 100.0, 2, "higher"),
     ]
 
 
-def _work() -> list[Measure]:
+def _work() -> list[MetricInfo]:
     return [
-        Measure("train_loss", "training loss", "training loss", direction="lower"),
-        Measure("test_loss", "test loss", "test loss", direction="lower"),
-        Measure("update_norm", "norm of the update", "update norm"),
-        Measure("clients", "clients", "clients", digits=0),
-        Measure("bytes_up", "uploaded", "uploaded", "bytes", digits=0, direction="lower"),
-        Measure("bytes_down", "downloaded", "downloaded", "bytes", digits=0, direction="lower"),
-        Measure("seconds_train", "training time", "training time", "seconds", digits=2, direction="lower"),
-        Measure("seconds_eval", "evaluation time", "evaluation time", "seconds", digits=2, direction="lower"),
+        MetricInfo("train_loss", "training loss", "training loss", direction="lower"),
+        MetricInfo("test_loss", "test loss", "test loss", direction="lower"),
+        MetricInfo("update_norm", "norm of the update", "update norm"),
+        MetricInfo("clients", "clients", "clients", digits=0),
+        MetricInfo("bytes_up", "uploaded", "uploaded", "bytes", digits=0, direction="lower"),
+        MetricInfo("bytes_down", "downloaded", "downloaded", "bytes", digits=0, direction="lower"),
+        MetricInfo("seconds_train", "training time", "training time", "seconds", digits=2, direction="lower"),
+        MetricInfo("seconds_eval", "evaluation time", "evaluation time", "seconds", digits=2, direction="lower"),
     ]
 
 
-def _derived() -> list[Measure]:
+def _derived() -> list[MetricInfo]:
     found = [
-        Measure(
+        MetricInfo(
             "train_perplexity", "training perplexity", "perplexity", "", 1.0, 4, "lower", ("train_loss",), _exp
         )
     ]  # fmt: skip
@@ -128,12 +125,12 @@ def _derived() -> list[Measure]:
         mean, std = f"accuracy_mean{end}", f"accuracy_std{end}"
         label, spread = f"mean error{words}", f"relative STD of the error{words}"
         found += [
-            Measure(f"error_mean{end}", label, label, "", 1.0, 4, "lower", (mean,), lambda mean: 1 - mean),
-            Measure(
+            MetricInfo(f"error_mean{end}", label, label, "", 1.0, 4, "lower", (mean,), lambda mean: 1 - mean),
+            MetricInfo(
                 f"error_rsd{end}", spread, spread, "", 1.0, 4, "lower", (std, mean), lambda std, mean: std / (1 - mean)
             ),
         ]
     return found
 
 
-CATALOGUE: dict[str, Measure] = {m.name: m for m in (*_accuracies(), *_work(), *_derived())}
+CATALOGUE: dict[str, MetricInfo] = {m.name: m for m in (*_accuracies(), *_work(), *_derived())}

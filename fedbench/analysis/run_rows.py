@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Metric, papers
+from fedbench.papers.registry import PrintedMetric, home_of
 from fedbench.runs.store import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
@@ -23,10 +23,6 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
     text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
     the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds
     also have ``best_<metric>`` and ``best_round``.
-
-    Args:
-        runs: The runs.
-        folder: Directory that contains the runs.
     """
     columns = _typed([leaves(run.config) for run in runs])
     return [
@@ -74,12 +70,9 @@ def _best(run: Run) -> Fields:
     return found
 
 
-def _of_best_rounds(experiment: str | None) -> Iterable[Metric]:
+def _of_best_rounds(experiment: str | None) -> Iterable[PrintedMetric]:
     """Return the metrics of which a table of the experiment prints the best round."""
-    return dict.fromkeys(
-        paper.metrics[column]
-        for paper in papers().values()
-        for table in paper.tables.values()
-        if table.round == "best" and any(paper.setups[s].experiment == experiment for s in table.setups)
-        for column in table.columns
-    )
+    if (home := home_of(experiment)) is None:
+        return ()
+    tables = (t for t in home.paper.tables.values() if t.round == "best" and home.setup.id in t.setups)
+    return dict.fromkeys(home.paper.metrics[column] for table in tables for column in table.columns)

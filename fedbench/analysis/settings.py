@@ -14,11 +14,29 @@ _NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only to
 
 
 def by_setting(runs: Iterable[Run]) -> dict[Key, list[Run]]:
-    """Return runs by method and setting, each with its seeds in order."""
+    """Return the runs of each method and setting with a run that counts, in the order of their seeds."""
     groups: dict[Key, list[Run]] = {}
     for run in sorted(runs, key=lambda r: (r.meta["seed"], str(r.path))):
         groups.setdefault((run.meta["algo"], run.meta["hash"]), []).append(run)
-    return groups
+    return {key: group for key, group in groups.items() if any(r.counts for r in group)}
+
+
+def flat_settings(runs: Iterable[Run]) -> list[Tree]:
+    """Return the dotted keys of the setting of each run, in which a user file has one path, however it was typed.
+
+    A file goes by the path under which its content is seen first; other content at that path has its digest added.
+    Runs of one method with one hash are of one setting, as are those of fedbench 0.1.0, which did not record contents.
+    """
+    paths: dict[tuple[str, str], str] = {}
+    by_hash: dict[Key, Tree] = {}
+    found = []
+    for run in runs:
+        flat = setting(run.config)
+        for key, digest in run.meta.get("files", {}).items():
+            taken = flat[key] in (path for (other, _), path in paths.items() if other == key)
+            flat[key] = paths.setdefault((key, digest), f"{flat[key]} ({digest[:10]})" if taken else flat[key])
+        found.append(by_hash.setdefault((run.meta["algo"], run.meta["hash"]), flat))
+    return found
 
 
 def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
@@ -29,7 +47,7 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     method that differ only in the content of files also have their hash.
     """
     first = {key: members[0] for key, members in groups.items()}
-    flat = {key: _without_repeats(setting(run.config)) for key, run in first.items()}
+    flat = {key: _without_repeats(f) for key, f in zip(first, flat_settings(first.values()), strict=True)}
     several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
     found: dict[Key, Tree] = {}
     for key, run in first.items():
@@ -41,16 +59,16 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
             ]
             if any(not _same(peer.get(name, _ABSENT), value) for peer in peers):
                 found[key][name] = value
-    texts = [(key[0], settings_text(s)) for key, s in found.items()]
+    texts = [(key[0], keys_text(s)) for key, s in found.items()]
     for key, text in zip(found, list(texts), strict=True):
         if texts.count(text) > 1:
             found[key]["hash"] = key[1]
     return found
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
-    """Return settings as they are typed on the command line."""
-    return " ".join(f"{k}={config_value(v)}" for k, v in settings.items())
+def keys_text(keys: Mapping[str, Any]) -> str:
+    """Return keys with their values as they are typed on the command line."""
+    return " ".join(f"{k}={config_value(v)}" for k, v in keys.items())
 
 
 def in_order(settings: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

@@ -11,7 +11,6 @@ from math import copysign, inf, sqrt
 from statistics import mean, stdev
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
 
 _ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
 _DRAWS = 65536  # number of random sign assignments drawn for more pairs
@@ -72,9 +71,11 @@ def interval(values: Iterable[float], level: float = 0.95) -> tuple[float, float
     numbers = [float(v) for v in values]
     if len(numbers) < 2:
         return None
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # late: a plan does without it
+
     # the statistics module rounds once, at the end: equal values have exactly their mean and a spread of 0
     center, spread = mean(numbers), stdev(numbers)
-    half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * spread / sqrt(len(numbers))
+    half = float(stdtrit(len(numbers) - 1, (1 + level) / 2)) * spread / sqrt(len(numbers))
     return center - half, center + half
 
 
@@ -101,32 +102,19 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
     return Paired(len(numbers), mean(numbers), low, high, greater, less)
 
 
-def with_diverged(differences: Mapping[int, float], lost: Collection[int], won: Collection[int]) -> dict[int, float]:
-    """Return differences completed by the pairs in which one side diverged and has no number.
-
-    That side counts as behind by the largest absolute difference (the worst-rank score of Lachin, 1999, on the scale
-    of the differences), or by 1 if all differences are 0 or there are none.
-
-    Args:
-        differences: Finite differences by pair, positive where the first side is ahead.
-        lost: Pairs in which the first side has no number.
-        won: Pairs in which the second side has no number.
-    """
-    widest = max(map(abs, differences.values()), default=0.0) or 1.0
-    return {**differences, **dict.fromkeys(sorted(lost), -widest), **dict.fromkeys(sorted(won), widest)}
-
-
 def paired_with_diverged(
     differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
     """Return the statistics of paired differences in which a run that diverged counts as behind.
 
-    Leaving it out would favour the method that diverges where training is hard. If only pairs with such a run differ,
-    the mean is infinite and has no interval, since the differences give no scale.
+    Leaving it out would favour the method that diverges where training is hard. It is behind by the largest absolute
+    difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
+    or there are none. If only pairs with such a run differ, the mean is infinite and has no interval, since the
+    differences give no scale.
 
     Args:
         differences: Finite differences by pair, first minus second.
-        lost: Pairs in which the first side has no number, as in ``with_diverged``.
+        lost: Pairs in which the first side has no number.
         won: Pairs in which the second side has no number.
         sign: 1 if higher is better, -1 if lower is better.
         level: Confidence of the interval, in (0, 1).
@@ -134,12 +122,12 @@ def paired_with_diverged(
     Returns:
         The statistics of first minus second; None if there is no pair.
     """
-    ahead = {pair: sign * d for pair, d in differences.items()}
-    counted = with_diverged(ahead, lost, won)
+    widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
+    counted = [*differences.values(), *([-widest] * len(lost)), *([widest] * len(won))]
     if not counted:
         return None
-    found = paired([sign * d for d in counted.values()], level)
-    if (lost or won) and found.mean and not any(ahead.values()):
+    found = paired(counted, level)
+    if (lost or won) and found.mean and not any(differences.values()):
         return replace(found, mean=copysign(inf, found.mean), low=None, high=None)
     return found
 
@@ -166,14 +154,16 @@ def least_p(n: int) -> float:
     return 2.0**-n if n <= _ENUMERATED else 1 / (_DRAWS + 1)
 
 
+def seeds_needed(alpha: float, tests: int) -> int | None:
+    """Return the least number of pairs at which a two-sided p, adjusted for several tests, can be at most alpha."""
+    return next((n for n in range(1, _ENUMERATED + 1) if 2 * least_p(n) * tests <= alpha), None)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Holm's step-down method (Holm, 1979), in the given order.
 
     Rejecting the hypotheses with an adjusted p of at most α keeps the probability of any wrong rejection at α, however
-    the tests depend on each other.
-
-    Args:
-        p_values: p-values [m] in [0, 1]; m may be 0.
+    the tests depend on each other. There may be no p-values.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -195,6 +185,8 @@ def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     Raises:
         ValueError: If the scores are not a finite table of at least 2 blocks and 3 methods.
     """
+    from scipy import stats  # type: ignore[import-untyped]  # late: it takes a second
+
     table = np.asarray(scores, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
         raise ValueError(f"scores must be finite, of at least 2 blocks and 3 methods, got the shape {table.shape}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from fedbench.analysis.comparison import Comparison, best_of, contest
@@ -26,12 +26,7 @@ from fedbench.papers.registry import Paper, Row
 
 
 class Cells:
-    """The numbers that claims about tables compare.
-
-    Args:
-        paper: The paper.
-        evidence: The runs.
-    """
+    """The numbers that claims about tables compare."""
 
     def __init__(self, paper: Paper, evidence: Evidence) -> None:
         self.paper, self.evidence = paper, evidence
@@ -40,27 +35,23 @@ class Cells:
         """Return all rows of a setup; a method has several rows if their hyperparameters differ."""
         return [r for r in self.paper.tables[table].rows if r.setup == setup]
 
-    def row(self, table: str, setup: str, algo: str, **hyper: Any) -> Row:
-        """Return the first row of a method with the given hyperparameters.
-
-        Raises:
-            RequestError: If no such row exists.
-        """
-        for row in self.rows(table, setup):
-            if row.algo == algo and all(row.hyperparameters.get(k) == v for k, v in hyper.items()):
-                return row
-        raise _no_row(table, setup, algo, hyper)
-
-    def last_row(self, table: str, setup: str, algo: str) -> Row:
-        """Return the last row of a method.
+    def row(self, table: str, setup: str, algo: str, /, last: bool = False, **hyper: Any) -> Row:
+        """Return the first row of a method with the given hyperparameters, or the last.
 
         Raises:
             RequestError: If no such row exists.
         """
         rows = [r for r in self.rows(table, setup) if r.algo == algo]
-        if not rows:
-            raise _no_row(table, setup, algo, {})
-        return rows[-1]
+        if fitting := [r for r in rows if all(r.hyperparameters.get(k) == v for k, v in hyper.items())]:
+            return fitting[-1 if last else 0]
+        given = "".join(f" with {k} {v}" for k, v in hyper.items())
+        raise RequestError(f"{table} has no row of {algo}{given} on {setup}")
+
+    def rivals(self, check: NotBest) -> Iterator[tuple[Row, list[Row], str]]:
+        """Yield the method's row, all other rows, and the metric, for each setup and metric of a check."""
+        for setup, metric in product(check.setups, check.metrics):
+            own = self.row(check.table, setup, check.algo, last=True)
+            yield own, [r for r in self.rows(check.table, setup) if r is not own], metric
 
     def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
@@ -80,21 +71,10 @@ class Cells:
         return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
 
 
-def _no_row(table: str, setup: str, algo: str, hyper: dict[str, Any]) -> RequestError:
-    given = "".join(f" with {k} {v}" for k, v in hyper.items())
-    return RequestError(f"{table} has no row of {algo}{given} on {setup}")
-
-
 def best(cells: Cells, check: Best) -> list[Comparison]:
     """Return the comparisons of a method with every other row."""
-    out = []
-    for setup in check.setups:
-        own_row = cells.last_row(check.table, setup, check.algo)
-        rivals = [r for r in cells.rows(check.table, setup) if r is not own_row]
-        for metric in check.metrics:
-            found = [cells.compare(check.table, own_row, r, metric) for r in rivals]
-            out += [_ties_count(c) for c in found] if check.ties else found
-    return out
+    found = [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
+    return [_ties_count(c) for c in found] if check.ties else found
 
 
 def _ties_count(c: Comparison) -> Comparison:
@@ -104,14 +84,11 @@ def _ties_count(c: Comparison) -> Comparison:
 
 def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
     """Return, per setup and metric, the comparison of the best other row with the method's row."""
-    out = []
     label = f"{cells.paper.methods[check.algo].label} beaten"
-    for setup in check.setups:
-        own_row = cells.last_row(check.table, setup, check.algo)
-        rivals = [r for r in cells.rows(check.table, setup) if r is not own_row]
-        for metric in check.metrics:
-            out.append(best_of(label, [cells.compare(check.table, r, own_row, metric) for r in rivals]))
-    return out
+    return [
+        best_of(label, [cells.compare(check.table, r, own, metric) for r in rivals])
+        for own, rivals, metric in cells.rivals(check)
+    ]
 
 
 def compare(cells: Cells, check: Compare) -> list[Comparison]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
@@ -17,29 +18,18 @@ from fedbench.analysis.matching import (
     Evidence,
     MatchedRuns,
     config_departures,
+    counted_and_others,
     data_departures,
     seed_departures,
 )
-from fedbench.analysis.metrics_catalogue import measure
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
 from fedbench.core.trees import Tree, leaves
 from fedbench.papers.consistency import why_impossible
 from fedbench.papers.ledger import Entry, Ledger
-from fedbench.papers.registry import Metric, Paper, Reported, Row, Setup, Table, papers
+from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of
 from fedbench.runs.store import Run
-
-# metrics of every table, whether or not a paper prints them
-COMMON_METRICS = (
-    "accuracy_mean_weighted",
-    "accuracy_std_weighted",
-    "accuracy_worst30_weighted",
-    "accuracy_mean",
-    "accuracy_std",
-    "accuracy_worst30",
-    "angle_degrees",
-    "kl_uniform",
-)
 
 
 @dataclass(frozen=True)
@@ -47,12 +37,11 @@ class Column:
     """A column of a table.
 
     Attributes:
-        metric: Its metric, from the paper or from the catalogue.
         printed: Whether it is a column of the paper's table.
         round: Round of a run whose number counts, ``last`` or ``best``.
     """
 
-    metric: Metric
+    metric: PrintedMetric
     printed: bool = False
     round: str = "last"
 
@@ -64,7 +53,7 @@ class Column:
     @property
     def digits(self) -> int:
         """Number of shown digits after the decimal point."""
-        return measure(self.metric.field).digits
+        return metric_info(self.metric.field).digits
 
 
 @dataclass(frozen=True)
@@ -102,6 +91,14 @@ class Cell:
         return interval(self.values)
 
     @property
+    def prediction(self) -> tuple[float, float] | None:
+        """The 95 % prediction interval of a further run; None for fewer than two seeds."""
+        if self.bounds is None:
+            return None
+        centre, half = sum(self.bounds) / 2, (self.bounds[1] - self.bounds[0]) / 2 * sqrt(self.n + 1)
+        return centre - half, centre + half
+
+    @property
     def difference(self) -> float | None:
         """Measured minus printed; None if one of them is missing."""
         return None if self.printed is None or self.mean is None else self.mean - self.printed.mean
@@ -118,16 +115,16 @@ class Cell:
             return "impossible" if self.impossible and self.printed else "missing"
         if self.printed is None:
             return "none"
-        return "impossible" if self.impossible else agreement(self.values, self.printed)
+        return "impossible" if self.impossible else self.place
 
-
-def agreement(values: Sequence[float], printed: Reported) -> str:
-    """Return ``inside``, ``outside`` or ``single``: whether a printed number lies in the interval, widened by its ±."""
-    bounds = interval(values)
-    if bounds is None:
-        return "single"
-    wide = printed.std or 0.0
-    return "inside" if bounds[0] - wide <= printed.mean <= bounds[1] + wide else "outside"
+    @property
+    def place(self) -> str:
+        """The agreement of a cell with both numbers, whether or not the printed ones are possible."""
+        if self.bounds is None:
+            return "single"
+        assert self.printed is not None
+        wide = self.printed.std or 0.0
+        return "inside" if self.bounds[0] - wide <= self.printed.mean <= self.bounds[1] + wide else "outside"
 
 
 @dataclass(frozen=True)
@@ -135,11 +132,9 @@ class Line:
     """A row of a table: a method with its settings, over seeds.
 
     Attributes:
-        algo: Name of the algorithm in the config group.
         label: The method as the paper calls it.
-        settings: Settings that distinguish it from other rows: hyperparameters as the paper names them, or dotted keys.
+        keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
         found: The runs, and their departures from the paper.
-        cells: Cells, one per column of the table.
         status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
@@ -149,7 +144,7 @@ class Line:
 
     algo: str
     label: str
-    settings: Tree
+    keys: Tree
     found: MatchedRuns
     cells: tuple[Cell, ...]
     status: str
@@ -195,18 +190,27 @@ class TableData:
         return [line for block in self.blocks for line in block.lines]
 
 
+def _common_column(name: str) -> Column:
+    m = metric_info(name)
+    return Column(PrintedMetric(m.name, m.heading, m.direction, m.name, m.factor))
+
+
+# columns of every table, whether or not a paper prints them
+_COMMON_COLUMNS = tuple(
+    _common_column(name)
+    for name in (
+        *(f"accuracy_{what}{end}" for end in ("_weighted", "") for what in ("mean", "std", "worst30")),
+        "angle_degrees",
+        "kl_uniform",
+    )
+)
+
+
 # ---- a paper's table
 
 
 def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
-    """Return a table of a paper: every row that it prints, in its order.
-
-    Args:
-        paper: The paper.
-        table: One of its tables.
-        evidence: The runs.
-        ledger: Planned runs and their outcomes.
-    """
+    """Return a table of a paper: every row that it prints, in its order; the ledger has the outcome of planned runs."""
     columns = columns_of(paper, table)
     blocks = []
     for s in table.setups:
@@ -222,14 +226,6 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
     return (*printed, *(c for c in _COMMON_COLUMNS if c.name not in names))
 
 
-def _common_column(name: str) -> Column:
-    m = measure(name)
-    return Column(Metric(m.name, m.heading, m.direction, m.name, m.factor))
-
-
-_COMMON_COLUMNS = tuple(_common_column(name) for name in COMMON_METRICS)
-
-
 def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
     setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
     found = evidence.find(paper, row)
@@ -241,8 +237,8 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     return Line(
         algo=method.algo,
         label=method.label,
-        settings={k: v for k, v in row.hyperparameters.items() if v is not None},
-        found=found if found.runs else MatchedRuns({}, found.others, setting=found.setting),
+        keys={k: v for k, v in row.hyperparameters.items() if v is not None},
+        found=found if found.runs else MatchedRuns({}, found.others, digest=found.digest),
         cells=tuple(_cell(c, found, row, why) for c in columns),
         status=_status(found, planned),
         row=row,
@@ -292,33 +288,25 @@ def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
     home = home_of(meta["experiment"])
     return [
         *config_departures(changed, meta["model"]),
-        *(Departure("setup", text) for text in (home[1].departs if home else ())),
+        *(Departure("setup", text) for text in (home.setup.departs if home else ())),
         *data_departures(runs),
     ]
 
 
-def home_of(experiment: str | None) -> tuple[Paper, Setup] | None:
-    """Return the paper and the setup that an experiment carries out, or None."""
-    found = ((p, s) for p in papers().values() for s in p.setups.values() if s.experiment == experiment)
-    return next(found, None)
-
-
 def _as_printed(run: Run) -> Tree:
     config = leaves(run.config)
-    rows = _printed_settings(run.meta["experiment"], run.meta["algo"])
+    rows = _printed_keys(run.meta["experiment"], run.meta["algo"])
     return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
 
 
 @cache
-def _printed_settings(experiment: str | None, algo: str) -> tuple[Mapping[str, Any], ...]:
+def _printed_keys(experiment: str | None, algo: str) -> tuple[Mapping[str, Any], ...]:
     """Return the keys that the rows of a paper's tables and figures set for a method of an experiment."""
-    return tuple(
-        paper.overrides(row)
-        for paper in papers().values()
-        for part in (*paper.tables, *paper.figures)
-        for row in paper.rows(part)
-        if (paper.setups[row.setup].experiment, paper.methods[row.algo].algo) == (experiment, algo)
-    )
+    if (home := home_of(experiment)) is None:
+        return ()
+    rows = (row for part in (*home.paper.tables, *home.paper.figures) for row in home.paper.rows(part))
+    mine = (r for r in rows if (r.setup, home.paper.methods[r.algo].algo) == (home.setup.id, algo))
+    return tuple(home.paper.overrides(row) for row in mine)
 
 
 def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> list[TableData]:
@@ -330,15 +318,19 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
             out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
     """
     shown = {place for table in already_shown for block in table.blocks for place in _places(block)}
-    by_name: dict[str, list[Run]] = {}
-    for run in runs:
-        by_name.setdefault(_name(run), []).append(run)
     found = []
-    for name, members in sorted(by_name.items()):
+    for name, members in _by_name(runs):
         rest = {run.meta["algo"] for run in members if _place(run) not in shown}
         if kept := [run for run in members if run.meta["algo"] in rest]:
             found.append(_of_runs(name, kept))
     return found
+
+
+def _by_name(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(_name(run), []).append(run)
+    return sorted(found.items())
 
 
 def _name(run: Run) -> str:
@@ -351,7 +343,7 @@ def _place(run: Run) -> tuple[str, str, str]:
 
 def _places(block: Block) -> set[tuple[str, str, str]]:
     experiment = block.setup.experiment if block.setup else ""
-    return {(experiment, line.algo, line.found.setting) for line in block.lines if line.found.setting}
+    return {(experiment, line.algo, line.found.digest) for line in block.lines if line.found.digest}
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
@@ -361,7 +353,7 @@ def _of_runs(name: str, runs: Sequence[Run]) -> TableData:
         name,
         _COMMON_COLUMNS,
         (Block(None, tuple(lines)),),
-        paper=home[0] if home else None,
+        paper=home.paper if home else None,
         unfinished=_unfinished(runs),
         unofficial=() if home else tuple(d.here for d in data_departures(runs)),
     )
@@ -371,38 +363,36 @@ def _unfinished(runs: Iterable[Run]) -> tuple[tuple[str, int, str], ...]:
     return tuple(sorted((r.meta["algo"], r.meta["seed"], r.outcome) for r in runs if not r.counts))
 
 
-def _lines(runs: Sequence[Run], columns: Sequence[Column], home: tuple[Paper, Setup] | None) -> list[Line]:
+def _lines(runs: Sequence[Run], columns: Sequence[Column], home: Home | None) -> list[Line]:
     """Return a line per setting with a run that counts; methods are in the paper's order, else sorted by name."""
-    groups = {k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)}
+    groups = by_setting(runs)
     differing_in = distinguishing(groups)
     lines = [_line_of_runs(key, groups[key], differing_in[key], columns, home) for key in groups]
-    return _sorted(lines, [m.algo for m in home[0].methods.values()] if home else [])
+    return _sorted(lines, [m.algo for m in home.paper.methods.values()] if home else [])
 
 
 def _sorted(lines: Sequence[Line], methods: Sequence[str]) -> list[Line]:
     def method(line: Line) -> tuple[int, str]:
         return (methods.index(line.algo) if line.algo in methods else len(methods)), line.algo
 
-    ranks = in_order([line.settings for line in lines])
+    ranks = in_order([line.keys for line in lines])
     ordered = sorted(zip(lines, ranks, strict=True), key=lambda entry: (method(entry[0]), entry[1]))
     return [line for line, _ in ordered]
 
 
 def _line_of_runs(
-    key: Key, members: Sequence[Run], settings: Tree, columns: Sequence[Column], home: tuple[Paper, Setup] | None
+    key: Key, members: Sequence[Run], differing: Tree, columns: Sequence[Column], home: Home | None
 ) -> Line:
-    done = {r.meta["seed"]: r for r in reversed(members) if r.counts}
-    done = dict(sorted(done.items()))
-    others = tuple((r.meta["seed"], r.outcome) for r in members if not r.counts)
+    done, others = counted_and_others(members)
     reduced = [d for d in departures(list(done.values())) if home or d.key != "data"]
     if home:
-        reduced += seed_departures(done, others, home[1].seeds)
-    found = MatchedRuns(done, others, tuple(reduced), setting=key[1])
-    labels = [m.label for m in home[0].methods.values() if m.algo == key[0] and not m.set] if home else []
+        reduced += seed_departures(done, others, home.setup.seeds)
+    found = MatchedRuns(done, others, tuple(reduced), digest=key[1])
+    labels = [m.label for m in home.paper.methods.values() if m.algo == key[0] and not m.set] if home else []
     return Line(
         algo=key[0],
         label=labels[0] if labels else key[0],
-        settings=settings,
+        keys=differing,
         found=found,
         cells=tuple(_cell(c, found) for c in columns),
         status="reduced" if reduced else "full",
@@ -417,51 +407,32 @@ def closing_tables(runs: Sequence[Run]) -> list[TableData]:
 
     A block contains the rows that were run, and settings of the same experiment that match no row.
     """
-    by_name: dict[str, list[Run]] = {}
-    for run in runs:
-        by_name.setdefault(_name(run), []).append(run)
-    return [_closing(name, members) for name, members in sorted(by_name.items())]
+    return [_closing(name, members) for name, members in _by_name(runs)]
 
 
 def _closing(name: str, runs: Sequence[Run]) -> TableData:
-    home = table_of(name)
-    if home is None:
+    home = home_of(name)
+    if home is None or home.table is None:
         return _of_runs(name, runs)
-    paper, table, setup = home
+    paper, table, setup = home.paper, home.table, home.setup
     columns = columns_of(paper, table)
     rows = [r for r in table.rows if r.setup == setup.id]
     evidence = Evidence(runs)
-    lines = [line for r in rows if (line := _line(paper, columns, r, evidence, Ledger())).found.setting]
+    lines = [line for r in rows if (line := _line(paper, columns, r, evidence, Ledger())).found.digest]
     shown = _places(Block(setup, tuple(lines)))
     rest = [run for run in runs if _place(run) not in shown]
     if any(run.counts for run in rest):
-        lines = _merged(lines, _lines(rest, columns, (paper, setup)), runs)
+        lines = _merged(lines, _lines(rest, columns, home), runs)
     return TableData(f"{paper.id}/{table.id}", columns, (Block(setup, tuple(lines)),), paper, table, _unfinished(rest))
 
 
 def _merged(printed: Sequence[Line], others: Sequence[Line], runs: Sequence[Run]) -> list[Line]:
     """Return rows of a paper and other settings of the same experiment in one order, all with the keys that differ."""
-    differing_in = distinguishing({k: g for k, g in by_setting(runs).items() if any(r.counts for r in g)})
+    differing_in = distinguishing(by_setting(runs))
     lines = []
     for line in (*printed, *others):
         run = next(iter(line.found.runs.values()), None)
         differing = {} if run is None else differing_in[run.meta["algo"], run.meta["hash"]]
         fresh = {k: v for k, v in differing.items() if k not in line.wanted}
-        lines.append(replace(line, settings={**(line.settings if line.row else {}), **fresh}))
+        lines.append(replace(line, keys={**(line.keys if line.row else {}), **fresh}))
     return _sorted(lines, list(dict.fromkeys(line.algo for line in printed)))
-
-
-def table_of(experiment: str) -> tuple[Paper, Table, Setup] | None:
-    """Return the table of a paper that an experiment belongs to, and the setup; None if there is none.
-
-    A setup may be in several tables; the experiment is named after the first of them.
-    """
-    found = [
-        (p, t, p.setups[s])
-        for p in papers().values()
-        for t in p.tables.values()
-        for s in t.setups
-        if p.setups[s].experiment == experiment
-    ]
-    named = [x for x in found if experiment.startswith(f"{x[0].id}/{x[1].id}_")]
-    return next(iter([*named, *found]), None)

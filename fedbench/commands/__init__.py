@@ -1,1 +1,1 @@
-"""A file per word of the command line."""
+"""A file per command of the command line."""

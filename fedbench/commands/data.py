@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.own_code import own_code
 from fedbench.config.schema import RunConfig, options
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 
 WORDS = ("prepare", "verify", "show")
@@ -43,8 +43,8 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
 def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:
     from fedbench.config.compose import Composer
 
-    with own_code(own):
-        config = Composer(own).setting([f"data={name}", *overrides])
+    with user_code_from(own):
+        config = Composer(own).config([f"data={name}", *overrides])
         if word == "verify":
             return _verify(config)
         from fedbench.data.inspect import as_lines, facts, owned, pictures

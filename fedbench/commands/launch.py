@@ -10,9 +10,9 @@ from typing import Any
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
-from fedbench.config.own_code import own_code
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.runs.execute import execute
+from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.sweep_notes import Note, forget, leave
 
 _INDEX = "planned_run"  # the axis of a sweep over a list of runs
@@ -43,13 +43,13 @@ class Job:
         if self.batch is not None:
             number = int(config[_INDEX])
             overrides = list(self.batch[number])
-        with own_code(self.composer.own):
+        with user_code_from(self.composer.own):
             leave(Path(hydra.sweep.dir), self._carried_out(number, overrides))
 
     def _carried_out(self, number: int, overrides: list[str]) -> Note:
         path: str | None = None
         try:
-            config = self.composer.run(overrides)
+            config = under_its_digest(self.composer.config_with_departures(overrides))
             path = str(config.path)
             outcome = execute(config)
             report(outcome)
@@ -87,10 +87,14 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
         job: What is called for every job.
 
     Raises:
-        RequestError: If Hydra refuses the sweep; its directory is removed.
+        RequestError: If the directory cannot be written to, or Hydra refuses the sweep; the directory is removed.
     """
     from fedbench.config.explain import explain
 
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from error
     place = f"hydra.sweep.dir={quoted(str(folder))}"
     typed = [*overrides, *composer.search_path(), "hydra.mode=MULTIRUN", place]
     try:

@@ -7,33 +7,34 @@ from pathlib import Path
 
 import yaml
 
-from fedbench.config.own_code import own_code
+from fedbench.config.overrides import LISTED as GROUPS_LISTED
 from fedbench.config.schema import config_dir, options
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 
-LISTED = ("algo", "data", "model", "experiment", "table")
+LISTED = (*GROUPS_LISTED, "table")
 
 
-def list_choices(words: Sequence[str], own: Path | None) -> str:
+def list_choices(args: Sequence[str], own: Path | None) -> str:
     """Return what ``fedbench list`` prints.
 
     Args:
-        words: One of ``LISTED``, or nothing for all.
+        args: One of ``LISTED``, or nothing for all.
         own: A config tree of the user's own.
 
     Raises:
-        RequestError: If a word is unknown.
+        RequestError: If the group is unknown.
     """
-    if len(words) > 1 or (words and words[0] not in LISTED):
-        hint = nearest(words[0], LISTED) if words[0] not in LISTED else ""
-        raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(words)}{hint}")
+    if len(args) > 1 or (args and args[0] not in LISTED):
+        hint = nearest(args[0], LISTED) if args[0] not in LISTED else ""
+        raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(args)}{hint}")
     lines = []
-    for group in words or LISTED:
-        if not words:
+    for group in args or LISTED:
+        if not args:
             lines.append(f"{group}:")
         try:
-            with own_code(own):
-                rows = _rows(group, own, costs=bool(words))
+            with user_code_from(own):
+                rows = _rows(group, own, costs=bool(args))
         except (UnicodeDecodeError, yaml.YAMLError) as error:
             fault = " ".join(str(error).split())
             raise RequestError(f"a config file in {own} cannot be read: {fault}") from error

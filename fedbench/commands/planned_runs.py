@@ -23,32 +23,32 @@ from fedbench.runs.store import DamagedRun, read_run, replace_file
 from fedbench.runs.sweep_notes import Note, forget, notes
 
 
-def missing_data(jobs: Sequence[PlannedRun]) -> dict[str, str]:
+def missing_data(runs: Sequence[PlannedRun]) -> dict[str, str]:
     """Read the data of the runs, downloading what is missing, and return which data could not be read.
 
     Args:
-        jobs: The plan, located.
+        runs: The plan, located.
 
     Returns:
         Experiment -> error message.
     """
     faults: dict[str, str] = {}
     seen: dict[str, str | None] = {}
-    for job in jobs:
-        if job.experiment in faults:
+    for run in runs:
+        if run.experiment in faults:
             continue
-        assert job.config is not None
-        data = job.config.data
+        assert run.config is not None
+        data = run.config.data
         source = json.dumps([data.source.target, data.source.options, data.clients], sort_keys=True)
         if source not in seen:
             try:
-                read_examples(job.config)
+                read_examples(run.config)
                 seen[source] = None
             except (RequestError, OSError) as error:
                 seen[source] = str(error)
-                print(f"fedbench: no data for {job.experiment}: {error}", file=sys.stderr)
+                print(f"fedbench: no data for {run.experiment}: {error}", file=sys.stderr)
         if (fault := seen[source]) is not None:
-            faults[job.experiment] = fault
+            faults[run.experiment] = fault
     return faults
 
 
@@ -74,7 +74,7 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> 
 
 
 def carry_out(
-    jobs: Sequence[PlannedRun],
+    runs: Sequence[PlannedRun],
     faults: dict[str, str],
     common: Sequence[str],
     results: Path,
@@ -83,45 +83,45 @@ def carry_out(
     """Carry out the runs that are not on disk, and return the results of all.
 
     Args:
-        jobs: The plan, located.
+        runs: The plan, located.
         faults: Experiments without data, with the error message.
         common: Overrides for all runs.
         results: The directory of the ledger.
         launcher: Overrides that choose Hydra's launcher.
     """
-    entries = [_entry(j, *_before(j, faults)) for j in jobs]
-    _record(results, jobs, entries)
+    entries = [_entry(run, *_before(run, faults)) for run in runs]
+    _record(results, runs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     if todo:
         try:
-            left = _launch([[*jobs[i].overrides, *common] for i in todo], results, launcher)
+            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher)
         finally:
-            entries = [_entry(j, *_before(j, faults)) for j in jobs]
-            _record(results, jobs, entries)
+            entries = [_entry(run, *_before(run, faults)) for run in runs]
+            _record(results, runs, entries)
         for note in left:
-            entries[todo[note.job]] = _entry(jobs[todo[note.job]], note.status, note.error)
-        _record(results, jobs, entries)
+            entries[todo[note.job]] = _entry(runs[todo[note.job]], note.status, note.error)
+        _record(results, runs, entries)
     return entries
 
 
-def _record(results: Path, jobs: Sequence[PlannedRun], entries: Sequence[Entry]) -> None:
+def _record(results: Path, runs: Sequence[PlannedRun], entries: Sequence[Entry]) -> None:
     """Record the results of the runs, under every setting that asked for them."""
-    write_ledger(results, [replace(e, set=w) for j, e in zip(jobs, entries, strict=True) for w in (j.wanted, *j.also)])
+    write_ledger(results, [replace(e, set=w) for j, e in zip(runs, entries, strict=True) for w in (j.wanted, *j.also)])
 
 
-def _before(job: PlannedRun, faults: dict[str, str]) -> tuple[str, str | None]:
-    if job.done:
-        assert job.path is not None
+def _before(run: PlannedRun, faults: dict[str, str]) -> tuple[str, str | None]:
+    if run.done:
+        assert run.path is not None
         try:
-            return str(read_run(job.path).meta["status"]), None
+            return str(read_run(run.path).meta["status"]), None
         except DamagedRun as error:
             return "failed", str(error)
-    return ("refused", faults[job.experiment]) if job.experiment in faults else ("planned", None)
+    return ("refused", faults[run.experiment]) if run.experiment in faults else ("planned", None)
 
 
-def _entry(job: PlannedRun, status: str, error: str | None) -> Entry:
+def _entry(run: PlannedRun, status: str, error: str | None) -> Entry:
     line = None if error is None else " ".join(error.split())  # those of libraries have several
-    return Entry(job.experiment, job.algo, job.wanted, job.seed, status, line)
+    return Entry(run.experiment, run.algo, run.wanted, run.seed, status, line)
 
 
 def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[Note]:

@@ -93,7 +93,12 @@ def _carry_out(
     """Train what is not done, write the report and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
     from fedbench.report.write import write_report
+    from fedbench.runs.execute import not_writable
 
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(f"results_dir={results}", error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common)
     entries = carry_out(runs, faults, common, results, launcher)
@@ -125,13 +130,13 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
-        mine = [r for r in runs if name in r.parts]
-        notes = [*_unfinished(mine, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(mine)) else [])]
-        if not mine:
+        needed = [r for r in runs if name in r.parts]
+        notes = [*_unfinished(needed, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else [])]
+        if not needed:
             notes = ["no runs: drawn from the data alone"]
-        time = durations.of(mine).text()
+        time = durations.of(needed).text()
         lines.append(
-            f"{name:<28}{len(mine):>6}{sum(r.done for r in mine):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
+            f"{name:<28}{len(needed):>6}{sum(r.done for r in needed):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
         )
     total = durations.of(runs)
     done = sum(r.done for r in runs)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 from pathlib import Path
 
 from fedbench.commands.launch import Job, launch, sweep_directory
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides
-from fedbench.config.own_code import own_code
-from fedbench.core.errors import integer
+from fedbench.config.user_code import user_code_from
+from fedbench.core.errors import RequestError, integer
+from fedbench.runs.execute import under_its_digest
+from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import forget, notes
+
+_MANY = 20  # configurations whose check takes seconds
 
 
 def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
@@ -24,12 +30,15 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
         loud: Print the traceback of a failed job.
 
     Raises:
-        RequestError: If any value of any axis is wrong; nothing is left on disk.
+        RequestError: If a combination is wrong; nothing is left on disk.
     """
     overrides = parse_overrides(texts)
     composer = Composer(config_dir)
-    with own_code(config_dir):
-        check_axes(overrides, composer)
+    for override in overrides:
+        if override.key.startswith("hydra.sweeper.params"):
+            raise RequestError(f"{override.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
+    with user_code_from(config_dir):
+        check_combinations(overrides, composer)
         typed = [o.text for o in overrides]
         folder = sweep_directory(composer, "config", typed)
         try:
@@ -40,20 +49,24 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
     return _close(folder)
 
 
-def check_axes(overrides: Sequence[Override], composer: Composer) -> None:
-    """Check every value of every axis once, the other axes at their first values, before anything is trained.
+def check_combinations(overrides: Sequence[Override], composer: Composer) -> None:
+    """Check the configuration and the method of every combination, with one seed, before anything is trained.
 
     Raises:
-        RequestError: For the first wrong value.
+        RequestError: For the first combination that is wrong.
     """
     axes = [texts for o in overrides if (texts := o.each())]
-    first = [values[0] for values in axes]
-    for n, values in enumerate(axes):
-        for value in values if n == 0 else values[1:]:
-            if value.startswith("seed=") and value != values[0]:
-                integer("seed", parse_overrides([value])[0].value)
-            else:
-                composer.setting([*first[:n], value, *first[n + 1 :]])
+    for seed in (text for texts in axes for text in texts[1:] if text.startswith("seed=")):
+        integer("seed", parse_overrides([seed])[0].value)
+    axes = [texts[:1] if texts[0].startswith("seed=") else texts for texts in axes]
+    if (count := prod(map(len, axes))) > _MANY:
+        print(f"fedbench: checking {count} configurations", file=sys.stderr)
+    for combination in product(*axes):
+        config = under_its_digest(composer.config(combination))
+        if not (config.path / "DONE").exists():
+            with at_once():
+                from fedbench.runs.build import method_of  # imports torch
+            method_of(config)
 
 
 def _close(folder: Path) -> int:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
-from fedbench.config.overrides import Override, parse_overrides, quoted
-from fedbench.config.schema import Choices, RunConfig, config_dir, options, parse, with_integers
+from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
+from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, config_dir, options, parse, with_integers
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override as HydraOverride
 
 # last parts of the keys that take a list of values
 _LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}
@@ -33,7 +39,7 @@ def compose_run(overrides: Sequence[str]) -> RunConfig:
     Raises:
         RequestError: If a key is unknown or a value is out of range.
     """
-    return Composer().setting(overrides)
+    return Composer().config(overrides)
 
 
 class Composer:
@@ -47,9 +53,8 @@ class Composer:
 
     def __init__(self, own: Path | None = None) -> None:
         self.own = own
-        self._baselines: dict[tuple[str, str], Tree] = {}
 
-    def setting(self, texts: Sequence[str]) -> RunConfig:
+    def config(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, without its departures from the experiment.
 
         Raises:
@@ -61,20 +66,19 @@ class Composer:
             tree, names = self._merged(overrides)
         return parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
 
-    def run(self, texts: Sequence[str]) -> RunConfig:
+    def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
         """
-        config = self.setting(texts)
+        config = self.config(texts)
         if config.names.experiment is None:
             return config
-        key = (config.names.experiment, config.names.algo)
-        if key not in self._baselines:
-            tree, _ = self._merged(parse_overrides([f"experiment={key[0]}", f"algo={key[1]}"]))
-            self._baselines[key] = with_integers(tree)
-        return replace(config, departures=_departures(config.tree, self._baselines[key]))
+        baseline, _ = self._merged(
+            parse_overrides([f"experiment={config.names.experiment}", f"algo={config.names.algo}"])
+        )
+        return replace(config, departures=_departures(config.tree, with_integers(baseline)))
 
     def unresolved(self, texts: Sequence[str]) -> tuple[Tree, dict[str, str | None]]:
         """Return the configuration with presets merged in and interpolations as they are written.
@@ -118,15 +122,35 @@ class Composer:
         return list(leaves(_plain(cfg, resolve=False)))
 
     def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
-        """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group."""
-        from hydra import compose
+        """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
 
-        unused = () if any("hydra" in text for text in texts) else _HYDRAS
-        cfg = compose("config", [*texts, *unused, *self.search_path()], return_hydra_config=True)
-        choices = dict(cfg.hydra.runtime.choices)
-        with open_dict(cfg):
-            del cfg["hydra"]
+        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. Keys are set on
+        a copy, as Hydra does; where that fails or keys are added, Hydra composes all.
+        """
+        parsed = [by_hydra(text) for text in texts]
+        keys = [] if any(o.is_add() or o.is_force_add() for o in parsed) else [o for o in parsed if self._sets_keys(o)]
+        cfg, choices = self._kept([text for text in texts if by_hydra(text) not in keys])
+        try:
+            for o in keys:
+                OmegaConf.update(cfg, o.key_or_group, o.value(), merge=True)
+        except OmegaConfBaseException:
+            return self._kept(texts)
         return cfg, choices
+
+    def _kept(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
+        only_ours = self.own is None and not any("hydra" in text for text in texts)
+        composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
+        return pickle.loads(composed), dict(choices)
+
+    def _sets_keys(self, o: HydraOverride) -> bool:
+        """Return whether an override changes keys, and neither chooses from a group nor configures Hydra."""
+        name = o.key_or_group
+        if o.is_delete():
+            return False
+        if o.is_sweep_override() or o.package is not None or "/" in name or name.split(".")[0] == "hydra":
+            return False
+        own_group = self.own is not None and (self.own / name).is_dir()
+        return "." in name or isinstance(o.value(), dict) or (name in TOP_KEYS - {*GROUPS} and not own_group)
 
     def with_presets(self, texts: Sequence[str], resolve: bool = True) -> tuple[Tree, Choices]:
         """Return the configuration with the section ``presets`` as it is written, and the choices of the groups.
@@ -173,6 +197,29 @@ class Composer:
             if clear is error:
                 raise
             raise clear from error
+
+
+@lru_cache(maxsize=256)
+def _composed_groups(texts: tuple[str, ...], valid: object) -> tuple[bytes, dict[str, str | None]]:
+    """Return what Hydra composes, without its own section and pickled, and the choice of each group.
+
+    Args:
+        texts: Overrides.
+        valid: What the result is valid for: a state of the config files, or a ``Composer``.
+    """
+    from hydra import compose
+
+    unused = () if any("hydra" in text for text in texts) else _HYDRAS
+    cfg = compose("config", [*texts, *unused], return_hydra_config=True)
+    choices = dict(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return pickle.dumps(cfg), choices
+
+
+def _written() -> frozenset[tuple[str, int]]:
+    """Return when each file of the config tree was last written."""
+    return frozenset((str(file), file.stat().st_mtime_ns) for file in config_dir().rglob("*.yaml"))
 
 
 @contextmanager

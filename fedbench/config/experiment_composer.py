@@ -46,9 +46,9 @@ class ExperimentComposer:
     @cached_property
     def results_dir(self) -> Path:
         """The directory of the results."""
-        return self._composer.setting(self.common).results_dir
+        return self._composer.config(self.common).results_dir
 
-    def setting(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
+    def config(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
         """Return the configuration of a setting with seed 0, without its departures from the experiment.
 
         Raises:
@@ -58,13 +58,13 @@ class ExperimentComposer:
         overrides = [f"experiment={experiment}", f"algo={algo}", *values, *self.common]
         base = self._experiment(experiment)
         if base.references & keys.keys() or algo not in self._sections["algo"]:
-            return self._composer.setting(overrides)
+            return self._composer.config(overrides)
         tree, names = copy.deepcopy(base.tree), replace(base.names, algo=algo)
         tree["algo"] = copy.deepcopy(self._sections["algo"][algo])
         if (model := keys.get("model")) is not None:
             tree["model"], names = copy.deepcopy(self._sections["model"].get(model)), replace(names, model=model)
         if not all(_put(tree, key.split("."), value) for key, value in keys.items() if key != "model"):
-            return self._composer.setting(overrides)  # whose error says what is wrong
+            return self._composer.config(overrides)  # whose error says what is wrong
         return parse(merge_presets(tree, algo, self._given | keys.keys()), names, overrides)
 
     def _experiment(self, name: str) -> _Base:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.contents import content_digest, file_digest, last_change
-from fedbench.config.keys import changes_no_numbers
+from fedbench.config.keys import USER_FILES, changes_no_numbers
 from fedbench.config.names import present, renamed, stable, within_fedbench
-from fedbench.config.user_code import source_files
+from fedbench.config.user_code import source_files, versions
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree
 
@@ -31,9 +31,6 @@ or the loop change; all finished runs are then trained again. If one method chan
 instead. If nothing but the place of code changes, add a row to ``names.MOVED``.
 """
 
-# keys of data and data.source that are paths; train and test are paths only where data has them (elsewhere data.source
-# has splits of these names)
-_PATHS = ("file", "root", "json_train", "json_test", "train", "test")
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -46,8 +43,9 @@ class Identity:
         before_contents: The digest of the setting before all user files and user code were part of it; None if it is
             the same.
         involved: User files, directories of user files, and source files of user code that are part of the identity.
-        facts: What ``meta.json`` records: ``identity_format``, ``revision`` of each of fedbench's own methods by
-            configuration key, and ``code``, the SHA-256 of each source file of user code.
+        facts: What ``meta.json`` records: ``identity_format``; ``revision`` of each of fedbench's own methods by
+            configuration key; ``files``, the digest of each user file by configuration key; and ``code``, the SHA-256
+            of each source file of user code, or the version of the package that it is installed with.
     """
 
     digest: str
@@ -67,15 +65,15 @@ def identify(config: Tree) -> Identity:
         RequestError: If a user file cannot be read, or user code cannot be found.
     """
     paths = _user_paths(config)
-    code = _user_code(config)
-    digests = {file: file_digest(file) for found in code.values() for file in found.values()}
+    files = _contents(paths, config)
+    code, sources = _user_code(config)
     methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
     revisions = {what: _revision(target) for what, target in methods.items()}
 
-    tree = renamed(core(config), stable)
+    tree = renamed(_with_contents(config, files), stable)
     tree["algo"] = _revised(tree["algo"], "algo", revisions)
     if code:
-        tree["code"] = {module: _hash({n: digests[f] for n, f in found.items()}) for module, found in code.items()}
+        tree["code"] = {module: _hash(content) for module, content in code.items()}
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
 
@@ -84,11 +82,12 @@ def identify(config: Tree) -> Identity:
     return Identity(
         digest=digest,
         before_contents=None if before == digest else before,
-        involved=(*paths.values(), *digests),
+        involved=(*paths.values(), *sources),
         facts={
             "identity_format": IDENTITY_FORMAT,
             "revision": revisions,
-            "code": {name: digests[file] for found in code.values() for name, file in found.items()},
+            "files": files,
+            "code": {name: mark for content in code.values() for name, mark in content.items()},
         },
     )
 
@@ -99,13 +98,17 @@ def core(config: Tree) -> Tree:
     Raises:
         RequestError: If a user file cannot be read.
     """
+    return _with_contents(config, _contents(_user_paths(config), config))
+
+
+def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
     tree = renamed(_relevant(config), present)
-    for key, path in _user_paths(config).items():
+    for key, digest in files.items():
         *above, last = key.split(".")
         section = tree
         for part in above:
             section = section[part]
-        section[last] = content_digest(path, apart=Path(config["results_dir"]).expanduser())
+        section[last] = digest
     tree["init"] = tree["init"]["path"]
     plain: Tree = _plain(tree, {})
     return plain
@@ -139,17 +142,24 @@ def _plain(value: Any, marks: Mapping[str, str | None]) -> Any:
 def _user_paths(config: Tree) -> dict[str, Path]:
     """Return the files and directories of the user that a configuration names and that exist, by dotted key.
 
-    In a section whose function is the user's own, every string that names an existing file or directory counts.
+    Below a function of the user's own, these are also the strings that look like a path and name an existing one.
     """
     data, source = config["data"], config["data"]["source"]
-    known = [k for k in _PATHS if k in data or k not in ("train", "test")]
     named = {"init.path": config["init"]["path"]}
-    named |= {f"data.{k}": data.get(k) for k in known} | {f"data.source.{k}": source.get(k) for k in known}
+    for key in (k.removeprefix("data.") for k in USER_FILES if k.startswith("data.")):
+        named[f"data.{key}"] = data.get(key)
+        if key in data or key not in ("train", "test"):  # elsewhere these are splits of data.source
+            named[f"data.source.{key}"] = source.get(key)
     for what, section in (("algo", config["algo"]), ("model", config["model"]), ("data", data)):
-        named |= dict(_strings_of_own(section, what))
+        named |= dict(_paths_of_own(section, what))
     if not within_fedbench(str(source.get("_target_"))):
-        named |= {f"data.{k}": v for k, v in data.items() if isinstance(v, str) and v in source.values()}
+        named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
     return {key: path for key, value in named.items() if (path := _existing(value)) is not None}
+
+
+def _contents(paths: Mapping[str, Path], config: Tree) -> dict[str, str]:
+    apart = Path(config["results_dir"]).expanduser()
+    return {key: content_digest(path, apart) for key, path in paths.items()}
 
 
 def _existing(value: object) -> Path | None:
@@ -163,19 +173,24 @@ def _existing(value: object) -> Path | None:
         return None
 
 
-def _strings_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
+def _paths_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
     own = "_target_" in section and not within_fedbench(str(section["_target_"]))
     for key, value in section.items():
         if isinstance(value, dict):
-            yield from _strings_of_own(value, f"{what}.{key}")
-        elif own and isinstance(value, str) and key != "_target_" and not _is_around(value):
+            yield from _paths_of_own(value, f"{what}.{key}")
+        elif own and key != "_target_" and _looks_like_path(value):
             yield f"{what}.{key}", value
 
 
-def _is_around(value: str) -> bool:
-    """Return whether a string, as a path, is the working directory or one around it: no data set, such as '/'."""
+def _looks_like_path(value: object) -> bool:
+    """Return whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
+
+    The working directory and those around it, such as ``/``, are no data.
+    """
+    if not isinstance(value, str) or ("/" not in value and not Path(value).suffix):
+        return False
     path = _existing(value)
-    return path is not None and Path.cwd().is_relative_to(path.resolve())
+    return path is None or not Path.cwd().is_relative_to(path.resolve())
 
 
 # ---- code
@@ -190,22 +205,28 @@ def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
             yield from _targets(value, f"{what}.{key}" if what else key)
 
 
-def _user_code(config: Tree) -> dict[str, dict[str, Path]]:
-    """Return the source files, by relative name, of every module outside fedbench that a configuration names.
+def _user_code(config: Tree) -> tuple[dict[str, dict[str, str]], list[Path]]:
+    """Return what identifies each module outside fedbench that a configuration names, and their source files.
+
+    That is the digests of the source files by relative name, or the version of the package it is installed with.
 
     Raises:
         RequestError: If there is no such module.
     """
-    code: dict[str, dict[str, Path]] = {}
+    code: dict[str, dict[str, str]] = {}
+    sources: dict[Path, str] = {}
     for what, target in _targets(_relevant(config), ""):
         module = target.rpartition(".")[0]
         if not module or within_fedbench(target):
             continue
         try:
-            code[module] = source_files(module)
+            files = source_files(module)
         except ModuleNotFoundError as error:
             raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-    return {module: files for module, files in code.items() if files}
+        if not (installed := versions(files.values(), module)):
+            sources |= {file: file_digest(file) for file in files.values() if file not in sources}
+        code[module] = installed or {name: sources[file] for name, file in files.items()}
+    return {module: content for module, content in code.items() if content}, list(sources)
 
 
 @cache

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from fedbench.core.trees import Tree, leaves
 
+# keys that name files or directories of the user
+USER_FILES = (
+    "init.path", "data.file", "data.root", "data.json_train", "data.json_test", "data.train", "data.test",
+)  # fmt: skip
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
 WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
 # keys and sections that change no numbers, the precision of the engine aside

@@ -7,14 +7,17 @@ and slips that it would accept, or explain badly, are refused.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbench.config.keys import USER_FILES
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import Tree, leaves
+from fedbench.core.trees import config_value, leaves
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
@@ -23,7 +26,8 @@ GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
-_PATHS = ("results_dir", "data_dir", "init.path", "data.root", "data.train", "data.test", "data.file")
+_DIRECTORIES = ("results_dir", "data_dir")
+_PATHS = (*_DIRECTORIES, *USER_FILES)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 
@@ -65,32 +69,57 @@ class Override:
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
-    """Return parsed overrides; ``experiment=null`` and ``debug=null`` are left out.
+    """Return parsed overrides; ``experiment=null`` and ``debug=null`` take back an earlier choice and are left out.
 
     Raises:
         RequestError: If a text is not an override, deletes a key, or gives a config group anything but a choice.
     """
-    return [parsed for text in texts if (parsed := _parse(text)) is not None]
+    found: list[Override] = []
+    for text in texts:
+        if (parsed := _parse(text)) is not None:
+            found.append(parsed)
+        else:
+            group = text.partition("=")[0].lstrip("+")
+            found = [o for o in found if o.key != group]
+    return found
 
 
-def to_overrides(given: str | Sequence[str] | Tree) -> list[str]:
-    """Return override texts for what Python code passes: one string, several, or a nested mapping.
+def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
+    """Return override texts for what Python code passes to ``fedbench.run``: one string, several, or a nested mapping.
 
     Args:
         given: ``"algo=fedavg rounds=5"`` is split as a shell would; ``{"local": {"lr": 0.1}}`` is ``local.lr=0.1``.
-    """
-    if isinstance(given, str):
-        import shlex
 
-        return shlex.split(given)
+    Raises:
+        RequestError: If it is something else, or asks for what only the command does.
+    """
     if isinstance(given, Mapping):
-        return [f"{key}={as_value(value)}" for key, value in leaves(dict(given)).items()]
-    return [str(text) for text in given]
+        texts = [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
+    elif isinstance(given, str):
+        try:
+            texts = shlex.split(given)
+        except ValueError as error:
+            raise RequestError(f"{given!r} cannot be split into overrides: {error}") from error
+    elif isinstance(given, Sequence):
+        texts = [str(text) for text in given]
+    else:
+        raise RequestError(f"overrides must be a string, several strings or a mapping, got {given!r}")
+    for text in texts:
+        if text in ("-m", "--multirun"):
+            raise RequestError(
+                f"{text}: fedbench.run runs one configuration; call it in a loop, or sweep with the command fedbench -m"
+            )
+        if text.lstrip("+~").startswith(("hydra.", "hydra/")):
+            raise RequestError(
+                f"{text}: fedbench.run takes no keys of Hydra; results_dir=DIR is where runs are written, and the "
+                "argument config_dir is where your own config files are"
+            )
+    return texts
 
 
 def _as_path(key: str, value: str) -> str:
     """Return a path in Hydra's grammar; in paths of data that do not exist as a whole, commas separate several."""
-    several = key not in ("results_dir", "data_dir") and "," in value and not Path(value).expanduser().exists()
+    several = key not in _DIRECTORIES and "," in value and not Path(value).expanduser().exists()
     return ",".join(quoted(part) for part in value.split(",")) if several else quoted(value)
 
 
@@ -101,14 +130,12 @@ def as_value(value: object) -> str:
     """
     if hasattr(value, "item") and hasattr(value, "dtype"):
         value = value.item()
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
+    if isinstance(value, float):
+        return repr(value)  # 1.0 stays a float
+    if value is None or isinstance(value, int):
+        return config_value(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(as_value(v) for v in value) + "]"
-    if isinstance(value, int | float):
-        return str(value)
     text = str(value)
     plain = re.fullmatch(r"[A-Za-z_~/][\w./~-]*", text, re.ASCII) and text.lower() not in _WORDS
     return text if plain else quoted(text)
@@ -132,7 +159,8 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
     if group in LISTED and (hint or len(known) > _MOST_LISTED):
         return RequestError(f"{given}{hint}{' Or see' if hint else '; see'} `fedbench list {group}`")
-    return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}")
+    own = f"; to use {name}.yaml of your own, add --config-dir DIR" if name and group in LISTED else ""
+    return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")
 
 
 def _parse(text: str) -> Override | None:
@@ -150,7 +178,7 @@ def _parse(text: str) -> Override | None:
         text = f"{name}={_as_path(bare, value)}"
     elif equals and value.endswith(","):
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
-    parsed = _by_hydra(text)
+    parsed = by_hydra(text)
     override = Override(
         text,
         parsed.key_or_group,
@@ -164,7 +192,13 @@ def _parse(text: str) -> Override | None:
     return override
 
 
-def _by_hydra(text: str) -> HydraOverride:
+@lru_cache(maxsize=1024)
+def by_hydra(text: str) -> HydraOverride:
+    """Return an override as Hydra parses it.
+
+    Raises:
+        RequestError: If the text is not in Hydra's grammar.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -190,6 +224,8 @@ def _texts(parsed: HydraOverride) -> tuple[str, ...]:
 def _refuse_bad_choices(override: Override, parsed: HydraOverride) -> None:
     """Refuse what Hydra would take for the value of a group: a list, a number."""
     key = override.key
+    if "null" in override.values and key in _OPTIONAL_GROUPS:
+        raise RequestError(f"{key}=null cannot be one of several choices; sweep without {key} separately")
     if any(v.startswith("[") for v in override.values) or isinstance(override.value, list):
         names = [str(v) for v in override.value] if isinstance(override.value, list) else ["A", "B"]
         given = override.text.split("=", 1)[1]

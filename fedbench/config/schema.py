@@ -172,14 +172,14 @@ class RunConfig:
         return self.identity.digest
 
     @property
-    def setting(self) -> str:
+    def task_name(self) -> str:
         """The experiment, or the data set where no experiment was chosen."""
         return self.names.experiment or self.names.data
 
     @property
     def path(self) -> Path:
         """The directory of the run."""
-        return self.results_dir / self.setting / self.names.algo / self.digest / f"seed_{self.seed}"
+        return self.results_dir / self.task_name / self.names.algo / self.digest / f"seed_{self.seed}"
 
 
 def parse(

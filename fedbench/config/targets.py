@@ -48,7 +48,8 @@ def call(component: Component, what: str, **given: Any) -> Any:
         given: Arguments that do not come from the configuration.
 
     Raises:
-        RequestError: If the function does not exist, a key is unknown or missing, or the function rejects a value.
+        RequestError: If the function does not exist, a key is unknown or missing, the function rejects a value, or a
+            function of the user's own raises an error.
     """
     function = function_of(component.target, what)
     name, where = function.__name__, _at(component.target, what)
@@ -63,8 +64,15 @@ def call(component: Component, what: str, **given: Any) -> Any:
     missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in component.options]
     if missing:
         raise RequestError(f"{where}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=...")
-    with arguments_of(what):
-        return function(**{k: v for k, v in given.items() if k in takes}, **component.options)
+    try:
+        with arguments_of(what):
+            return function(**{k: v for k, v in given.items() if k in takes}, **component.options)
+    except RequestError:
+        raise
+    except Exception as error:
+        if component.target is None or within_fedbench(component.target):
+            raise
+        raise _error_of_own(error, component.target, what) from error
 
 
 def _at(target: str | None, what: str) -> str:
@@ -108,8 +116,7 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and f"{target}.".startswith(f"{missing}."):
         return RequestError(f"{what}._target_={target}: there is no module {missing}")
-    where = _line_of(error)
-    place = f"{what}._target_={target}: {where}"
+    place = f"{what}._target_={target}: {_line_of(error)}"
     if isinstance(error, ImportError) and error.name:
         imported = re.search(r"cannot import name '(\w+)'", str(error))
         if instead := moved_import(error.name, imported[1] if imported else None):
@@ -120,11 +127,17 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
         return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")
     if within_fedbench(target):
         return None
-    return RequestError(f"{place}: {type(error).__name__}: {' '.join(str(error).split())}")
+    return _error_of_own(error, target, what)
+
+
+def _error_of_own(error: Exception, target: object, what: str) -> RequestError:
+    """Return the error for an exception of user code, with its place."""
+    text = " ".join(str(error).split())
+    return RequestError(f"{what}._target_={target}: {_line_of(error)}: {type(error).__name__}: {text}")
 
 
 def _line_of(error: Exception) -> str:
-    """Return the file and line of user code, or of a library, in which an import failed."""
+    """Return the file and line of user code, or of a library, that raised an error."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     return f"{frames[-1].filename}, line {frames[-1].lineno}"
 

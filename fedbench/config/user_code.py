@@ -1,14 +1,20 @@
-"""Source files of a user's own code, found without importing it: what they contain is part of a run's identity."""
+"""User code: where it is imported from, and its source files, whose content is part of a run's identity.
+
+The files are found without importing them.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -18,11 +24,36 @@ _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
 
 
+@contextmanager
+def user_code_from(folder: Path | None) -> Iterator[None]:
+    """Put a directory on Python's path inside this block, so that ``_target_`` finds what it contains.
+
+    Afterwards its modules are forgotten, so that the next run reads the files as they are then, and modules that were
+    loaded under the same names before are back.
+    """
+    if folder is None:
+        yield
+        return
+    root, before = folder.resolve(), dict(sys.modules)
+    sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
+                del sys.modules[name]
+        for name, module in before.items():
+            sys.modules.setdefault(name, module)
+
+
 def source_files(module: str) -> dict[str, Path]:
     """Return the source files of a module and of what it imports from its own directory, transitively.
 
-    The directory is the one on Python's path that contains the module or its outermost package. Of an installed
-    package only the package itself counts, not what is installed next to it.
+    The directory is the one on Python's path that contains the module or its outermost package. Imports of an
+    installed module are not followed.
 
     Args:
         module: The dotted name, outside fedbench.
@@ -44,7 +75,8 @@ def source_files(module: str) -> dict[str, Path]:
     found = _along(base, module)
     if found is None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))
-    only = top if is_installed(base) else None
+    if is_installed(base):
+        return {file.relative_to(base).as_posix(): file for file in found}
     files: dict[str, Path] = {}
     waiting = list(found)
     while waiting:
@@ -54,9 +86,21 @@ def source_files(module: str) -> dict[str, Path]:
             continue
         files[name] = file
         for imported in _imports(file, base):
-            if imported.split(".")[0] != "fedbench" and only in (None, imported.split(".")[0]):
+            if imported.split(".")[0] != "fedbench":
                 waiting += _along(base, imported) or []
     return dict(sorted(files.items()))
+
+
+def versions(files: Iterable[Path], module: str) -> dict[str, str]:
+    """Return name and version of the distributions that a module with these files comes from; none for user code."""
+    if not all(map(is_installed, files)):
+        return {}
+    return {name: importlib.metadata.version(name) for name in _distributions().get(module.split(".")[0], ())}
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def is_installed(path: Path) -> bool:

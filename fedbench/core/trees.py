@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Tree: TypeAlias = dict[str, Any]
 
 
-def leaves(tree: Tree, prefix: str = "") -> Tree:
-    """Return the values of nested dictionaries under dotted keys."""
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
+    """Return the values of nested mappings under dotted keys."""
     flat: Tree = {}
     for key, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             flat.update(leaves(value, f"{prefix}{key}."))
         else:
-            flat[prefix + key] = value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

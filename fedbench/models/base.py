@@ -6,7 +6,7 @@ A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -68,3 +68,17 @@ def traits_of(model: nn.Module) -> ModelTraits:
                 "from fedbench.models.base"
             )
     return ModelTraits()
+
+
+def require_images(input_shape: Sequence[int], side: int = 1) -> None:
+    """Check that examples are images of shape [channels, height, width] with at least ``side`` pixels a side.
+
+    Raises:
+        RequestError: If they are not.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < side:
+        least = f" with at least {side} x {side} pixels" if side > 1 else ""
+        raise RequestError(
+            f"this model needs images of shape [channels, height, width]{least}, got examples of shape "
+            f"{list(input_shape)}; use model=linear or model=mlp"
+        )

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError, integer, sizes
+from fedbench.models.base import require_images
 
 
 class ConvNet(nn.Module):
@@ -30,11 +31,7 @@ class ConvNet(nn.Module):
         self, input_shape: Sequence[int], classes: int, channels: Sequence[int], kernel: int, hidden: int
     ) -> None:
         super().__init__()
-        if len(input_shape) != 3:
-            raise RequestError(
-                f"this model needs images of shape [channels, height, width], got examples of "
-                f"shape {list(input_shape)}; use model=linear or model=mlp"
-            )
+        require_images(input_shape)
         if integer("kernel", kernel, at_least=1) % 2 == 0:
             raise RequestError(f"model.kernel must be odd, got {kernel}; an odd kernel keeps the image size")
         widths = [input_shape[0], *sizes("channels", channels)]

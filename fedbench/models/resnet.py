@@ -8,7 +8,7 @@ from torch import nn
 
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.core.torchvision_compat import torchvision
-from fedbench.models.base import ModelTraits
+from fedbench.models.base import ModelTraits, require_images
 
 
 def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
@@ -28,10 +28,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     choice("depth", depth, (18, 50))
     choice("stem", stem, ("3x3", "7x7"))
     groups = integer("groups", groups, at_least=1)
-    if len(input_shape) != 3:
-        raise RequestError(
-            f"this model needs images of shape [channels, height, width], got examples of shape {list(input_shape)}"
-        )
+    require_images(input_shape)
     if 64 % groups:
         raise RequestError(f"model.groups must divide 64, the smallest number of channels, got {groups}; use 2 or 32")
     make = torchvision().models.resnet18 if depth == 18 else torchvision().models.resnet50

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from fedbench.core.errors import RequestError
 from fedbench.core.torchvision_compat import torchvision
-from fedbench.models.base import ModelTraits
+from fedbench.models.base import ModelTraits, require_images
 
 _POOLINGS = 5
 
@@ -31,11 +30,7 @@ class VGG11(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
-        if len(input_shape) != 3 or min(input_shape[1:]) < 2**_POOLINGS:
-            raise RequestError(
-                f"model=vgg11 needs images of shape [channels, height, width] with at least {2**_POOLINGS} x "
-                f"{2**_POOLINGS} pixels, got examples of shape {list(input_shape)}"
-            )
+        require_images(input_shape, 2**_POOLINGS)
         layers = list(torchvision().models.vgg11().features)
         first = layers[0]
         layers[0] = nn.Conv2d(input_shape[0], first.out_channels, first.kernel_size, padding=first.padding)

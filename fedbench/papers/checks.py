@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, fill, one_of
+from fedbench.papers.reading import Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -20,34 +21,22 @@ Hyperparameters = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Best:
-    """The method is ahead of every other row.
-
-    Attributes:
-        table: Id of the table, here and in the classes below.
-        setups: Ids of the setups, in each of which the statement holds.
-        metrics: Ids of the metrics, in each of which the statement holds.
-        algo: The method.
-        ties: Whether a tie counts as ahead.
-    """
-
-    kind: ClassVar[str] = "best"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
-    algo: MethodId
-    ties: bool = False
-
-
-@dataclass(frozen=True)
 class NotBest:
-    """In each setup and metric some row is ahead of the method."""
+    """In each setup and metric some row of the table is ahead of the method."""
 
     kind: ClassVar[str] = "not_best"
     table: TableId
     setups: tuple[SetupId, ...]
     metrics: tuple[MetricId, ...]
     algo: MethodId
+
+
+@dataclass(frozen=True)
+class Best(NotBest):
+    """In each setup and metric the method is ahead of every other row; a tie may count as ahead."""
+
+    kind: ClassVar[str] = "best"
+    ties: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,11 +72,8 @@ class Monotone:
     """A metric rises, or falls, from step to step.
 
     Attributes:
-        table: Id of the table.
-        metric: The metric.
         algo: The methods, each tested by itself.
         over: ``setups``, whose order is given, or a hyperparameter of the rows of one setup.
-        trend: Direction of the change.
         order: The setups in order.
         setup: The setup in which a hyperparameter varies.
     """
@@ -207,9 +193,6 @@ class Curves:
     """A measure of the curves of some runs of a figure is better than that of others.
 
     Attributes:
-        figure: Id of the figure.
-        better: The runs that are claimed to be better.
-        worse: The runs that they are compared with.
         measure: Measures, each tested by itself.
         fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
@@ -241,13 +224,8 @@ class Limit:
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        figure: Id of the figure.
-        methods: The runs.
         measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
             value; or ``seconds_over``, the last value divided by that of the reference.
-        field: Field of the curves.
-        at_least: Lower bound, or None.
-        at_most: Upper bound, or None.
         reference: The run of the measure seconds_over.
     """
 
@@ -304,29 +282,10 @@ Check = (
     | PropertyTest
     | Function
 )
-CHECKS: tuple[type[Check], ...] = Check.__args__
-
-
-def read_check(value: Any, where: str, known: Known) -> Check:
-    """Return the check of an entry.
-
-    Raises:
-        RequestError: With the first fault.
-    """
-    if not isinstance(value, Mapping):
-        raise RequestError(f"{where}: check must be a mapping with kind, or null; got {value!r}")
-    kinds = {c.kind: c for c in CHECKS}
-    kind = one_of(f"{where}: kind", value.get("kind"), kinds)
-    check: Check = fill(kinds[kind], value, where, known, skip=("kind",))
-    return check
 
 
 def _refuse_empty(where: str, figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
     for key, selections in sides.items():
-        for selection, setup in _pairs(selections, setups):
+        for selection, setup in product(selections, setups):
             if not any(r.setup == setup and selection.fits(r) for r in figure.rows):
                 raise RequestError(f"{where}: {key} {selection} selects no run of {figure.id} on {setup}")
-
-
-def _pairs(selections: tuple[Selection, ...], setups: tuple[str, ...]) -> Iterator[tuple[Selection, str]]:
-    yield from ((s, setup) for s in selections for setup in setups)

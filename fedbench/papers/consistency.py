@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from fedbench.papers.registry import Metric, Paper, Row
+from fedbench.papers.registry import Paper, PrintedMetric, Row
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
 _EXACT = 1e-9  # a share within rounding of an integer, such as 0.3 * 100, has one size
@@ -91,7 +91,7 @@ def why_impossible(paper: Paper, row: Row) -> str | None:
     return impossible(clients, fraction, average[0], deviation[0], worst[0], best and best[0])
 
 
-def _printed(paper: Paper, row: Row, start: str) -> tuple[float, Metric] | None:
+def _printed(paper: Paper, row: Row, start: str) -> tuple[float, PrintedMetric] | None:
     """Return the first number of a row whose field starts like this, in percent, and its metric."""
     found = ((v.mean, paper.metrics[k]) for k, v in row.values.items() if paper.metrics[k].field.startswith(start))
     return next(((100 * value / m.factor, m) for value, m in found), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.papers.plan import PlannedRun
-from fedbench.runs.store import DamagedRun, Run
+from fedbench.runs.store import DamagedRun, Run, is_done
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,7 @@ class Duration:
     unknown: int = 0
 
     def text(self, at_once: int = 1) -> str:
-        """Return the duration as text: ``~`` marks a rough estimate, ``+ ?`` runs without an estimate.
-
-        Args:
-            at_once: Number of runs that run in parallel.
-        """
+        """Return the duration with several runs at once as text: ``~`` if it is rough, ``+ ?`` if runs are unknown."""
         if not self.seconds:
             return "unknown" if self.unknown else "–"
         return f"{'~' if self.rough else ''}{_time_text(self.seconds / at_once)}{' + ?' if self.unknown else ''}"
@@ -49,9 +45,6 @@ class Durations:
 
     The estimate for a planned run is the mean over runs of the same setting with other seeds. Without such runs it is
     rough: the mean time per round of its algorithm's runs in the same experiment, or of all algorithms there.
-
-    Args:
-        results: The results directory.
     """
 
     def __init__(self, results: Path) -> None:
@@ -74,8 +67,8 @@ class Durations:
 
     def _in_experiment(self, experiment: str) -> list[_Finished]:
         if experiment not in self._finished:
-            marks = (self.results / experiment).glob("*/*/seed_*/DONE")
-            self._finished[experiment] = [f for mark in sorted(marks) if (f := _read(mark.parent)) is not None]
+            paths = sorted((self.results / experiment).glob("*/*/seed_*"))
+            self._finished[experiment] = [f for path in paths if is_done(path) and (f := _read(path)) is not None]
         return self._finished[experiment]
 
 

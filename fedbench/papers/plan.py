@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Reduction, Row, papers
+from fedbench.runs.store import is_done
 
 PROFILES = ("full", "cpu", "smoke")
 
@@ -22,9 +23,7 @@ class PlannedRun:
     """A planned run.
 
     Attributes:
-        paper: Paper that needs the run.
         row: First row of a table or figure that needs the run.
-        seed: Random seed of the run.
         wanted: Config keys that the row sets.
         cut: Config keys that the profile sets; they replace those of the row.
         parts: Tables and figures that need the run.
@@ -56,7 +55,7 @@ class PlannedRun:
     @property
     def done(self) -> bool:
         """Whether the run is finished on disk."""
-        return self.path is not None and (self.path / "DONE").exists()
+        return self.path is not None and is_done(self.path)
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -141,12 +140,14 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     """
     composer = ExperimentComposer(common)
     settings = {run.setting: run for run in runs}
-    ways = Counter((run.experiment, run.algo) for run in settings.values())
+    ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in settings.values():
+        ways.setdefault((run.experiment, run.algo), []).append(run.keys)
     found = {
-        setting: composer.setting(run.experiment, run.algo, run.keys)
+        setting: composer.config(run.experiment, run.algo, run.keys)
         for setting, run in settings.items()
         if not only_existing
-        or ways[run.experiment, run.algo] > 1
+        or _may_coincide(ways[run.experiment, run.algo])
         or (composer.results_dir / run.experiment / run.algo).exists()
     }
     once: dict[object, PlannedRun] = {}
@@ -159,6 +160,11 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
         if run.wanted not in (first.wanted, *first.also):
             first.also.append(run.wanted)
     return list(once.values())
+
+
+def _may_coincide(settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether settings may be the same run: not if all set the same keys to different values."""
+    return len({frozenset(s) for s in settings}) > 1 or any(a == b for a, b in combinations(settings, 2))
 
 
 def table_names() -> list[tuple[str, str]]:

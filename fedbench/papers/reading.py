@@ -2,7 +2,8 @@
 
 The fields of a class define the keys that an entry must have (no default) and may have, their types the values:
 ``str``, ``int``, ``float``, ``bool``, ``Any``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, X]``,
-``dict[str, X]`` and other such classes. ``Annotated`` adds ``Ref``, ``AtLeast``, ``RunField``, ``Many`` or ``Called``.
+``dict[str, X]``, other such classes, and unions of classes with a key ``kind``. ``Annotated`` adds ``Ref``,
+``AtLeast``, ``RunField``, ``Many`` or ``Called``.
 A class may have two methods of its own: a class method ``read(value, where, known)`` if the form of its YAML differs
 from its fields, and ``validate(where, known)`` for rules that involve several fields.
 """
@@ -52,13 +53,7 @@ class Called:
 
 
 def read(kind: Any, value: Any, where: str, known: Known) -> Any:
-    """Return a YAML value, checked and converted to a type.
-
-    Args:
-        kind: Type, or dataclass of the entry.
-        value: The YAML value.
-        where: Name of the place, for messages.
-        known: Sections that references may name.
+    """Return a YAML value, checked and converted to a type; the other arguments are as for ``fill``.
 
     Raises:
         RequestError: With the place of the first fault and what is allowed there.
@@ -69,14 +64,16 @@ def read(kind: Any, value: Any, where: str, known: Known) -> Any:
     if origin is Literal:
         return one_of(where, value, args)
     if origin in (Union, types.UnionType):
-        (inner,) = (a for a in args if a is not type(None))
-        return None if value is None else read(inner, value, where, known)
+        inner = [a for a in args if a is not type(None)]
+        if value is None and inner != list(args):
+            return None
+        return read(inner[0], value, where, known) if len(inner) == 1 else _tagged(inner, value, where, known)
     if origin is tuple:
         return _list(args, value, where, known)
     if origin is dict:
         return _dict(args, value, where, known)
     if is_dataclass(kind):
-        return _entry(kind, value, where, known)
+        return kind.read(value, where, known) if hasattr(kind, "read") else fill(kind, value, where, known)
     return _plain(kind, value, where)
 
 
@@ -148,10 +145,12 @@ def _dict(args: tuple[Any, ...], value: Any, where: str, known: Known, called: s
     return {k: read(args[1], v, f"{place}{k}", known) for k, v in zip(keys, value.values(), strict=True)}
 
 
-def _entry(kind: Any, value: Any, where: str, known: Known) -> Any:
-    if hasattr(kind, "read"):
-        return kind.read(value, where, known)
-    return fill(kind, value, where, known)
+def _tagged(kinds: list[Any], value: Any, where: str, known: Known) -> Any:
+    """Return an entry whose key ``kind`` says which of several classes it is."""
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where} must be a mapping with kind, or null; got {value!r}")
+    by_name = {k.kind: k for k in kinds}
+    return fill(by_name[one_of(f"{where}: kind", value.get("kind"), by_name)], value, where, known, skip=("kind",))
 
 
 def fill(kind: Any, value: Any, where: str, known: Known, skip: Collection[str] = ()) -> Any:

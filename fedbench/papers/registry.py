@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Check, read_check
+from fedbench.papers.checks import Check
 from fedbench.papers.reading import AtLeast, Called, Known, Ref, RunField, entries, fill, one_of, read
 
-Fields = tuple[Annotated[str, RunField()], ...]
+RunFields = tuple[Annotated[str, RunField()], ...]
 SetupIds = tuple[Annotated[str, Ref("setups")], ...]
 
 
@@ -41,16 +41,12 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Metric:
+class PrintedMetric:
     """A column of the paper's tables.
 
     Attributes:
-        id: Name of the column in the rows.
-        label: Heading of the column.
-        direction: The better direction, ``higher`` or ``lower``; None if neither is better.
         field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
         factor: Factor from the run's unit to the printed one.
-        definition: The adopted definition as text.
         fraction: Share of the clients in a tail; None for other metrics.
     """
 
@@ -76,9 +72,6 @@ class Method:
     """A row label of the paper.
 
     Attributes:
-        id: Name of the method in the paper's rows.
-        label: Name for readers.
-        algo: Name of the algorithm in the config group.
         keys: Config key of each hyperparameter in the rows.
         set: Config keys that this label always sets.
     """
@@ -100,7 +93,6 @@ class Reduction:
     """How a profile reduces a setup.
 
     Attributes:
-        set: Config keys that the profile sets.
         seeds: Number of seeds; None to keep the paper's.
     """
 
@@ -110,18 +102,13 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Setup:
-    """A setting of the paper.
+    """A setup of the paper.
 
     Attributes:
-        id: Name of the setup in the paper's rows.
-        title: Name for readers.
-        experiment: Name of the config with the paper's values.
         clients: Number of clients; None if the paper does not state it.
         seeds: Number of seeds over which the paper averages; 1 if the paper does not state it.
         examples_per_client: Mean number of training examples of a client. It gives the number of steps of the local
             epochs, which shows whether a run with ``local.steps`` is reduced.
-        gaps: Ids of the gaps of the paper that concern this setup.
-        profiles: Reductions by profile.
         departs: Parts of the printed setting that fedbench does not implement, as text; such a setup is never full.
     """
 
@@ -141,8 +128,6 @@ class Row:
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
-        setup: Id of the setup.
-        algo: Id of the method.
         hyperparameters: Values as printed.
         values: Printed numbers by metric; empty for runs of figures.
     """
@@ -162,11 +147,6 @@ class Table:
     """A table with results.
 
     Attributes:
-        id: Id such as ``table5``.
-        caption: Caption in our own words.
-        setups: Ids of the setups, in the paper's order.
-        columns: Ids of the metrics, in the paper's order.
-        rows: Rows, in the paper's order.
         round: Round whose numbers are reported, ``last`` or ``best``.
     """
 
@@ -194,12 +174,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Adjustments:
-    """FedCAda's adjustment functions.
-
-    Attributes:
-        rounds: Number of rounds.
-        beta: Decay of a moment.
-    """
+    """FedCAda's adjustment functions."""
 
     rounds: Annotated[int, AtLeast(1)]
     beta: float
@@ -208,11 +183,7 @@ class Adjustments:
 
 @dataclass(frozen=True)
 class PerSetup:
-    """A panel per setup.
-
-    Attributes:
-        setups: Ids of the setups, in the paper's order.
-    """
+    """A panel per setup."""
 
     setups: SetupIds
 
@@ -222,24 +193,18 @@ class CurvesPerSetup(PerSetup):
     """Curves of fields over the rounds.
 
     Attributes:
-        fields: Fields of ``rounds.jsonl``.
         distribution: Whether the final distribution over clients is drawn as well.
     """
 
-    fields: Fields
+    fields: RunFields
     distribution: bool = False
 
 
 @dataclass(frozen=True)
 class SweepPerSetup(PerSetup):
-    """Final values over a hyperparameter.
+    """Final values over a hyperparameter."""
 
-    Attributes:
-        fields: Fields of ``rounds.jsonl``.
-        parameter: The hyperparameter.
-    """
-
-    fields: Fields
+    fields: RunFields
     parameter: str
 
 
@@ -256,7 +221,6 @@ class FrontPerSetup(PerSetup):
     """Two final values against each other.
 
     Attributes:
-        fields: Fields of the two axes.
         sweep: The method and hyperparameter that draw the front.
     """
 
@@ -302,8 +266,6 @@ class Figure:
     """A figure.
 
     Attributes:
-        id: Id such as ``figure2``.
-        caption: Caption in our own words.
         kind: Kind of the figure, a key of ``SPECS``.
         rows: The shown runs, for every setup.
         spec: Specification of its kind.
@@ -340,9 +302,6 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
-        id: Such as c01.
-        text: In our words.
-        reference: Where the paper makes it.
         check: How it is tested; None if it names nothing that could be.
         printed: Whether the paper's own numbers agree.
     """
@@ -351,22 +310,6 @@ class Claim:
     text: str
     reference: str
     check: Check | None
-    printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
-
-    @classmethod
-    def read(cls, value: Any, where: str, known: Known) -> Claim:
-        """Return the claim of an entry; the kind of its check says which class the check is."""
-        entry: _ClaimEntry = fill(_ClaimEntry, value, where, known)
-        check = None if entry.check is None else read_check(entry.check, where, known)
-        return cls(entry.id, entry.text, entry.reference, check, entry.printed)
-
-
-@dataclass(frozen=True)
-class _ClaimEntry:
-    id: str
-    text: str
-    reference: str
-    check: Any
     printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
 
 
@@ -408,20 +351,13 @@ class Paper:
         id: Short name, also the folder of its experiments.
         name: Name of its method, for headings.
         citation: Authors, title, year, venue.
-        metrics: Metrics by id.
-        methods: Methods by id.
-        setups: Setups by id.
-        tables: Tables with results, by id.
-        figures: Figures by id.
-        claims: Claims in the paper's order.
-        gaps: Gaps in the order of the file.
         contradictions: Contradictions as (id, statement and resolution).
     """
 
     id: str
     name: str
     citation: str
-    metrics: dict[str, Metric]
+    metrics: dict[str, PrintedMetric]
     methods: dict[str, Method]
     setups: dict[str, Setup]
     tables: dict[str, Table]
@@ -442,7 +378,7 @@ class Paper:
 # in an order in which each section refers only to earlier ones
 _SECTIONS: dict[str, Any] = {
     "gaps": Gap,
-    "metrics": Metric,
+    "metrics": PrintedMetric,
     "methods": Method,
     "setups": Setup,
     "tables": Table,
@@ -450,6 +386,37 @@ _SECTIONS: dict[str, Any] = {
     "claims": Claim,
     "contradictions": Contradiction,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Home:
+    """The place of an experiment in a paper.
+
+    Attributes:
+        paper: The paper.
+        setup: The setup that the experiment carries out.
+        table: The table that the experiment is named after, else the first one with the setup; None without a table.
+    """
+
+    paper: Paper
+    setup: Setup
+    table: Table | None
+
+
+def home_of(experiment: str | None) -> Home | None:
+    """Return the place of an experiment in the papers on record, or None if it belongs to none of them."""
+    return None if experiment is None else _homes().get(experiment)
+
+
+@cache
+def _homes() -> dict[str, Home]:
+    found = {}
+    for paper in papers().values():
+        for setup in paper.setups.values():
+            tables = [t for t in paper.tables.values() if setup.id in t.setups]
+            named = [t for t in tables if setup.experiment.startswith(f"{paper.id}/{t.id}_")]
+            found[setup.experiment] = Home(paper, setup, next(iter([*named, *tables]), None))
+    return found
 
 
 @cache

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
-from math import isnan
-from statistics import mean, stdev
+from collections.abc import Iterable, Sequence
 
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Values, difference, finite, gains, scores
-from fedbench.analysis.metrics_catalogue import Measure
-from fedbench.analysis.stats import Paired, friedman, holm, least_p, win_tie_loss
-from fedbench.report.notes import listed_notes, p_text, too_few
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, OverBlocks
+from fedbench.analysis.metrics_catalogue import MetricInfo
+from fedbench.analysis.stats import seeds_needed
 from fedbench.report.render import markdown
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 
 
 def compared_text(compared: ComparedRuns) -> str:
-    """Return a comparison of the values of a key as Markdown text.
+    """Return comparisons of the values of a key as Markdown text.
 
     Each block has the mean ± sample STD of every value, then paired differences with their interval at 1 - alpha, the
     two-sided p of the sign-flip test, and this p adjusted over the table (``fedbench.analysis.stats``). Two blocks or
@@ -25,64 +21,60 @@ def compared_text(compared: ComparedRuns) -> str:
     Demsar (JMLR 2006). If neither direction of the metric is better, the text uses higher and lower instead of better
     and worse.
     """
-    parts = [_of_block(compared, block, values) for block, values in compared.blocks]
-    if len(compared.blocks) > 1:
-        parts.append(_over_blocks(compared))
+    parts = [_of_block(compared, block) for block in compared.blocks]
+    if compared.over_blocks is not None:
+        parts.append(_over_blocks(compared, compared.over_blocks))
     notes = [f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]]
     if more := len(compared.alone[_LISTED:]):
         notes.append(f"{more} more block{'s' if more > 1 else ''} with nothing to compare")
     if compared.without:
         notes.append(f"left out: {compared.without} run{'s' if compared.without > 1 else ''} without {compared.key}")
-    return "\n".join(parts + listed_notes(notes)).rstrip()
+    return "\n".join(parts + _listed(notes)).rstrip()
 
 
-def _legend(metric: Measure) -> str:
+def _legend(metric: MetricInfo) -> str:
     unit = f", {metric.unit}" if metric.unit else ""
     better = f"{metric.direction} is better" if metric.direction else "neither direction is better"
     return f"{metric.name} at the last round{unit}; {better}"
 
 
-def _of_block(compared: ComparedRuns, block: ComparedBlock, values: Values) -> str:
-    metric, alpha, baseline = compared.metric, compared.alpha, compared.baseline
+def _of_block(compared: ComparedRuns, block: ComparedBlock) -> str:
+    metric, alpha = compared.metric, compared.alpha
     rows = []
-    for name, by_seed in values.items():
-        numbers = finite(by_seed)
-        spread = f" ± {metric.text(stdev(numbers))}" if len(numbers) > 1 else ""
-        rows.append([name, str(len(numbers)), metric.text(mean(numbers) if numbers else None) + spread])
+    for name, cell in block.numbers.items():
+        spread = "" if cell.std is None else f" ± {metric.text(cell.std)}"
+        rows.append([name, str(cell.n), metric.text(cell.mean) + spread])
     parts = [
         f"{block.title}: {_legend(metric)}; mean ± sample STD over seeds\n",
         markdown(["method", "seeds", metric.name], rows),
     ]
-    pairs = compared.pairs(values)
-    tested = {pair: d for pair in pairs if (d := difference(values, *pair, metric, 1 - alpha)) is not None}
-    notes = [f"{a} and {b} have no seed in common" for a, b in pairs if (a, b) not in tested]
-    if baseline is not None and baseline not in values:
-        notes.append(f"{baseline} has no runs in this block")
-    if tested:
-        parts += _differences(tested, metric, alpha)
-        counts = [d.n for d in tested.values()]
-        best = holm([min(1.0, 2 * least_p(n)) for n in counts])  # lower bounds of the adjusted p
-        notes += too_few([n for n, p in zip(counts, best, strict=True) if p > alpha], len(counts), alpha)
-    return "\n".join(parts + listed_notes(notes + _block_notes(block, metric)))
+    notes = [f"{a} and {b} have no seed in common" for a, b in block.unpaired]
+    if block.without_baseline:
+        notes.append(f"{compared.baseline} has no runs in this block")
+    if block.differences:
+        parts += _differences(block, metric, alpha)
+        notes += _too_few(block.short, len(block.differences), alpha)
+    return "\n".join(parts + _listed(notes + _block_notes(block, metric)))
 
 
-def _block_notes(block: ComparedBlock, metric: Measure) -> list[str]:
+def _block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
-    if lost := [f"{name} with seed {', '.join(map(str, sorted(s)))}" for name, s in sorted(block.lost.items())]:
+    if lost := [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]:
         counted = "not in any mean" + (", counted as worse by the largest difference" if metric.direction else "")
         notes.append(f"diverged, {counted}: {'; '.join(lost)}")
     return notes + ([f"left out: {block.left_out}"] if block.left_out else [])
 
 
-def _differences(tested: dict[tuple[str, str], Paired], metric: Measure, alpha: float) -> list[str]:
+def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list[str]:
     rows = []
     ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
-    adjusted = holm([d.two_sided for d in tested.values()])
-    for ((a, b), d), p in zip(tested.items(), adjusted, strict=True):
+    for x in block.differences:
+        d = x.paired
         ends = "–" if d.low is None else f"{metric.text(d.low, '+')} to {metric.text(d.high, '+')}"
-        verdict = "undecided" if p > alpha else ahead if metric.sign * d.mean > 0 else behind
-        rows.append([a, b, str(d.n), metric.text(d.mean, "+"), ends, p_text(d.two_sided), p_text(p), verdict])
+        verdict = "undecided" if x.ahead is None else ahead if x.ahead else behind
+        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict]
+        rows.append([x.first, x.second, str(d.n), metric.text(d.mean, "+"), ends, *tests])
     heads = ["method", "minus", "seeds", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)", "verdict"]
     legend = (
         "mean differences, paired by seed; p: two-sided sign-flip test; p (Holm): adjusted over the table; verdict: "
@@ -91,42 +83,47 @@ def _differences(tested: dict[tuple[str, str], Paired], metric: Measure, alpha: 
     return [legend, markdown(heads, rows)]
 
 
-def _over_blocks(compared: ComparedRuns) -> str:
-    metric, names, alpha = compared.metric, compared.names, compared.alpha
-    values = [v for _, v in compared.blocks]
-    counts: list[int] = []
-    found: dict[tuple[str, str], tuple[int, int, int]] = {}
-    for a, b in combinations(names, 2):
-        if gained := gains(values, a, b, metric):
-            win, tie, loss = win_tie_loss(gained, alpha)
-            found[a, b], found[b, a] = (win, tie, loss), (loss, tie, win)
-            counts += [d.n for d in gained]
-    rows = [[a, *("/".join(map(str, found.get((a, b), "–"))) for b in names)] for a in names]
-    won = "won/undecided/lost" if metric.direction else "higher/undecided/lower"
+def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:
+    names, directed = compared.names, compared.metric.direction is not None
+    rows = [[a, *("/".join(map(str, over.counts.get((a, b), "–"))) for b in names)] for a in names]
+    won = "won/undecided/lost" if directed else "higher/undecided/lower"
     parts = [
-        f"over {len(values)} blocks: {won} by the method of the row; a block is decided if its two-sided "
-        f"p <= {alpha:g}, not adjusted\n",
+        f"over {len(compared.blocks)} blocks: {won} by the method of the row; a block is decided if its two-sided "
+        f"p <= {compared.alpha:g}, not adjusted\n",
         markdown(["method", *names], rows),
     ]
-    notes = too_few([n for n in counts if 2 * least_p(n) > alpha], 1, alpha)
-    if len(names) > 2:
-        ranks, more = _ranks(values, names, metric)
-        parts += ranks
-        notes += more
-    return "\n".join(parts + listed_notes(notes))
+    notes = _too_few(over.short, 1, compared.alpha)
+    if (f := over.ranks) is not None:
+        parts.append(
+            f"average ranks over {over.full} blocks with all methods, 1 is {'best' if directed else 'highest'}; "
+            f"Friedman's test: chi-square {f.statistic:.2f}, p = {_p_text(f.p)}; Nemenyi's critical difference at "
+            f"0.05: {f.critical_difference:.2f}\n"
+        )
+        ranks = zip(names, f.ranks, strict=True)
+        parts.append(markdown(["method", "average rank"], [[n, f"{r:.2f}"] for n, r in ranks]))
+        if over.diverged:
+            notes.append("ranks: a method with a diverged run is last in its block")
+    elif len(names) > 2:
+        notes.append(f"no average ranks: they need 2 blocks with all methods, got {over.full}")
+    return "\n".join(parts + _listed(notes))
 
 
-def _ranks(values: Sequence[Values], names: Sequence[str], metric: Measure) -> tuple[list[str], list[str]]:
-    """Return the average ranks of the methods over the blocks that have all of them, and notes."""
-    full = [v for v in values if len(v) == len(names)]
-    if len(full) < 2:
-        return [], [f"no average ranks: they need 2 blocks with all methods, got {len(full)}"]
-    f = friedman([scores(v, names, metric) for v in full])
-    lost = any(isnan(x) for v in full for m in v.values() for x in m.values())
-    text = (
-        f"average ranks over {len(full)} blocks with all methods, 1 is {'best' if metric.direction else 'highest'}; "
-        f"Friedman's test: chi-square {f.statistic:.2f}, p = {p_text(f.p)}; Nemenyi's critical difference at 0.05: "
-        f"{f.critical_difference:.2f}\n"
-    )
-    table = markdown(["method", "average rank"], [[n, f"{r:.2f}"] for n, r in zip(names, f.ranks, strict=True)])
-    return [text, table], ["ranks: a method with a diverged run is last in its block"] if lost else []
+def _listed(notes: Sequence[str]) -> list[str]:
+    """Return a list with the notes as one Markdown list; an empty list if there are no notes."""
+    return ["".join(f"- {n}\n" for n in notes)] if notes else []
+
+
+def _p_text(p: float) -> str:
+    return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
+
+
+def _too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
+    """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
+    if not (counts := sorted(set(short))):
+        return []
+    enough = seeds_needed(alpha, tests)
+    adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
+    return [
+        f"always undecided with {' or '.join(map(str, counts))} seeds (n seeds give no p below 2^(1-n)): "
+        f"p <= {alpha:g}{adjusted} needs " + (f"{enough} seeds" if enough else "more than 16 seeds")
+    ]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fedbench.analysis.tables import Cell, Column, TableData
 from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
+from fedbench.report.words import BASES, CELLS
 from fedbench.runs.store import Fields
 
-_SIGNS = {"inside": "in", "outside": "OUT", "impossible": "impossible", "single": "", "none": "", "missing": ""}
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
     "widened by its ±."
@@ -87,9 +87,8 @@ def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
 
 
 def _verdict(c: ClaimView) -> str:
-    return (
-        c.verdict + {"runs": "", "test": " (by a test)", "print": " (as printed)"}[c.basis] + " (reduced)" * c.reduced
-    )
+    notes = (BASES[c.basis].word, "reduced" * c.reduced)
+    return c.verdict + "".join(f" ({note})" for note in notes if note)
 
 
 def claims_csv(views: Sequence[ClaimView]) -> str:
@@ -127,7 +126,7 @@ def _part(
         row = [line.label, *([line.settings] if settings else []), str(line.seeds)]
         for cell in cells_of_line:
             row.append(cell.measured or "–")
-            row += [cell.paper or "–", cell.difference or "–", _SIGNS[cell.verdict]] if with_paper else []
+            row += [cell.paper or "–", cell.difference or "–", CELLS[cell.verdict].sign] if with_paper else []
         rows.append([*row, *([line.status] if status else [])])
     return [*heads, *(["status"] if status else [])], rows
 

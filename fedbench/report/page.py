@@ -7,107 +7,19 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.report.views import ClaimView, FigureView, LineView, PageView, PaperView, TableView
+from fedbench.report.views import LineView, PageView, PaperView, TableView, is_reduced, tally
+from fedbench.report.words import CELLS, CLAIMS, MARKS, mark, verdict_counts
 
 _ASSETS = Path(__file__).parent / "assets"
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Appearance of a word: a colour, which always comes with an icon and the word itself."""
-
-    tone: Literal["good", "bad", "warn", "odd", "mute"]
-    icon: str
-    word: str
-
-
-CELLS = {
-    "inside": Mark("good", "tick", "inside"),
-    "outside": Mark("bad", "cross", "outside"),
-    "impossible": Mark("odd", "barred", "impossible"),
-    "single": Mark("warn", "one", "one seed"),
-    "missing": Mark("mute", "dash", "missing"),
-    "none": Mark("mute", "", ""),
-}
-CLAIMS = {
-    "holds": Mark("good", "tick", "holds"),
-    "fails": Mark("bad", "cross", "fails"),
-    "undecided": Mark("warn", "wave", "undecided"),
-    "not run": Mark("mute", "ring", "not run"),
-    "not testable": Mark("odd", "barred", "not testable"),
-}
-ROWS = {
-    "full": Mark("mute", "", ""),
-    "reduced": Mark("warn", "less", "reduced"),
-    "not run": Mark("mute", "ring", "not run"),
-    "failed": Mark("bad", "cross", "failed"),
-    "no data": Mark("mute", "dash", "no data"),
-}
-PRINTED = {
-    "supports": Mark("good", "tick", "support it"),
-    "contradicts": Mark("bad", "cross", "contradict it"),
-    "mixed": Mark("warn", "wave", "are mixed"),
-    "not tabulated": Mark("mute", "dash", "are not tabulated"),
-}
-BASES = {
-    "runs": Mark("mute", "", ""),
-    "test": Mark("mute", "dash", "by a test"),
-    "print": Mark("mute", "dash", "as printed"),
-}
-_MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basis": BASES}
-
-
-@dataclass(frozen=True)
-class Tally:
-    """Numbers of verdicts, of reduced rows, and of claims decided without runs."""
-
-    claims: Counter[str]
-    cells: Counter[str]
-    rows: int
-    reduced: int
-    without_runs: int = 0
-
-
-@dataclass(frozen=True)
-class PageColumn:
-    """A column of a table: its label, whether it has numbers of a paper, and the index of its first cell."""
-
-    label: str
-    with_paper: bool
-    start: int
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table with the values that its layout needs."""
-
-    id: str
-    view: TableView
-    columns: tuple[PageColumn, ...]
-    settings: bool
-    width: int
-    tally: Tally
-
-
-@dataclass(frozen=True)
-class PageChapter:
-    """A paper with the ids of its parts."""
-
-    id: str
-    view: PaperView
-    claims: tuple[tuple[str, ClaimView], ...]
-    tables: tuple[PageTable, ...]
-    figures: tuple[tuple[str, FigureView], ...]
-    tally: Tally
+Context = dict[str, Any]  # values by the names that the template uses
 
 
 class _Anchors:
@@ -132,67 +44,59 @@ def page(view: PageView) -> str:
     Raises:
         ValueError: If a verdict or status is not one of those in ``views``, or a row does not have one cell per column.
     """
-    ids = _Anchors("main", "summary", "own", "environment", "notes", "legend")
-    papers = tuple(_paper(p, ids) for p in view.papers)
-    tables = tuple(_table(t, ids) for t in view.tables)
+    ids = _Anchors("main", "summary", "others", "environment", "notes", "legend")
+    papers = [_paper(p, ids) for p in view.papers]
+    tables = [_table(t, ids) for t in view.tables]
+    of_papers = [t for p in view.papers for t in p.tables]
     css, js = _asset("page.css"), _asset("page.js")
     return _environment().get_template("page.html").render(
         view=view,
         papers=papers,
         tables=tables,
-        figures=tuple((ids("figure", f.name), f) for f in view.figures),
-        single=any(p.tally.cells["single"] for p in papers),
-        rows=sum(p.tally.rows for p in papers) + sum(t.tally.rows for t in tables),
-        total=_sum([p.tally for p in papers]),
+        figures=[(ids("figure", f.name), f) for f in view.figures],
+        rows=tally([*of_papers, *view.tables]).rows,
+        total=tally(of_papers, [c for p in view.papers for c in p.claims]),
         css=Markup(css),
         js=Markup(js),
         policy=_policy(css, js),
     )  # fmt: skip
 
 
-def _paper(view: PaperView, ids: _Anchors) -> PageChapter:
+def _paper(view: PaperView, ids: _Anchors) -> Context:
+    """Return what the template needs of a paper: its view, and its parts with their ids."""
     for claim in view.claims:
         mark("claim", claim.verdict)  # before they are counted
-        mark("basis", claim.basis)
-    chapter_id = ids("paper", view.id)
-    claims = tuple((ids(chapter_id, "claim", c.id), c) for c in view.claims)
-    tables = tuple(_table(t, ids) for t in view.tables)
-    figures = tuple((ids("figure", f.name), f) for f in view.figures)
-    inside = _sum([t.tally for t in tables])
-    verdicts = Counter(c.verdict for c in view.claims)
-    tally = replace(inside, claims=verdicts, without_runs=sum(c.basis != "runs" for c in view.claims))
-    return PageChapter(chapter_id, view, claims, tables, figures, tally)
+    chapter = ids("paper", view.id)
+    return {
+        "id": chapter,
+        "view": view,
+        "claims": [(ids(chapter, "claim", c.id), c) for c in view.claims],
+        "tables": [_table(t, ids) for t in view.tables],
+        "figures": [(ids("figure", f.name), f) for f in view.figures],
+        "tally": tally(view.tables, view.claims),
+    }
 
 
-def _table(view: TableView, ids: _Anchors) -> PageTable:
+def _table(view: TableView, ids: _Anchors) -> Context:
+    """Return what the template needs of a table: its view, and per column whether a paper has numbers in it."""
     lines = [line for block in view.blocks for line in block.lines]
     if any(len(line.cells) != len(view.columns) for line in lines):
         raise ValueError(f"{view.name}: a row does not have one cell for each of the {len(view.columns)} columns")
     settings = any(line.settings for line in lines)
-    columns: list[PageColumn] = []
-    width = 3 if settings else 2
+    columns: list[Context] = []
+    width = 3 if settings else 2  # number of cells of a row
     for i, label in enumerate(view.columns):
         with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append(PageColumn(label, with_paper, width))
+        columns.append({"label": label, "with_paper": with_paper, "start": width})
         width += 3 if with_paper else 1
-    cells = Counter(cell.verdict for line in lines for cell in line.cells)
-    tally = Tally(Counter(), cells, len(lines), sum(is_reduced(line) for line in lines))
-    return PageTable(ids("table", view.name), view, tuple(columns), settings, width, tally)
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    return Tally(
-        sum((t.claims for t in tallies), Counter()),
-        sum((t.cells for t in tallies), Counter()),
-        sum(t.rows for t in tallies),
-        sum(t.reduced for t in tallies),
-        sum(t.without_runs for t in tallies),
-    )
-
-
-def is_reduced(line: LineView) -> bool:
-    """Return whether a row is marked as reduced."""
-    return line.status == "reduced" or bool(line.reduced)
+    return {
+        "id": ids("table", view.name),
+        "view": view,
+        "columns": columns,
+        "settings": settings,
+        "width": width,
+        "tally": tally([view]),
+    }
 
 
 def differs(line: LineView) -> bool:
@@ -205,12 +109,14 @@ def has_notes(line: LineView) -> bool:
     return any(cell.note and cell.measured for cell in line.cells)
 
 
-def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, str]]:
+def reasons(columns: Sequence[Context], line: LineView) -> list[tuple[str, str]]:
     """Return why numbers of a row are impossible, with their columns; columns whose notes end alike share one entry.
 
     If the entry applies to the whole row, its columns are not named.
     """
-    found = [(c.label, cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"]
+    found = [
+        (c["label"], cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"
+    ]
     sentences = [note.split(". ") for _, note in found]
     shared: list[str] = []
     while len(found) > 1 and all(sentences) and len({s[-1] for s in sentences}) == 1:
@@ -220,14 +126,6 @@ def reasons(columns: Sequence[PageColumn], line: LineView) -> list[tuple[str, st
         return found
     labels = ", ".join(label for label, _ in found) if len(found) < len(columns) else ""
     return [(labels, ". ".join(shared))]
-
-
-def mark(kind: str, word: str) -> Mark:
-    """Return the appearance of a verdict or status."""
-    known = _MARKS[kind]
-    if word not in known:
-        raise ValueError(f"unknown {kind} verdict or status {word!r}; it must be one of {', '.join(known)}")
-    return known[word]
 
 
 def href(path: str) -> str:
@@ -254,13 +152,13 @@ def image(svg: str) -> str:
 
 def parts(counts: Counter[str], kind: str) -> list[tuple[str, str, str]]:
     """Return a stacked bar of width 100: tone, start and width of each part."""
-    words = [w for w in _MARKS[kind] if counts[w] and _MARKS[kind][w].word]
+    words = [w for w in MARKS[kind] if counts[w] and MARKS[kind][w].word]
     total = sum(counts[w] for w in words)
     bars: list[tuple[str, str, str]] = []
     start = 0.0
     for word in words:
         width = 100 * counts[word] / total
-        bars.append((_MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
+        bars.append((MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
         start += width
     return bars
 
@@ -289,16 +187,3 @@ def _environment() -> Environment:
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, verdict_counts=verdict_counts, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
     return made
-
-
-def verdict_counts(counts: Counter[str]) -> str:
-    """Return the number of claims per verdict as text: '12 hold, 1 fails and 2 are undecided'."""
-    said = []
-    for word in CLAIMS:
-        one = counts[word] == 1
-        if word in ("holds", "fails"):
-            said.append((counts[word], word if one else word.removesuffix("s")))
-        else:
-            said.append((counts[word], f"{'is' if one else 'are'} {word}"))
-    *most, last = (f"{count} {words}" for count, words in said if count)
-    return f"{', '.join(most)} and {last}" if most else last

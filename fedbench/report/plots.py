@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
+import pandas as pd
 
 from fedbench.core.errors import RequestError
 
@@ -52,8 +53,8 @@ _P = ParamSpec("_P")
 Figure = Any  # matplotlib's Figure: its annotations differ between the supported versions
 Values = tuple[str, np.ndarray, int]  # label, percent [N], index
 Point = tuple[str, np.ndarray, np.ndarray, int]  # label, x [S], y [S], index
-Tried = tuple[str, np.ndarray, np.ndarray, Sequence[str]]  # label, x [V, S], y [V, S], V values of the parameter
-Sweep = Tried | tuple[str, np.ndarray, np.ndarray, Sequence[str], int]  # and index
+# label, x [V, S], y [V, S], V values of the parameter as text, index
+Swept = tuple[str, np.ndarray, np.ndarray, Sequence[str], int]
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,8 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
 
 
 @_picture
-def sweep(title: str, panels: Sequence[Panel], log_x: bool = False, reduced: bool = False) -> Figure:
-    """Draw the mean over seeds at each value of a parameter, with error bars of one STD.
-
-    A logarithmic axis (``log_x``) shows 0 to the left of all other values, and cannot show negative values.
-    """
+def sweep(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
+    """Draw the mean over seeds at each value of a parameter, with error bars of one STD."""
     figure, places = _frames(title, panels, reduced)
     for axes, panel in zip(places, panels, strict=True):
         for series in panel.series:
@@ -141,11 +139,6 @@ def sweep(title: str, panels: Sequence[Panel], log_x: bool = False, reduced: boo
             order = order[~np.isnan(series.y[:, order]).all(0)]
             x, y = series.x[order], series.y[:, order]
             axes.errorbar(x, _mean(y, 0), _spread(y, 0), label=series.label, elinewidth=0.8, **_look(series.index))
-        tried = np.unique(np.concatenate([s.x for s in panel.series]))
-        if log_x:
-            fits = tried[0] >= 0 and tried[-1] > 0
-            _check(fits, panel.title, "", f"x from {tried[0]:g} to {tried[-1]:g} does not fit on a logarithmic axis")
-            _log_of_tried(axes, tried)
     return figure
 
 
@@ -176,17 +169,14 @@ def distribution(title: str, panels: Sequence[tuple[str, Sequence[Values]]], red
 
 @_picture
 def front(
-    title: str, points: Sequence[Point], connected: Sequence[Sweep], x_label: str, y_label: str, reduced: bool = False
+    title: str, points: Sequence[Point], connected: Sequence[Swept], x_label: str, y_label: str, reduced: bool = False
 ) -> Figure:
     """Draw methods in the plane of two measures: means over seeds, with error bars of one STD.
 
-    ``points`` has (label, x [S], y [S], index) per method. ``connected`` has (label, x [V, S], y [V, S], V texts) per
-    method with a swept parameter, where the texts are its values. An index may follow; the default is -1 for the first,
-    -2 for the second and so on, which are looks from the other end of the palette.
+    Each of ``connected`` is a method with a swept parameter, whose values are written at its points.
     """
-    swept = [(*row[:4], row[4] if len(row) == 5 else -1 - k) for k, row in enumerate(connected)]
     legend = _lines(((row[0], row[3]) for row in points), linestyle="none", markersize=6)
-    legend += _lines((row[0], row[4]) for row in swept)
+    legend += _lines((row[0], row[4]) for row in connected)
     figure, (axes,) = _sheet(title, reduced, 1, legend, size=(2 * _WIDTH, 3.4))
     axes.set(xlabel=_wrap(x_label, 5), ylabel=_wrap(y_label, 3))
     for label, x, y, index in points:
@@ -194,7 +184,7 @@ def front(
         _check(fits, title, label, f"x has shape {x.shape} and y {y.shape}, not [S] both")
         look = {**_look(index), "elinewidth": 0.8, "linestyle": "none", "markersize": 6}
         axes.errorbar(_mean(x, 0), _mean(y, 0), _spread(y, 0), _spread(x, 0), label=label, **look)
-    for label, x, y, texts, index in swept:
+    for label, x, y, texts, index in connected:
         fits = x.ndim == 2 and x.size > 0 and x.shape == y.shape and len(texts) == len(x)
         _check(fits, title, label, f"x has shape {x.shape}, y {y.shape}, not [V, S] both for V = {len(texts)} values")
         at, look = (_mean(x, 1), _mean(y, 1)), _look(index)
@@ -250,29 +240,26 @@ def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = F
 
 
 @_picture
-def matrix(
-    title: str, panels: Sequence[tuple[str, np.ndarray]], vmin: float = 0, vmax: float = 1, reduced: bool = False
-) -> Figure:
-    """Draw square matrices by colour on the scale ``vmin..vmax``; matrices of up to 12 rows show their values as text.
+def matrix(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = False) -> Figure:
+    """Draw square matrices by colour on the scale 0..1; matrices of up to 12 rows show their values as text.
 
     A panel consists of its title and its values [N, N]; NaN is grey.
     """
     import matplotlib
 
-    _check(vmin < vmax, title, "", f"vmin must be below vmax, got {vmin:g} and {vmax:g}")
-    colours = matplotlib.colormaps["RdBu_r" if vmin < 0 < vmax else "viridis"].with_extremes(bad="0.8")
+    colours = matplotlib.colormaps["viridis"].with_extremes(bad="0.8")
     figure, places = _sheet(title, reduced, len(panels), [], size=(_WIDTH + 0.2, 3.2))  # with room for the colour bar
     for axes, (name, values) in zip(places, panels, strict=True):
         square = values.ndim == 2 and values.shape[0] == values.shape[1] > 0
         _check(square, name, "", f"values have shape {values.shape}, not [N, N]")
-        image = axes.imshow(values, cmap=colours, vmin=vmin, vmax=vmax, interpolation="nearest")
+        image = axes.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
         axes.set_title(_wrap(name, _WIDTH - 0.5, 9))
         axes.grid(False)
         _integer_ticks(axes.xaxis, axes.yaxis)
         for (i, j), value in np.ndenumerate(values if len(values) <= _CELLS else values[:0]):
             light = np.dot(colours(image.norm(value))[:3], (0.299, 0.587, 0.114)) > 0.5
             axes.text(j, i, _short(value), ha="center", va="center", color="black" if light else "white")
-    low, high = (any(beyond(v, end).any() for _, v in panels) for beyond, end in ((np.less, vmin), (np.greater, vmax)))
+    low, high = (any(beyond(v, end).any() for _, v in panels) for beyond, end in ((np.less, 0), (np.greater, 1)))
     figure.colorbar(image, ax=places, extend=("neither", "min", "max", "both")[low + 2 * high])
     return figure
 
@@ -356,18 +343,15 @@ def _drawn_points(y: np.ndarray) -> np.ndarray:
     return np.asarray(known[np.linspace(0, len(known) - 1, min(len(known), _POINTS)).round().astype(int)])
 
 
-def _mean(y: np.ndarray, axis: int) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.nansum(y, axis) / (~np.isnan(y)).sum(axis))
+def _mean(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
+    """Return the mean of the known values."""
+    return np.asarray(pd.DataFrame(y).mean(axis=axis))
 
 
-def _spread(y: np.ndarray, axis: int) -> np.ndarray:
-    """Return the sample STD of the finite values; NaN for fewer than two values and for infinite values."""
-    known = (~np.isnan(y)).sum(axis)
+def _spread(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
+    """Return the sample STD of the known values; NaN for fewer than two values and for infinite values."""
     with np.errstate(invalid="ignore"):
-        squares = np.nansum((y - np.expand_dims(_mean(y, axis), axis)) ** 2, axis)
-    squares = np.where((known > 1) & np.isfinite(squares), squares, np.nan)
-    return np.asarray(np.sqrt(squares / np.maximum(known - 1, 1)))
+        return np.asarray(pd.DataFrame(y).std(axis=axis))
 
 
 def _wrap(text: str, inches: float, size: float = 8) -> str:
@@ -389,15 +373,3 @@ def _plain_numbers(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 4 * low else AutoLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _log_of_tried(axes: Any, tried: np.ndarray) -> None:
-    """Make the horizontal axis logarithmic, with ticks at the tried values if they are few and far enough apart."""
-    above = tried[tried > 0]
-    scale: dict[str, Any] = {"value": "symlog", "linthresh": above[0]} if above.size < tried.size else {"value": "log"}
-    axes.set_xscale(**scale)
-    _plain_numbers(axes.xaxis)
-    at = axes.xaxis.get_transform().transform(tried)
-    if len(tried) <= 8 and np.diff(at).min(initial=np.inf) >= 0.1 * (at[-1] - at[0]):
-        axes.set_xticks(tried, labels=[f"{v:g}" for v in tried])
-        axes.set_xticks([], minor=True)

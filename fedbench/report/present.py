@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import MatchedRuns, departure_texts
-from fedbench.analysis.settings import settings_text
-from fedbench.analysis.stats import interval
-from fedbench.analysis.tables import Cell, Column, Line, TableData, agreement, closing_tables
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
+from fedbench.analysis.settings import keys_text
+from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.registry import Reported, Setup
+from fedbench.papers.claims import functions
+from fedbench.papers.registry import Paper, Setup
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
-from fedbench.report.views import BlockView, CellView, LineView, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PaperView, TableView
 from fedbench.runs.store import Run
 
-OWN_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+_LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 
 
 def summary(runs: Sequence[Run]) -> str:
@@ -28,13 +28,33 @@ def summary(runs: Sequence[Run]) -> str:
     return "\n".join(table_markdown(view(table)) for table in closing_tables(runs)).rstrip()
 
 
-def view(table: TableData, page: Path | None = None) -> TableView:
-    """Return a table as text.
+def paper_view(
+    paper: Paper, tables: Sequence[TableData], figures: Sequence[FigureView], evidence: Evidence, page: Path | None
+) -> PaperView:
+    """Return a paper as the page in a directory shows it; without links to runs if the directory is None."""
+    return PaperView(
+        id=paper.id,
+        title=paper.name,
+        citation=paper.citation,
+        tables=tuple(view(table, page) for table in tables),
+        figures=tuple(figures),
+        claims=claim_views(paper, evidence),
+        assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in paper.gaps),
+        contradictions=paper.contradictions,
+    )
 
-    Args:
-        table: The numbers.
-        page: Directory of the page, to which links to runs are relative; None for a page without links.
-    """
+
+def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
+    """Return the claims of a paper with their verdicts."""
+    own = functions(paper.id)
+    judged = [(c, judge(paper, c, evidence, own)) for c in paper.claims]
+    return tuple(
+        ClaimView(c.id, c.text, c.reference, v.verdict, v.evidence, v.reduced, c.printed, v.basis) for c, v in judged
+    )
+
+
+def view(table: TableData, page: Path | None = None) -> TableView:
+    """Return a table as text, with links to its runs from the directory of the page if one is given."""
     columns = [c for c in table.columns if c.printed] or list(table.columns)
     further = [c for c in table.columns if c not in columns]
     blocks = tuple(
@@ -47,7 +67,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
     return TableView(
         name=table.name,
         title=_title(table),
-        caption=_caption(table),
+        caption=_LEGEND if table.table is None else table.table.caption,
         columns=tuple(c.metric.label for c in columns),
         blocks=blocks,
         notes=tuple(_notes(table, columns)),
@@ -60,10 +80,6 @@ def _title(table: TableData) -> str:
     if table.paper is None or table.table is None:
         return table.name
     return f"{table.paper.name}, Table {table.table.id.removeprefix('table').replace('_', '').upper()}"
-
-
-def _caption(table: TableData) -> str:
-    return OWN_LEGEND if table.table is None else table.table.caption
 
 
 def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
@@ -91,29 +107,28 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
     runs = line.found.runs.values()
     return LineView(
         label=line.label,
-        settings=settings_text(line.settings),
+        settings=keys_text(line.keys),
         seeds=len(line.found.runs),
         status=line.status,
         reduced=departure_texts(line.found.reduced),
         cells=tuple(texts[:first]),
         runs=() if page is None else tuple(href(run.path, page) for run in runs),
         command=typed,
-        note=note_of(line),
+        note=_note(line),
         further=tuple(text.measured for text in texts[first:]),
     )
 
 
-def note_of(line: Line) -> str:
-    """Return further information about a row as text."""
-    impossible = []
+def _note(line: Line) -> str:
+    notes = [*(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors]
     if line.impossible:
-        text = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
-        impossible.append(text)
-    return "; ".join([*impossible, *(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors])
+        why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+        notes.insert(0, why)
+    return "; ".join(notes)
 
 
 def _cell(cell: Cell, column: Column, runs: int) -> CellView:
-    digits = _digits(column, cell.printed)
+    digits = max(column.digits, 0 if cell.printed is None else len(repr(cell.printed.mean).partition(".")[2]))
     paper = "" if cell.printed is None else _with_spread(cell.printed.mean, cell.printed.std, digits)
     if cell.mean is None:
         why = cell.agreement == "impossible"
@@ -122,54 +137,32 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
     measured = _with_spread(cell.mean, cell.std, digits)
     if cell.printed is None:
         return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
-    note = compare_with_print(cell.values, cell.printed, digits)[1]
-    if runs == 1 and cell.printed.std is None and cell.n > 1:
-        note += prediction_text(cell.values, digits)
+    note = agreement_text(cell, digits, runs)
     if cell.impossible:
         note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
     return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
 
 
-def _digits(column: Column, printed: Reported | None) -> int:
-    behind_the_point = 0 if printed is None else len(repr(printed.mean).partition(".")[2])
-    return max(column.digits, behind_the_point)
+def agreement_text(cell: Cell, digits: int = 2, runs: int = 0) -> str:
+    """Return how a printed number, the mean of ``runs`` runs, agrees with the measured ones.
 
-
-def compare_with_print(values: Sequence[float], printed: Reported, digits: int = 2) -> tuple[str, str]:
-    """Return whether a printed number agrees with the measured values.
-
-    Args:
-        values: Measured values, one per seed.
-        printed: The paper's number.
-        digits: Number of digits of the numbers in the text.
-
-    Returns:
-        The agreement as in ``fedbench.analysis.tables.agreement``, and an explanation.
+    The fair range for the number of a single run is the prediction interval.
     """
-    found, bounds, wide = agreement(values, printed), interval(values), printed.std or 0.0
-    if bounds is None:
-        return found, "one seed gives no interval"
+    assert cell.printed is not None
+    if cell.bounds is None or cell.prediction is None:
+        return "one seed gives no interval"
+    (low, high), wide = cell.bounds, cell.printed.std
     by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
     text = (
-        f"n = {len(values)}, 95 % interval of the mean {bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}{by}: "
-        f"{printed.mean:.{digits}f} lies {found}"
+        f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
+        f"{cell.printed.mean:.{digits}f} lies {cell.place}"
     )
-    return found, text
-
-
-def prediction_text(values: Sequence[float], digits: int = 2) -> str:
-    """Return a sentence with the prediction interval of one more run, the fair range for a number from a single run.
-
-    Args:
-        values: Two or more values, one per seed.
-        digits: Number of digits of the numbers in the text.
-    """
-    bounds = interval(values)
-    assert bounds is not None
-    centre, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2 * math.sqrt(len(values) + 1)
-    return (
-        f". The paper reports one run; the 95 % prediction interval of a further run is {centre - half:.{digits}f} to "
-        f"{centre + half:.{digits}f}"
+    if runs != 1 or wide is not None:
+        return text
+    low, high = cell.prediction
+    return text + (
+        f". The paper reports one run; the 95 % prediction interval of a further run is {low:.{digits}f} to "
+        f"{high:.{digits}f}"
     )
 
 

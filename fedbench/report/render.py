@@ -39,18 +39,8 @@ def latex(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return " & ".join(escape(c) for c in cells) + r" \\"
 
     columns = "".join("l" if h in _TEXTS else "r" for h in headings)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            line(headings),
-            r"\midrule",
-            *map(line, rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    above = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(headings), r"\midrule"]
+    return "\n".join([*above, *map(line, rows), r"\bottomrule", r"\end{tabular}", ""])
 
 
 def escape(text: str) -> str:

@@ -5,18 +5,17 @@ The modules that make these views decide what is compared and how; Markdown, LaT
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CellView:
-    """A number of a table next to the paper's.
+    """A ``fedbench.analysis.tables.Cell`` as text; numbers that are missing are empty.
 
     Attributes:
-        measured: Measured number as text; empty if it was not measured.
-        paper: Printed number as text; empty if the paper prints none.
-        difference: Measured minus printed number with its sign; empty if one of them is missing.
-        verdict: One of ``inside``, ``outside``, ``single``, ``impossible``, ``none`` and ``missing``.
+        verdict: Its ``agreement``.
         number: Sort key of ``measured``.
         note: Basis of the verdict, or the reason why the number is impossible.
     """
@@ -31,15 +30,12 @@ class CellView:
 
 @dataclass(frozen=True)
 class LineView:
-    """A row of a table: a method with its settings, over seeds.
+    """A ``fedbench.analysis.tables.Line`` as text.
 
     Attributes:
-        label: The method as the paper calls it.
-        settings: Settings that distinguish it from other rows.
+        settings: Keys that distinguish it from other rows, as typed on the command line.
         seeds: Number of seeds that count.
-        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
         reduced: Departures from the paper.
-        cells: Cells, one per column of the table.
         runs: Folders of the runs, as hrefs relative to the page.
         command: The shell command that reproduces the row.
         note: Further information.
@@ -72,11 +68,7 @@ class TableView:
 
     Attributes:
         name: ``<paper>/<table>``, or the experiment or data set.
-        title: Heading of the table.
         caption: Line below the heading.
-        columns: Headings of the columns.
-        blocks: Blocks of rows.
-        notes: Lines below the table.
         further: Headings of columns that the paper does not print.
         with_paper: Whether the columns have numbers of a paper next to them.
     """
@@ -93,18 +85,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim of a paper.
-
-    Attributes:
-        id: Id of the claim within the paper.
-        text: The claim as a sentence.
-        where: Place of the claim in the paper.
-        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
-        evidence: Reason for the verdict.
-        reduced: Whether a run behind the verdict departs from the paper's setting.
-        printed: Verdict of the paper's own numbers: ``supports``, ``contradicts``, ``mixed`` or ``not tabulated``.
-        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
-    """
+    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims``)."""
 
     id: str
     text: str
@@ -133,12 +114,7 @@ class PaperView:
     """The content of a report about a paper.
 
     Attributes:
-        id: Short name of the paper.
         title: Title of the chapter.
-        citation: Authors, venue and year.
-        tables: Tables in the paper's order.
-        figures: Figures in the paper's order.
-        claims: Claims in the paper's order.
         assumptions: Gaps of the paper, as (id, missing information, adopted value, reason).
         contradictions: Contradictions within the paper, as (id, text).
     """
@@ -158,7 +134,6 @@ class PageView:
     """The whole page.
 
     Attributes:
-        title: Title of the page.
         papers: Papers that have runs or a plan.
         tables: Tables of runs that match no row of a paper.
         figures: Figures of runs that belong to no paper.
@@ -172,3 +147,32 @@ class PageView:
     figures: tuple[FigureView, ...]
     environment: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers of verdicts on claims and on cells, of rows, of reduced rows, and of claims decided without runs."""
+
+    claims: Counter[str]
+    cells: Counter[str]
+    rows: int
+    reduced: int
+    without_runs: int
+
+
+def tally(tables: Iterable[TableView], claims: Iterable[ClaimView] = ()) -> Tally:
+    """Return what tables and claims amount to."""
+    lines = [line for table in tables for block in table.blocks for line in block.lines]
+    given = list(claims)
+    return Tally(
+        Counter(c.verdict for c in given),
+        Counter(cell.verdict for line in lines for cell in line.cells),
+        len(lines),
+        sum(is_reduced(line) for line in lines),
+        sum(c.basis != "runs" for c in given),
+    )
+
+
+def is_reduced(line: LineView) -> bool:
+    """Return whether a row is marked as reduced."""
+    return line.status == "reduced" or bool(line.reduced)

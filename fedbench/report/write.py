@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,18 +11,17 @@ import pandas as pd
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
-from fedbench.analysis.tables import TableData, home_of, run_tables
+from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import Ledger, read_ledger
-from fedbench.papers.registry import papers
+from fedbench.papers.registry import Paper, home_of, papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
-from fedbench.report.figures import FigureMaker
+from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.report.page import page
-from fedbench.report.paper_view import PaperReport
-from fedbench.report.present import summary, view
-from fedbench.report.run_figures import run_figures
-from fedbench.report.views import FigureView, PageView, PaperView, TableView
+from fedbench.report.present import paper_view, summary, view
+from fedbench.report.views import PageView, PaperView, TableView, tally
+from fedbench.report.words import CELLS, CLAIMS
 from fedbench.runs.store import ResultStore, Run, replace_file
 
 
@@ -39,7 +38,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         RequestError: If the folder has neither runs nor a plan, or the report cannot be written.
     """
     store, ledger = ResultStore(folder), read_ledger(folder)
-    runs = [r for r in store if only is None or str(r.meta["experiment"]).startswith(f"{only}/")]
+    runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
     if not runs and not ledger.entries:
         raise RequestError(
@@ -53,7 +52,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         part.replace(target / "runs.parquet")
     except OSError as error:
         raise RequestError(f"{target} cannot be written: {error}") from error
-    text = summary([r for r in runs if home_of(r.meta["experiment"]) is None])
+    text = summary([r for r in runs if _paper_of(r.meta["experiment"]) is None])
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
 
 
@@ -63,36 +62,34 @@ def _write(
     """Write tables, figures, claims and the page, and return the views of the papers."""
     place = target if links else None
     shown, printed = [], []
-    for report, figures in _papers(runs, ledger, folder, target):
-        chapter = report.view(figures, place)
-        _write_tables(report.tables, chapter.tables, target / "tables")
+    evidence = Evidence(runs)
+    for paper in _begun(runs, ledger):
+        refuse_bad_checks(paper, functions(paper.id))
+        figures = FigureMaker(paper, evidence, folder, target / "figures").all()
+        tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
+        chapter = paper_view(paper, tables, figures, evidence, place)
+        _write_tables(tables, chapter.tables, target / "tables")
         replace_file(target / "tables" / f"{chapter.id}_claims.md", claims_markdown(chapter.claims, chapter.title))
         replace_file(target / "tables" / f"{chapter.id}_claims.csv", claims_csv(chapter.claims))
         shown.append(chapter)
-        printed += report.tables
+        printed += tables
     other_tables = run_tables(runs, printed)
     views = [view(table, place) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
-    figures = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
-    content = PageView(
-        "fedbench report", tuple(shown), tuple(views), tuple(figures), _environment(runs), tuple(damaged)
-    )
+    others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
+    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
     replace_file(target / "index.html", page(content))
     return shown
 
 
-def _papers(
-    runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path
-) -> Iterator[tuple[PaperReport, list[FigureView]]]:
-    """Yield the papers with runs or a plan, each with its figures."""
-    evidence = Evidence(runs)
-    begun = {e.experiment.split("/")[0] for e in ledger.entries}
-    begun |= {str(r.meta["experiment"]).split("/")[0] for r in runs}
-    for paper in papers().values():
-        if paper.id in begun:
-            refuse_bad_checks(paper, functions(paper.id))
-            figures = FigureMaker(paper, evidence, folder, target / "figures").all()
-            yield PaperReport(paper, evidence, ledger), figures
+def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
+    """Return the papers with runs or a plan."""
+    begun = {_paper_of(e.experiment) for e in ledger.entries} | {_paper_of(r.meta["experiment"]) for r in runs}
+    return [paper for paper in papers().values() if paper.id in begun]
+
+
+def _paper_of(experiment: str | None) -> str | None:
+    return home.paper.id if (home := home_of(experiment)) else None
 
 
 def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folder: Path) -> None:
@@ -105,17 +102,12 @@ def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folde
 
 
 def _totals(view: PaperView) -> str:
-    claims = Counter(c.verdict for c in view.claims)
-    cells = Counter(c.verdict for t in view.tables for b in t.blocks for line in b.lines for c in line.cells)
-    words = ", ".join(
-        f"{claims[k]} {k}" for k in ("holds", "fails", "undecided", "not run", "not testable") if claims[k]
-    )
-    if without := sum(c.basis != "runs" for c in view.claims):
-        words += f" ({without} of them without runs)"
-    numbers = ", ".join(f"{cells[k]} {k}" for k in ("inside", "outside", "single", "impossible", "missing") if cells[k])
-    lines = [line for t in view.tables for b in t.blocks for line in b.lines]
-    rows = f"{sum(bool(line.reduced) for line in lines)} of {len(lines)} rows reduced"
-    return f"{view.title}: claims: {words}; cells: {numbers}; {rows}"
+    found = tally(view.tables, view.claims)
+    words = ", ".join(f"{found.claims[k]} {k}" for k in CLAIMS if found.claims[k])
+    if found.without_runs:
+        words += f" ({found.without_runs} of them without runs)"
+    numbers = ", ".join(f"{found.cells[k]} {k}" for k, m in CELLS.items() if m.word and found.cells[k])
+    return f"{view.title}: claims: {words}; cells: {numbers}; {found.reduced} of {found.rows} rows reduced"
 
 
 def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:

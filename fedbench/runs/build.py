@@ -16,7 +16,7 @@ from fedbench.config.schema import EngineConfig, LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, Optimizer, sgd
+from fedbench.core.optim import SGD, sgd
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import cohort_size, sample_cohort
 from fedbench.core.trees import Tree
@@ -30,6 +30,7 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.cost import cost
+from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
@@ -47,13 +48,12 @@ def build(config: RunConfig) -> PreparedRun:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
     local, precision = config.local, config.engine.precision
-    solver = sgd(**asdict(local.solver))
     device = _device(config.device)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     _round_products(device, precision)
     data = federated(config).to(device, dtype)
     _refuse_too_many(config, data)
-    stages = _stages(config, solver, data)
+    stages = _stages(config, data)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
     data = _suited(data, task)
     _refuse_sequences(config, stages, data)
@@ -63,7 +63,7 @@ def build(config: RunConfig) -> PreparedRun:
     engine = make_engine(task, data.num_clients, engine_config)
     keep = config.keep_clients
     return PreparedRun(
-        title=f"{config.names.algo} seed {config.seed} {config.setting}",
+        title=f"{config.names.algo} seed {config.seed} {config.task_name}",
         seed=config.seed,
         stages=stages,
         task=task,
@@ -83,7 +83,7 @@ def build(config: RunConfig) -> PreparedRun:
         eval_every=config.eval_every,
         keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
-        diagnostics=("update_norm", "moments", *(("improved_clients",) if config.improved_clients else ())),
+        diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
         facts=_facts(config, data, task, engine),
     )
@@ -152,11 +152,20 @@ def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: Federate
         )
 
 
-def _stages(config: RunConfig, solver: Optimizer, data: FederatedDataset) -> list[Stage]:
+def method_of(config: RunConfig, clients: int = 1) -> Algorithm | list[Stage]:
+    """Return the method, or its stages, for a number of clients; it reads no data and is a quick check of the keys.
+
+    Raises:
+        RequestError: If values do not fit the method.
+    """
+    solver = sgd(**asdict(config.local.solver))
+    return _made(config.algo, {"local": solver, "rounds": config.rounds, "clients": clients})
+
+
+def _stages(config: RunConfig, data: FederatedDataset) -> list[Stage]:
     """Return the stages of the method: one, or what a factory of several returns."""
     able = int((data.train.counts > 0).sum())
-    given = {"local": solver, "rounds": config.rounds, "clients": able}
-    made = _made(config.algo, given)
+    made = method_of(config, able)
     stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
     for stage in stages:
         algorithm = stage.algorithm

@@ -1,22 +1,22 @@
-"""Carry out a request: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
+"""Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import Recorder, Run, read_run
+from fedbench.runs.store import Recorder, ResultStore, Run, is_done, read_run
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a config.
+    """The result of carrying out a configuration.
 
     Attributes:
         run: The run on disk.
@@ -55,13 +55,20 @@ def execute(config: RunConfig) -> Outcome:
     """
     from filelock import FileLock, Timeout
 
-    if not config.force and (done := _from_disk(config.path) or _made_before_contents(config)):
+    config = under_its_digest(config)
+    if config.identity.facts["identity_format"] == 0:
+        print(
+            f"fedbench: {config.path.parent} has runs of fedbench 0.1.0, which did not record the content of your "
+            "files and code; these have not changed since and count as the same. force=true trains again",
+            file=sys.stderr,
+        )
+    if not config.force and (done := _from_disk(config.path)):
         return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
 
-    experiment = build(config)
+    prepared = build(config)
     try:
         recorder = Recorder(config.path)
         lock = FileLock(config.path / ".lock")
@@ -71,24 +78,27 @@ def execute(config: RunConfig) -> Outcome:
             print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise RequestError(
-            f"results_dir={config.results_dir} cannot be written to ({error.strerror or error}); change results_dir"
-        ) from error
+        raise not_writable(f"results_dir={config.results_dir}", error) from error
     try:
         if config.force:
             recorder.clear()
         elif done := _from_disk(config.path):  # the other process finished it
             return done
-        run(experiment, recorder, config.tree)
+        run(prepared, recorder, config.tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
-        if (config.path / "DONE").exists():  # a process that waits holds this very file, and finds DONE
+        if is_done(config.path):  # a process that waits holds this very file, and finds DONE
             Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
+def not_writable(folder: object, error: OSError) -> RequestError:
+    """Return the error for a directory that cannot be written to."""
+    return RequestError(f"{folder} cannot be written to ({error.strerror or error}); change results_dir")
+
+
 def _from_disk(path: Path) -> Outcome | None:
-    if not (path / "DONE").exists():
+    if not is_done(path):
         return None
     shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
     run = read_run(path)
@@ -96,22 +106,20 @@ def _from_disk(path: Path) -> Outcome | None:
     return Outcome(run, fresh=False)
 
 
-def _made_before_contents(config: RunConfig) -> Outcome | None:
-    """Return a finished run whose digest does not cover all user files and user code, if none changed since its start.
+def under_its_digest(config: RunConfig) -> RunConfig:
+    """Return the configuration, under the digest of fedbench 0.1.0 if a finished run under that counts as the same.
 
-    Such runs were made before ``meta.json`` had an ``identity_format``. The times of the files stand for their content.
+    That digest does not cover all user files and user code, so the times of the files stand for their content: none may
+    have changed since the first run under it started. New seeds then join the earlier ones.
     """
     identity = config.identity
     if identity.before_contents is None:
-        return None
-    done = _from_disk(config.path.parent.with_name(identity.before_contents) / config.path.name)
-    if done is None or "identity_format" in done.run.meta:
-        return None
-    if identity.changed() > datetime.fromisoformat(done.run.meta["started"]).timestamp():
-        return None
-    print(
-        f"fedbench: {done.run.path} is of fedbench 0.1.0, which did not record the content of your files and code; "
-        "they are older than the run and count as the same. force=true trains it again",
-        file=sys.stderr,
-    )
-    return done
+        return config
+    folder = config.path.parent.with_name(identity.before_contents)
+    runs = [run for run in ResultStore(folder) if run.meta.get("identity_format", 0) == 0]
+    first = min((datetime.fromisoformat(run.meta["started"]).timestamp() for run in runs), default=0.0)
+    if not any(run.done for run in runs) or identity.changed() > first:
+        return config
+    facts = {**identity.facts, "identity_format": 0}
+    identity = replace(identity, digest=identity.before_contents, before_contents=None, facts=facts)
+    return replace(config, identity=identity)

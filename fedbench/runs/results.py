@@ -43,6 +43,8 @@ def load_results(directory: str | Path = "results") -> Results:
     Raises:
         RequestError: If there is no such directory.
     """
+    if not isinstance(directory, str | Path):
+        raise RequestError(f"directory must be a path, got {directory!r}")
     root = Path(directory).expanduser()
     if not root.is_dir():
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")

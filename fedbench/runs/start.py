@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedbench.config.own_code import own_code
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import Tree
 from fedbench.runs.execute import Outcome, execute
 from fedbench.runs.store import Run
 
@@ -26,11 +26,11 @@ def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:
     """
     from fedbench.config.compose import Composer
 
-    with own_code(config_dir):
-        return execute(Composer(config_dir).run(overrides))
+    with user_code_from(config_dir):
+        return execute(Composer(config_dir).config_with_departures(overrides))
 
 
-def run(overrides: str | Sequence[str] | Tree = "", *, config_dir: str | Path | None = None) -> Run:
+def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:
     """Run one experiment and return it; a run that is done already is read from disk.
 
     Args:

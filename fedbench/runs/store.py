@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,12 +24,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Fields = dict[str, Any]
+_DONE = "DONE"  # written last
 
 
 def replace_file(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step."""
+    with _replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Return a temporary path, which replaces ``path`` at the end of this block."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    yield part
     part.replace(path)
 
 
@@ -43,6 +52,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_done(path: Path) -> bool:
+    """Return whether the run in a directory is complete: trained to its last round, or diverged."""
+    return (path / _DONE).exists()
 
 
 class DamagedRun(Exception):
@@ -86,8 +100,11 @@ class Recorder:
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
+        from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
+
+        documents = (f"{name}.json" for name in ("meta", *DIAGNOSTICS))
         models = ("model.safetensors", "personal.safetensors")
-        for name in ("DONE", "rounds.jsonl", "clients.parquet", *models, "meta.json", "config.yaml", "moments.json"):
+        for name in (_DONE, "rounds.jsonl", "clients.parquet", *models, "config.yaml", *documents):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
@@ -115,11 +132,10 @@ class Recorder:
         """Keep the per-client table of a round until the run is done."""
         import pandas as pd
 
-        part = self.path / "checkpoint" / f"clients_{round:09d}.parquet.part"
-        part.parent.mkdir(exist_ok=True)
+        self._state.parent.mkdir(exist_ok=True)
         table = pd.DataFrame({"round": round, **{k: list(v) for k, v in columns.items()}})
-        table.to_parquet(part, index=False)
-        part.replace(part.with_suffix(""))
+        with _replacing(self._state.parent / f"clients_{round:09d}.parquet") as part:
+            table.to_parquet(part, index=False)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
@@ -131,11 +147,9 @@ class Recorder:
             beside.mkdir(exist_ok=True)
             for path in checkpoint.files.values():
                 shutil.copyfile(path, beside / path.name)
-        part = self._state.with_suffix(".part")
-        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in checkpoint.tensors.items()}
         progress = {**checkpoint.progress, "lines": self._written}
-        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
-        part.replace(self._state)
+        with _replacing(self._state) as part:
+            save_file(_on_host(checkpoint.tensors), part, metadata={"progress": json.dumps(progress)})
         for old in self._state.parent.glob("files_*"):
             if old != beside:
                 shutil.rmtree(old)
@@ -176,17 +190,15 @@ class Recorder:
         self.close()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
-                part = self.path / f"{name}.safetensors.part"
-                save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, part)
-                part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
-                part.replace(part.with_suffix(""))
+                with _replacing(self.path / f"{name}.safetensors") as part:
+                    save_file(_on_host(tensors), part)
+                    part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
         kept = sorted(self._state.parent.glob("clients_*.parquet"))
         if kept:
-            part = self.path / "clients.parquet.part"
-            pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
-            part.replace(self.path / "clients.parquet")
+            with _replacing(self.path / "clients.parquet") as part:
+                pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
         self.write_meta(meta)
-        replace_file(self.path / "DONE", "")
+        replace_file(self.path / _DONE, "")
         shutil.rmtree(self._state.parent, ignore_errors=True)
 
     def close(self) -> None:
@@ -194,6 +206,10 @@ class Recorder:
         if self._rounds is not None:
             self._rounds.close()
             self._rounds = None
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -213,7 +229,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is complete: trained to its last round, or diverged."""
-        return (self.path / "DONE").exists()
+        return is_done(self.path)
 
     @property
     def counts(self) -> bool:
@@ -265,9 +281,9 @@ class Run:
             raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
         return rows
 
-    def moments(self) -> Fields | None:
-        """Return the similarity of the clients' first moments at the end of the run; None if the method has none."""
-        path = self.path / "moments.json"
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic; None if the run has none."""
+        path = self.path / f"{name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def clients(self) -> pd.DataFrame:

@@ -56,10 +56,12 @@ class Diagnostic:
 
     Attributes:
         column: The column that it fills in the rows of the run; None if it has no column.
+        optional: Whether only runs measure it whose configuration has true under its name.
         pending: Whether it holds something that a run resumed from a checkpoint written at this time would lack.
     """
 
     column: ClassVar[str | None] = None
+    optional: ClassVar[bool] = False
     pending: bool = False
 
     def __init__(self, run: Watched) -> None:
@@ -102,6 +104,7 @@ class ImprovedClients(Diagnostic):
     """Share of the cohort whose training loss did not rise in the round (AdaFed, Hamidi & Yang 2024, Eq. 31)."""
 
     column = "improved_clients"
+    optional = True
     _losses: np.ndarray | None = None  # F_k(w^t) before the round that is evaluated next, [N]
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:

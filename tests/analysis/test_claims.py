@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from fedbench.analysis.claims import decide, judge
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.papers.checks import EqualCells, EqualRows, PropertyTest, read_check
+from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
 from fedbench.papers.claims import functions
-from fedbench.papers.registry import Claim, Method, Metric, Paper, Reported, Row, Setup, Table, papers
+from fedbench.papers.reading import read
+from fedbench.papers.registry import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table, papers
 
 METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")
@@ -27,7 +28,9 @@ def table(name, rows, which="last"):
 
 PAPER = Paper(
     id="made_up", name="Made up", citation="",
-    metrics={"avg": Metric("avg", "average %", "higher", "f"), "std": Metric("std", "STD %", "lower", "g")},
+    metrics={
+        "avg": PrintedMetric("avg", "average %", "higher", "f"), "std": PrintedMetric("std", "STD %", "lower", "g"),
+    },
     methods={m: Method(m, m.title(), m) for m in METHODS},
     setups={s: Setup(s, s.upper(), f"made_up/{s}", 10, 3, 1) for s in SETUPS},
     tables={
@@ -70,7 +73,7 @@ class Given(Evidence):
 def claim_of(check, paper=PAPER):
     """A claim whose check is read as in a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
-    return Claim("c01", "", "", read_check(check, "c01", {k: getattr(paper, k) for k in sections}), "supports")
+    return Claim("c01", "", "", read(Check, check, "c01", {k: getattr(paper, k) for k in sections}), "supports")
 
 
 def verdict(numbers, check, column="avg", which="last", **made):

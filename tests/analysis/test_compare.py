@@ -206,6 +206,15 @@ def test_what_is_not_done_is_counted_and_left_out(tmp_path):
     assert "- left out: 1 a not finished, 1 c failed" in text
 
 
+def test_a_metric_that_was_not_recorded_needs_other_runs(tmp_path):
+    for algo in ("a", "b"):
+        write_runs(tmp_path, algo, [0.5, 0.6])
+    with pytest.raises(RequestError, match="^these runs have no update_norm; repeat them with force=true, or choose"):
+        report(tmp_path, metric="update_norm")
+    with pytest.raises(RequestError, match="metric must be one of accuracy_mean; got 'error_mean'"):
+        report(tmp_path, metric="error_mean")
+
+
 @pytest.mark.parametrize(("metric", "sign"), [("accuracy_mean", 1), ("test_loss", -1)])
 def test_a_run_that_diverged_is_worse_by_the_widest_difference(tmp_path, metric, sign):
     """Differences of a and b in percent or as they are: 1, 3; b diverged with seed 2 (3 more), both with seed 3."""

@@ -11,7 +11,7 @@ import yaml
 from fake_runs import nested
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
-from fedbench.papers.registry import Method, Metric, Paper, Row, Setup, Table
+from fedbench.papers.registry import Method, Paper, PrintedMetric, Row, Setup, Table
 from fedbench.runs.store import ResultStore
 
 # what the experiment says, and the presets of its methods
@@ -21,9 +21,9 @@ BASE = {
     "data.noise.level": 0.0, "model._target_": "models.resnet.resnet", "model.depth": 18,
 }  # fmt: skip
 PRESETS = {"fedavg": {"algo.server_lr": 1.0}, "adafed": {"algo.gamma": 1.0}, "fedcorr": {"algo.iterations": 2}}
-ACCURACY = Metric("avg", "average %", "higher", "accuracy_mean")
-DEVIATION = Metric("std", "STD %", "lower", "accuracy_std")
-SHIRT = Metric("shirt", "shirt %", "higher", "client:2")
+ACCURACY = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
+DEVIATION = PrintedMetric("std", "STD %", "lower", "accuracy_std")
+SHIRT = PrintedMetric("shirt", "shirt %", "higher", "client:2")
 PAPER = Paper(
     id="made_up", name="Made up", citation="", metrics={m.id: m for m in (ACCURACY, DEVIATION, SHIRT)},
     methods={
@@ -352,7 +352,7 @@ def test_the_last_round_and_the_best_one(tmp_path):
     assert found.values(ACCURACY, "best") == {3: pytest.approx(70.0)}
     assert found.values(DEVIATION) == {3: pytest.approx(5.0)}
     assert found.values(DEVIATION, "best") == {3: pytest.approx(3.0)}  # lower is better
-    squared = Metric("var", "variance", "lower", "accuracy_std", factor=10000.0)
+    squared = PrintedMetric("var", "variance", "lower", "accuracy_std", factor=10000.0)
     assert found.values(squared) == {3: pytest.approx(500.0)}
 
 

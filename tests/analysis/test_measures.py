@@ -21,7 +21,8 @@ from fedbench.analysis.measures import (
     rounds_to,
     tail,
 )
-from fedbench.papers.checks import read_check
+from fedbench.papers import reading
+from fedbench.papers.checks import Check
 from fedbench.papers.registry import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
 
 SEEDS = 10
@@ -91,7 +92,7 @@ class Run:
     def clients(self):
         return pd.DataFrame(self._clients)
 
-    def moments(self):
+    def document(self, name):
         return self._cka and {"cka": self._cka}
 
 
@@ -136,7 +137,7 @@ SWEEP = [*(Row("a", "new", {"p": p}) for p in (0.0, 0.5, 1.0)), Row("a", "x"), R
 def read(check, of):
     """A check as it is read from a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
-    return read_check({"figure": "f", **check}, "c", {k: getattr(of, k) for k in sections})
+    return reading.read(Check, {"figure": "f", **check}, "c", {k: getattr(of, k) for k in sections})
 
 
 def verdict(check, runs, rows=THREE, setups=("a",), **found):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedbench.analysis.metrics_catalogue import CATALOGUE, is_field, lower_is_better, measure
+from fedbench.analysis.metrics_catalogue import CATALOGUE, is_field, lower_is_better, metric_info
 from fedbench.simulation.metrics import accuracy_metrics
 
 
@@ -25,7 +25,7 @@ from fedbench.simulation.metrics import accuracy_metrics
 )
 def test_the_better_direction_of_a_field(direction, fields):
     for field in fields.split():
-        assert measure(field).direction == direction
+        assert metric_info(field).direction == direction
         assert lower_is_better(field) == (direction == "lower")
 
 
@@ -33,8 +33,8 @@ def test_every_accuracy_column_of_a_round_is_in_the_catalogue():
     measured = accuracy_metrics(np.array([0.5, 0.7]), np.array([1, 2]))
     assert measured.keys() <= CATALOGUE.keys()
     fractions = [k for k in measured if k.startswith("accuracy")]
-    assert {measure(k).factor for k in fractions if k != "accuracy_variance"} == {100.0}
-    assert (measure("accuracy_variance").factor, measure("kl_uniform").factor) == (1e4, 1.0)
+    assert {metric_info(k).factor for k in fractions if k != "accuracy_variance"} == {100.0}
+    assert (metric_info("accuracy_variance").factor, metric_info("kl_uniform").factor) == (1e4, 1.0)
 
 
 def test_names_that_a_run_has_and_others():
@@ -45,12 +45,12 @@ def test_names_that_a_run_has_and_others():
 
 
 def test_what_an_axis_says():
-    assert measure("accuracy_mean").axis == "mean accuracy (%)"
-    assert measure("train_loss").axis == "training loss"
-    assert measure("one_of_my_own").axis == "one of my own"
+    assert metric_info("accuracy_mean").axis == "mean accuracy (%)"
+    assert metric_info("train_loss").axis == "training loss"
+    assert metric_info("one_of_my_own").axis == "one of my own"
 
 
 def test_values_as_text():
-    assert measure("accuracy_mean").text(51.256) == "51.26"
-    assert measure("kl_uniform").text(0.01234, "+") == "+0.0123"
-    assert measure("bytes_up").text(None) == "–"
+    assert metric_info("accuracy_mean").text(51.256) == "51.26"
+    assert metric_info("kl_uniform").text(0.01234, "+") == "+0.0123"
+    assert metric_info("bytes_up").text(None) == "–"

@@ -16,7 +16,6 @@ from fedbench.analysis.stats import (
     paired,
     paired_with_diverged,
     win_tie_loss,
-    with_diverged,
 )
 
 few = st.lists(st.integers(-50, 50), min_size=1, max_size=8)
@@ -29,10 +28,10 @@ DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 
 
 
 def test_pairs_of_which_one_side_is_lost_count_as_the_widest_difference():
-    assert with_diverged({0: 1.0, 1: -3.0}, lost={2}, won={4, 3}) == {0: 1.0, 1: -3.0, 2: -3.0, 3: 3.0, 4: 3.0}
-    assert with_diverged({}, lost={5}, won=()) == {5: -1.0}
-    assert with_diverged({0: 0.0}, lost=(), won={1}) == {0: 0.0, 1: 1.0}
-    assert with_diverged({0: 2.0}, (), ()) == {0: 2.0}
+    assert paired_with_diverged({0: 1.0, 1: -3.0}, lost={2}, won={4, 3}) == paired([1.0, -3.0, -3.0, 3.0, 3.0])
+    assert paired_with_diverged({}, lost={5}, won=()).greater == paired([-1.0]).greater
+    assert paired_with_diverged({0: 0.0}, lost=(), won={1}).greater == paired([0.0, 1.0]).greater
+    assert paired_with_diverged({0: 2.0}, (), ()) == paired([2.0])
 
 
 def test_a_pair_that_is_lost_is_behind_in_the_unit_of_the_differences():

@@ -59,7 +59,9 @@ def no_report(monkeypatch):
 def done(tmp_path_factory):
     """The three runs and their report, as the first call left them; tests that change anything copy them."""
     root = tmp_path_factory.mktemp("done")
-    status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
+    with pytest.MonkeyPatch.context() as patch:  # tests/report has the figures
+        patch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
+        status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
     assert (status, err) == (0, "")
     return SimpleNamespace(results=root / "results", out=out)
 
@@ -285,12 +287,12 @@ def test_settings_are_composed_as_hydra_does(paper, for_all_runs):
     common, composer = for_all_runs
     settings = list({r.setting: r for r in plan([paper], "smoke")}.values())
     for run in settings[:: max(1, len(settings) // 4)]:
-        assert composer.setting(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
+        assert composer.config(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
 
 
 def test_a_key_that_does_not_exist_is_refused():
     with pytest.raises(RequestError, match="unknown key algo.gama"):
-        ExperimentComposer([]).setting("adafedadam/table5_synthetic", "adafed", {"algo.gama": 1.0})
+        ExperimentComposer([]).config("adafedadam/table5_synthetic", "adafed", {"algo.gama": 1.0})
 
 
 # ---- the command
@@ -351,6 +353,14 @@ def test_a_wrong_request_is_one_line_and_changes_nothing(tmp_path, args, message
     assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_cannot_be_written_are_refused_before_data_are_read(tmp_path):
+    status, _, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=/proc/none")
+    assert status == 2
+    assert (
+        err == "fedbench: results_dir=/proc/none cannot be written to (No such file or directory); change results_dir\n"
+    )
 
 
 def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
@@ -440,24 +450,26 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
-@pytest.mark.parametrize("profile", [pytest.param("cpu", marks=pytest.mark.slow), "smoke"])
+@pytest.mark.parametrize(
+    ("profile", "step"), [("smoke", 4), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
+)
 @pytest.mark.parametrize("paper", list(papers()))
-def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, composer):
+def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, composer):
     """What a profile cuts may be cut: else a table would stay empty after all of its runs."""
     wholes = {}
-    for job in plan([paper], profile, seeds=1):
-        request = composer.setting(job.experiment, job.algo, job.keys)
+    for job in plan([paper], profile, seeds=1)[::step]:
+        config = composer.config(job.experiment, job.algo, job.keys)
         base = (job.experiment, job.algo)
         if base not in wholes:
-            wholes[base] = leaves(composer.setting(*base, {}).tree)
-        here, there = leaves(request.tree), wholes[base]
+            wholes[base] = leaves(composer.config(*base, {}).tree)
+        here, there = leaves(config.tree), wholes[base]
         changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
         departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}
         meta = {
-            "experiment": job.experiment, "algo": job.algo, "hash": request.digest, "seed": 0, "model": "m",
+            "experiment": job.experiment, "algo": job.algo, "hash": config.digest, "seed": 0, "model": "m",
             "departures": departures, "status": "running", "started": "", "sources": [],
         }  # fmt: skip
-        run = Run(Path("nowhere"), request.tree, meta)
+        run = Run(Path("nowhere"), config.tree, meta)
         (found,) = Evidence([run]).choices(job.paper, job.row)
         assert found.others == ((0, "not finished"),), job.setting
 
@@ -536,8 +548,8 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
     read = []
 
     def reading(config):
-        read.append(config.setting)
-        if "cifar10" in config.setting:
+        read.append(config.task_name)
+        if "cifar10" in config.task_name:
             return None
         raise RequestError(f"no {config.data.source.target}")
 
@@ -572,10 +584,13 @@ def test_a_failure_in_another_process_is_told(tmp_path, no_report):
     assert status == 1  # it has data
 
 
-def test_results_may_be_anywhere(tmp_path, no_report):
-    status, out, err = call("reproduce", "adafedadam/table4", "--profile", "smoke", "results_dir=rés (ü) =1, x")
+def test_results_may_be_anywhere(tmp_path, done, no_report):
+    """Two of the runs are there, and the third is added."""
+    shutil.copytree(done.results, results := tmp_path / "rés (ü) =1, x")
+    shutil.rmtree(models(results)["adafedadam", "table7_synthetic_momentum"].parent)
+    status, out, err = call(*SMOKE, "results_dir=rés (ü) =1, x")
     assert (status, err) == (0, "")
-    assert len(models(tmp_path / "rés (ü) =1, x")) == 3
+    assert len(models(results)) == 3
     assert out.splitlines()[-1] == "written: rés (ü) =1, x"
 
 
@@ -586,7 +601,7 @@ def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
     data = federation([2, 3, 1], [4, 0, 9])
     data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
     calls = []
-    monkeypatch.setattr(planned_runs, "federated", lambda config: calls.append(config.setting) or data)
+    monkeypatch.setattr(planned_runs, "federated", lambda config: calls.append(config.task_name) or data)
     write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [])
     skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
     experiments = [f"adafedadam/table{skew}" for skew in skews]

@@ -1,5 +1,6 @@
-"""Every file of the config tree composes into a request, and means what its name says."""
+"""Every file of the config tree composes into a configuration, and means what its name says."""
 
+import shutil
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -14,8 +15,14 @@ GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 CHOICES = [(g, name) for g in GROUPS for name in options(g)]
 
 
-@pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_every_choice_makes_a_request(group, name, tmp_path):
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [  # tests/papers compose the experiments, too: some are enough here
+        pytest.param(*c, marks=[pytest.mark.slow] if c[0] == "experiment" and n % 6 else [])
+        for n, c in enumerate(CHOICES)
+    ],
+)
+def test_every_choice_makes_a_configuration(group, name, tmp_path):
     needed = {
         "leaf_json": ["data.train=t.json"],
         "imagefolder": ["data.root=img"],
@@ -135,23 +142,42 @@ def test_what_is_part_of_a_setting():
     assert len({*digests, digest()}) == len(others) + 1
 
 
-@pytest.mark.parametrize("typed", [[], ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "rounds=3"]])
-def test_hydras_own_groups_say_nothing_of_a_run(typed):
-    """The composer leaves them out; Hydra composes the same with them."""
-    tree, names = Composer().with_presets(typed)
-    with_them, choices = composed(*typed)
-    assert tree == with_them
+@pytest.mark.parametrize(
+    "typed",
+    [
+        [],
+        ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "rounds=3"],
+        ["data.seed=3", "data=mnist_dir0.1", "data/partition=shards", "model=mlp", "model.hidden=[7]", "seed=2"],
+        ["algo={server_lr: 0.5}", "algo=fedprox", "rounds=${seed}", "algo.mu=null", "local.epochs=[1,2]"],
+        ["+data.source.more={a: [1]}", "algo.server_lr=2"],
+    ],
+)
+def test_the_composer_composes_as_hydra_does(typed):
+    """It leaves out Hydra's own groups, and keeps what the choices of groups make."""
+    for _ in range(2):
+        tree, names = Composer().with_presets(typed)
+    by_hydra, choices = composed(*typed)
+    assert tree == by_hydra
     assert {"algo": names.algo, "data": names.data, "model": names.model, "experiment": names.experiment} == choices
+
+
+def test_an_edited_config_file_is_read_again(tmp_path, monkeypatch):
+    shutil.copytree(CONF, tmp_path / "conf")
+    monkeypatch.setattr("fedbench.config.compose.config_dir", lambda: tmp_path / "conf")
+    assert compose_run(["algo=fedprox"]).algo.options["mu"] == 0.1
+    file = tmp_path / "conf" / "algo" / "fedprox.yaml"
+    file.write_text(file.read_text().replace("mu: 0.1", "mu: 0.7"))
+    assert compose_run(["algo=fedprox"]).algo.options["mu"] == 0.7
 
 
 def test_departures_name_what_differs_from_the_experiment():
     chosen = ["experiment=adafedadam/table5_synthetic", "algo=adafedadam"]
     more = ["rounds=10", "local.momentum=0.9", "seed=7", "eval_every=5", "algo.alpha=2"]
     composer = Composer()
-    departures = composer.run([*chosen, *more]).departures
+    departures = composer.config_with_departures([*chosen, *more]).departures
     assert departures == {"algo.alpha": [1, 2], "local.momentum": [0, 0.9], "rounds": [1000, 10]}
-    assert composer.run(chosen).departures == {}
-    assert composer.run(more[:3]).departures == {}  # of no experiment
+    assert composer.config_with_departures(chosen).departures == {}
+    assert composer.config_with_departures(more[:3]).departures == {}  # of no experiment
 
 
 def test_values_are_typed_once_and_for_all(tmp_path, monkeypatch):

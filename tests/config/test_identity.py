@@ -30,7 +30,7 @@ LONG_AGO = 1_700_000_000  # 2023, before the old runs were started
 
 
 def identity_of(*overrides):
-    return parsed(*composed(*overrides)).identity
+    return compose_run(overrides).identity
 
 
 def parsed(tree, names):
@@ -121,6 +121,28 @@ def test_an_old_run_does_not_count_if_a_file_changed_since_it_started(fed, old, 
     assert status == 0
     assert "done already" not in out[0]
     assert old / out[-1] != path
+
+
+@pytest.mark.parametrize(("args", "file"), [(OWN, "own_method/median.py"), (NPZ, "files/tiny.npz")])
+def test_new_seeds_join_an_old_run(fed, old, args, file):
+    """One setting, one row; also of a run that is forced. An edit makes another setting of all seeds."""
+    path = old / fed(*args)[1][-1]
+    started = datetime.fromisoformat(read_run(path).meta["started"]).timestamp()
+    shutil.copyfile(ROOT / "examples/own_method/median.py", old / "own_method/median.py")  # with today's imports
+    os.utime(old / "own_method/median.py", (started, started))
+    assert trained(fed, *args, "force=true") == (True, str(path.relative_to(old)))
+    fresh, second = trained(fed, *args, "seed=1")
+    assert fresh
+    assert old / second == path.with_name("seed_1")
+    status, out, _ = fed("-m", *args, "seed=0,1,2")
+    assert status == 0
+    (row,) = [line for line in out if line.startswith(("| median", "| fedavg"))]
+    assert row.split("|")[2].strip() == "3"
+    (old / file).touch()
+    for seed in (0, 1):
+        fresh, third = trained(fed, *args, f"seed={seed}")
+        assert fresh
+        assert (old / third).parent != path.parent
 
 
 def test_old_paths_of_functions_are_read_as_present_ones(old):
@@ -261,6 +283,28 @@ def test_a_changed_npz_trains_again_and_the_old_content_finds_its_run(fed, tmp_p
     assert trained(fed, *args) == (False, first)
     meta = read_run(tmp_path / first).meta
     assert (meta["identity_format"], meta["code"], meta["revision"]) == (1, {}, {"algo": 1})
+
+
+def test_a_file_typed_in_two_ways_is_one_setting(fed, tmp_path):
+    save_npz("mine.npz")
+    for n, algo in enumerate(("fedavg", "fedprox")):
+        ways = ("mine.npz", str(tmp_path / "mine.npz"))
+        for seed in (0, 1):
+            fed("data=npz", f"algo={algo}", f"data.file={ways[n - seed]}", "rounds=1", f"seed={seed}")
+    status, out, err = fed("report", "--compare", "algo")
+    assert status == 0, err
+    assert out[0].startswith("npz: accuracy_mean")
+    assert [line.split("|")[1:3] for line in out if line.startswith("| fed")][:2] == [
+        [" fedavg  ", "     2 "], [" fedprox ", "     2 "],
+    ]  # fmt: skip
+    save_npz("mine.npz", 0.5)
+    fed("-m", "data=npz", "algo=fedavg,fedprox", "data.file=mine.npz", "rounds=1")
+    titles = [
+        line.split(": accuracy")[0] for line in fed("report", "--compare", "algo")[1] if ": accuracy_mean" in line
+    ]
+    assert len(titles) == 2
+    assert titles[0] == "npz data.file=mine.npz"
+    assert titles[1].startswith("npz data.file=mine.npz (")
 
 
 def test_a_changed_image_or_json_trains_again(fed, old):
@@ -434,6 +478,25 @@ def test_a_string_of_own_code_that_is_no_data_is_taken_as_it_is(tmp_path, monkey
     Path("results").mkdir()
     Path("results/x").write_text("1")
     assert parsed(tree, names_).digest == before
+
+
+def test_a_word_is_no_file_of_own_code(fed, method):
+    args = (*MINE, "+algo.table=sum")
+    first = trained(fed, *args)[1]
+    Path("sum").write_text("a file by chance")
+    assert trained(fed, *args) == (False, first)
+    assert trained(fed, *MINE, "+algo.table=./sum")[0]
+
+
+def test_an_installed_function_goes_by_the_version_of_its_package(monkeypatch):
+    import torch
+
+    tree, names_ = composed()
+    tree["model"] = {"_target_": "torch.nn.Linear", "in_features": 60, "out_features": 10}
+    first = parsed(tree, names_).identity
+    assert first.facts["code"] == {"torch": torch.__version__}
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+    assert parsed(tree, names_).digest != first.digest
 
 
 def test_own_code_that_cannot_be_found_is_refused(fed, method):

@@ -3,8 +3,9 @@
 import sys
 
 import pytest
+import yaml
 
-from fedbench.config.user_code import source_files
+from fedbench.config.user_code import source_files, versions
 
 
 @pytest.fixture
@@ -52,12 +53,17 @@ def test_the_packages_around_a_module_count(tmp_path, project):
     assert list(source_files("pkg.method")) == ["pkg/__init__.py", "pkg/late.py", "pkg/method.py"]
 
 
-def test_installed_packages_stay_among_themselves():
-    found = source_files("yaml.loader")
-    assert {"yaml/__init__.py", "yaml/loader.py", "yaml/reader.py"} <= set(found)
-    assert all(name.startswith("yaml/") for name in found)
-    assert list(source_files("textwrap")) == ["textwrap.py"]  # imports re, which is installed next to it
+def test_imports_of_installed_packages_are_not_followed():
+    assert list(source_files("yaml.loader")) == ["yaml/__init__.py", "yaml/loader.py"]
+    assert list(source_files("textwrap")) == ["textwrap.py"]
     assert source_files("sys") == {}  # built into Python
+
+
+def test_what_is_installed_goes_by_its_version(project):
+    project(yaml_of_mine="")
+    assert versions(source_files("yaml.loader").values(), "yaml.loader") == {"PyYAML": yaml.__version__}
+    assert versions(source_files("textwrap").values(), "textwrap") == {}  # part of Python
+    assert versions(source_files("yaml_of_mine").values(), "yaml_of_mine") == {}
 
 
 def test_a_namespace_package_may_have_several_parts(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from PIL import Image
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
+from fedbench.data.files.download import Remote
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist
 from fedbench.runs.build_data import official_files
 
@@ -120,12 +121,14 @@ def test_mnist_is_fetched_and_unpacked(tmp_path, monkeypatch):
     official = tmp_path / "official"
     write_idx(official)
     packed = {f.name: gzip.compress(f.read_bytes()) for f in official.iterdir()}
-    monkeypatch.setattr(mnist, "_MD5", {k: ("", hashlib.md5(packed[k]).hexdigest()) for k in mnist._MD5})
+    sums = {k: hashlib.md5(packed[k]).hexdigest() for k in mnist._MD5}
     with serving() as server:
         for name, raw in packed.items():
             server.url(status(404), path=f"gone/{name}.gz")
             server.url(whole(raw), path=f"mnist/{name}.gz")
-        monkeypatch.setattr(mnist, "_URLS", (f"{server.root}/gone/", f"{server.root}/mnist/"))
+        sites = (f"{server.root}/gone/", f"{server.root}/mnist/")
+        remotes = [Remote(f"MNIST/raw/{k}.gz", tuple(f"{s}{k}.gz" for s in sites), md5=md5) for k, md5 in sums.items()]
+        monkeypatch.setattr(mnist, "_PACKED", remotes)
         got = mnist.load(tmp_path / "data")
     write_idx(tmp_path / "there" / "MNIST" / "raw")
     want = mnist.load(tmp_path / "there", download=False)

@@ -62,7 +62,8 @@ def test_every_kind_of_checksum_and_the_size(tmp_path):
 def test_cifar10_names_the_batch_that_differs(tmp_path, monkeypatch):
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar(folder)
-    monkeypatch.setattr(cifar10, "_MD5", {n: hashlib.md5((folder / n).read_bytes()).hexdigest() for n in cifar10._MD5})
+    sums = {f"{folder.name}/{p.name}": hashlib.md5(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+    monkeypatch.setattr(cifar10, "OFFICIAL", [Remote(path, (), md5=md5) for path, md5 in sums.items()])
     assert set(verdicts(cifar10, tmp_path).values()) == {False}
     (folder / "data_batch_3").write_bytes((folder / "data_batch_3").read_bytes() + b".")
     assert [p for p, wrong in verdicts(cifar10, tmp_path).items() if wrong] == ["cifar-10-batches-py/data_batch_3"]

@@ -1,6 +1,7 @@
 """What is on record of the papers: equal to the transcription where it is at hand, and something that can be run."""
 
 import ast
+import functools
 import importlib.util
 import os
 import re
@@ -43,14 +44,17 @@ def rows_of(paper):
 # ---- against the transcription
 
 
+@functools.cache
 def theirs(paper):
     return yaml.safe_load((ORIGINAL / f"{paper}.yaml").read_text(encoding="utf-8"))
 
 
+@functools.cache
 def written(paper):
     return yaml.safe_load((ROOT / f"fedbench/papers/{paper}.yaml").read_text(encoding="utf-8"))
 
 
+@functools.cache
 def text_of(paper):
     path = ORIGINAL / "text" / theirs(paper)["paper"]["source_file"]
     if not path.exists():
@@ -66,6 +70,7 @@ def checker():
 
 
 @at_hand
+@pytest.mark.slow
 def test_the_transcription_is_that_of_the_texts():
     if not (ORIGINAL / "text").exists():
         pytest.skip("the texts of the papers are not in FEDBENCH_PAPERS")
@@ -209,7 +214,7 @@ def test_every_setup_and_method_can_be_chosen(paper):
 def composed(composer, paper, row, cut):
     setup, method = paper.setups[row.setup], paper.methods[row.algo]
     keys = {**{k: v for k, v in cut.items() if k not in paper.overrides(row)}, **paper.overrides(row)}
-    return keys, composer.setting(setup.experiment, method.algo, keys).tree
+    return keys, composer.config(setup.experiment, method.algo, keys).tree
 
 
 @pytest.mark.parametrize("paper", PAPERS)

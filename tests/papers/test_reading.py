@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.config import compose as job
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import CHECKS
+from fedbench.papers.checks import Check
 from fedbench.papers.consistency import why_impossible
 from fedbench.papers.registry import read_paper
 from fedbench.simulation import metrics
@@ -49,7 +50,7 @@ def test_the_documented_example_is_a_paper(tmp_path):
 
 
 def test_the_documented_config_is_one(tmp_path, monkeypatch):
-    """Composed with either method it gives a request: no key, choice or preset is unknown."""
+    """Composed with either method it gives a configuration: no key, choice or preset is unknown."""
     tree = tmp_path / "conf"
     shutil.copytree(ROOT / "conf", tree)
     folder = tree / "experiment" / "example"
@@ -64,7 +65,7 @@ def test_the_documented_config_is_one(tmp_path, monkeypatch):
 
 def test_every_kind_of_check_is_documented():
     rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \|", DOCUMENT[DOCUMENT.index("\nChecks.") :], re.M)
-    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {c.kind for c in CHECKS}
+    assert {name for row in rows for name in re.findall(r"[a-z_]+", row)} == {c.kind for c in get_args(Check)}
 
 
 FAULTS = [
@@ -128,39 +129,40 @@ FAULTS = [
     ("kind: curves\n  spec: {setups: [mild, strong], fields: [train_loss, accuracy_mean]}", "kind: schematic",
      "figures: figure1: a figure of kind schematic has no setups, so no runs"),
     ("title: An example, ", "", "paper lacks title; it needs id, name, title,"),
-    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02", "claims: c01: ties must be true or false"),
+    ("algo: fedavg}}\n- {id: c02", "algo: fedavg, ties: 'no'}}\n- {id: c02",
+     "claims: c01: check: ties must be true or false"),
     ("worse: others", "worse: [fedprox, {algo: fedprox, mu: 99}]",
-     "claims: c05: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
+     "claims: c05: check: worse {'algo': 'fedprox', 'mu': 99} selects no run of figure1 on mild"),
     # checks
-    ("kind: function", "kind: funtcion", "claims: c04: kind must be one of best,"),
+    ("kind: function", "kind: funtcion", "claims: c04: check: kind must be one of best,"),
     ("kind: best, table: table1", "kind: best, table: table9",
-     "claims: c01: table must be one of table1, table2; got 'table9'"),
+     "claims: c01: check: table must be one of table1, table2; got 'table9'"),
     ("metrics: [avg, worst30], algo: fedavg", "metrics: [avg, worst30], algo: fedagv",
-     "claims: c01: algo must be one of fedavg, fedprox; got 'fedagv'; did you mean fedavg?"),
+     "claims: c01: check: algo must be one of fedavg, fedprox; got 'fedagv'; did you mean fedavg?"),
     ("metrics: [avg, worst30], algo", "metrics: [avgg], algo",
-     "claims: c01: metrics must be one of avg, std, worst30; got 'avgg'; did you mean avg?"),
+     "claims: c01: check: metrics must be one of avg, std, worst30; got 'avgg'; did you mean avg?"),
     ("metrics: [avg, worst30], algo: fedavg", "algo: fedavg",
-     "claims: c01 lacks metrics; it needs table, setups, metrics, algo, and may have ties"),
+     "claims: c01: check lacks metrics; it needs table, setups, metrics, algo, and may have ties"),
     ("kind: best, table", "kind: best, tabel: x, table",
-     "c01: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
+     "c01: check: key must be one of kind, table, setups, metrics, algo, ties; got 'tabel'; did you mean table?"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: mild, algo: fedprox, metric: avg, over: lr",
      "claims: c02: the check compares nothing"),
     ("setup: mild, algo: fedavg, metric: avg, over: lr", "setup: strong, algo: fedavg, metric: avg, over: lr",
      "claims: c02: the check compares nothing"),
     ("over: lr, trend: increasing", "over: lr, trend: incresing", "trend must be one of increasing, decreasing"),
     ("over: lr, trend", "over: lrr, trend",
-     "claims: c02: over must be one of setups, lr; got 'lrr'"),
-    ("{kind: function}", "{kind: function, name: c04}", "claims: c04: key must be one of kind; got 'name'"),
+     "claims: c02: check: over must be one of setups, lr; got 'lrr'"),
+    ("{kind: function}", "{kind: function, name: c04}", "claims: c04: check: key must be one of kind; got 'name'"),
     ("better: fedavg, worse: others", "better: fedagv, worse: others",
-     "claims: c05: better must be one of fedavg, fedprox, others, all; got 'fedagv'; did you mean fedavg?"),
+     "claims: c05: check: better must be one of fedavg, fedprox, others, all; got 'fedagv'; did you mean fedavg?"),
     ("worse: others", "worse: fedpox",
-     "claims: c05: worse must be one of fedavg, fedprox, others, all; got 'fedpox'; did you mean fedprox?"),
+     "claims: c05: check: worse must be one of fedavg, fedprox, others, all; got 'fedpox'; did you mean fedprox?"),
     ("worse: others", "worse: fedavg", "claims: c05: the check compares nothing"),
     ("measure: [area, rounds]", "measure: [aera, rounds]", "measure must be one of area, final,"),
     ("fields: [train_loss]}", "fields: [train_los]}",
-     "claims: c05: fields must be numbers that runs have, such as train_loss; got 'train_los'"),
+     "claims: c05: check: fields must be numbers that runs have, such as train_loss; got 'train_los'"),
     ("figure: figure1, better", "figure: figure7, better",
-     "claims: c05: figure must be one of figure1; got 'figure7'; did you mean figure1?"),
+     "claims: c05: check: figure must be one of figure1; got 'figure7'; did you mean figure1?"),
 ]  # fmt: skip
 
 

@@ -7,13 +7,13 @@ import pytest
 from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.tables import Block, Cell, Column, TableData
+from fedbench.analysis.tables import Block, Cell, Column, TableData, paper_table
 from fedbench.analysis.tables import Line as TableLine
 from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
-from fedbench.papers.registry import Metric, Reported, Setup, papers
+from fedbench.papers.registry import PrintedMetric, Reported, Setup, papers
 from fedbench.report import present
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
-from fedbench.report.paper_view import PaperReport
+from fedbench.report.present import paper_view
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 
 # ---- by hand
@@ -112,8 +112,8 @@ def test_a_table_of_runs_of_no_paper():
 
 def test_csv_by_hand():
     """Three seeds at 1, 2 and 6: mean 3, STD √7, half width t(0.975, 2) √7 / √3; the paper prints 4 ± 0.5."""
-    metric = Metric("avg", "average %", "higher", "accuracy_mean")
-    columns = (Column(metric, printed=True), Column(Metric("kl", "KL", "lower", "kl_uniform", 1.0)))
+    metric = PrintedMetric("avg", "average %", "higher", "accuracy_mean")
+    columns = (Column(metric, printed=True), Column(PrintedMetric("kl", "KL", "lower", "kl_uniform", 1.0)))
     found = MatchedRuns({})
     lines = (
         TableLine("a", "A", {"q": 0.5}, found, (Cell((1.0, 2.0, 6.0), Reported(4.0, 0.5)), Cell((0.25,))), "full"),
@@ -166,9 +166,9 @@ def test_claims_by_hand():
 def test_everything_on_record_can_be_read_back(paper):
     """Without a run: what is printed stands where it belongs in all three files."""
     p = papers()[paper]
-    report = PaperReport(p, Evidence([]), Ledger())
-    view = report.view((), None)
-    for shown, data, table in zip(view.tables, report.tables, p.tables.values(), strict=True):
+    tables = [paper_table(p, t, Evidence([]), Ledger()) for t in p.tables.values()]
+    view = paper_view(p, tables, (), Evidence([]), None)
+    for shown, data, table in zip(view.tables, tables, p.tables.values(), strict=True):
         rows = read_csv(table_csv(data, shown))
         ordered = [r for s in table.setups for r in table.rows if r.setup == s]
         assert [(r["setup"], r["method"]) for r in rows] == [

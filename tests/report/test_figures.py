@@ -9,12 +9,11 @@ import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.metrics_catalogue import is_field, measure
+from fedbench.analysis.metrics_catalogue import is_field, metric_info
 from fedbench.analysis.tables import run_tables
 from fedbench.papers.registry import papers
 from fedbench.report import plots
-from fedbench.report.figures import FigureMaker
-from fedbench.report.run_figures import run_figures
+from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.runs.store import ResultStore
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -84,7 +83,10 @@ def caught(monkeypatch):
 # ---- every kind, drawn
 
 
-@pytest.mark.parametrize(("paper", "figure"), KINDS, ids=str)
+@pytest.mark.parametrize(
+    ("paper", "figure"),
+    [pytest.param(*f, marks=[pytest.mark.slow] if f == ("adafedadam", "figure2") else []) for f in KINDS],  # 5 s
+)
 def test_every_kind_is_drawn_as_png_and_svg(tmp_path, paper, figure):
     kind, names = KINDS[paper, figure]
     assert papers()[paper].figures[figure].kind == kind
@@ -175,7 +177,7 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     )
     fields = ["accuracy_mean_weighted", "accuracy_worst30_weighted"]
     assert [(x.title, x.y_label) for x in panels] == [
-        (p.setups[s].title, measure(f).axis) for s in p.figures["figure2"].setups for f in fields
+        (p.setups[s].title, metric_info(f).axis) for s in p.figures["figure2"].setups for f in fields
     ]
     synthetic = panels[-1]
     assert [s.label for s in synthetic.series] == ["FedAvg", "FedAdam", "q-FedAvg", "FedNova", "AdaFedAdam"]
@@ -309,7 +311,7 @@ def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, t
 def test_the_catalogue_has_every_field_that_a_figure_draws():
     fields = {f for p in papers().values() for g in p.figures.values() for f in getattr(g.spec, "fields", ())}
     assert all(is_field(f) for f in fields)
-    assert all("_" not in measure(f).axis for f in fields)
+    assert all("_" not in metric_info(f).axis for f in fields)
 
 
 # ---- one's own

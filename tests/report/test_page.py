@@ -10,8 +10,9 @@ from urllib.parse import unquote
 import pytest
 from page_example import EMPTY, HOSTILE, METRICS, example, example_claim, example_figure, example_line, example_table
 
-from fedbench.report.page import CLAIMS, href, page, run_name, verdict_counts
+from fedbench.report.page import href, page, run_name
 from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
+from fedbench.report.words import CLAIMS, verdict_counts
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 _WORDS = ("verdict", "status", "printed", "basis")  # not texts, but one of a few words

@@ -87,7 +87,7 @@ def test_long_words_and_hostile_text_do_not_overflow_either(visit, tmp_path, wid
     assert fits(tab)
 
 
-@pytest.mark.parametrize("javascript", [True, False])
+@pytest.mark.parametrize("javascript", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_empty_page_and_one_without_scripts(visit, tmp_path, javascript):
     path = tmp_path / "empty.html"
     path.write_text(html(EMPTY), encoding="utf-8")
@@ -112,6 +112,7 @@ def first_of_each(table):
     return table.locator("tr.row").evaluate_all(read)
 
 
+@pytest.mark.slow
 def test_a_column_sorts_up_and_down_and_back(visit):
     tab = visit()
     table = tab.locator("#table-adafedadam-table6 table")  # one setup
@@ -136,6 +137,7 @@ def test_a_column_sorts_up_and_down_and_back(visit):
     assert first_of_each(table) == before
 
 
+@pytest.mark.slow
 def test_other_columns_sort_by_what_they_show(visit):
     tab = visit()
     table = tab.locator("#table-adafedadam-table6 table")
@@ -150,6 +152,7 @@ def test_other_columns_sort_by_what_they_show(visit):
     assert methods == sorted(methods, key=str.casefold)
 
 
+@pytest.mark.slow
 def test_rows_stay_within_their_setup(visit):
     table = visit().locator("#table-adafedadam-table2 table")
     read = "(bodies) => bodies.map((b) => [...b.querySelectorAll('tr.row th')].map((h) => h.textContent).sort())"
@@ -161,6 +164,7 @@ def test_rows_stay_within_their_setup(visit):
         assert "setup" in body.locator("tr").first.get_attribute("class")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["differs", "reduced"])
 def test_filters_show_what_they_say_and_nothing_is_lost(visit, name):
     tab = visit()
@@ -189,6 +193,7 @@ def test_links_within_the_page_lead_somewhere(visit):
     assert links.evaluate_all(lost) == []
 
 
+@pytest.mark.slow
 def test_the_contents_follow_the_reader(visit):
     tab = visit()
     tab.locator("#table-fedcada-table2").scroll_into_view_if_needed()
@@ -201,6 +206,7 @@ def test_the_contents_follow_the_reader(visit):
     assert narrow.locator(".toc li").first.is_visible()
 
 
+@pytest.mark.slow
 def test_a_command_is_shown_and_copied(visit):
     tab = visit()
     row = tab.locator("tr.more").nth(1)
@@ -214,6 +220,7 @@ def test_a_command_is_shown_and_copied(visit):
     tab.wait_for_function("(b) => b.textContent === 'Copy'", arg=button.element_handle())
 
 
+@pytest.mark.slow
 def test_a_command_is_copied_as_it_stands(visit, browser, file):
     tab = visit(permissions=["clipboard-read", "clipboard-write"])
     row = tab.locator("tr.more").first
@@ -223,6 +230,7 @@ def test_a_command_is_copied_as_it_stands(visit, browser, file):
     assert tab.evaluate("navigator.clipboard.readText()") == row.locator("code").text_content()
 
 
+@pytest.mark.slow
 def test_the_theme_is_chosen_and_kept(visit):
     tab = visit(color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -288,13 +296,15 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read(visit, scheme):
     tab = visit(color_scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert tab.evaluate(CONTRAST) == []
 
 
+@pytest.mark.slow
 def test_what_can_be_pressed_has_a_name(visit):
     tab = visit()
     nameless = "all => all.filter(e => !e.textContent.trim() && !e.ariaLabel).length"

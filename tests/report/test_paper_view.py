@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.tables import Cell, paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
-from fedbench.report.paper_view import PaperReport
-from fedbench.report.present import command, compare_with_print, prediction_text, view
+from fedbench.report.present import agreement_text, claim_views, command, paper_view, view
 from fedbench.runs.store import ResultStore
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
@@ -42,29 +42,31 @@ HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
     ],
 )
 def test_the_interval_of_the_mean_widened_by_the_spread(mean, std, word):
-    verdict, note = compare_with_print([3.0, 1.0, 2.0], Reported(mean, std))
-    assert verdict == word
+    cell = Cell((3.0, 1.0, 2.0), Reported(mean, std))
+    note = agreement_text(cell)
+    assert cell.agreement == word
     assert note.startswith("n = 3, 95 % interval of the mean -0.48 to 4.48")
     assert note.endswith(f"lies {word}")
     assert ("widened by the paper's 0.10 on both sides" in note) == (std == 0.1)
 
 
 def test_one_seed_has_no_interval():
-    assert compare_with_print([1.0], Reported(1.0, 0.5)) == ("single", "one seed gives no interval")
+    cell = Cell((1.0,), Reported(1.0, 0.5))
+    assert (cell.agreement, agreement_text(cell)) == ("single", "one seed gives no interval")
 
 
 def test_equal_values_agree_with_themselves_alone():
-    assert compare_with_print([100.0] * 3, Reported(100.0, None))[0] == "inside"
-    assert compare_with_print([100.0] * 3, Reported(99.99, None))[0] == "outside"
+    assert Cell((100.0,) * 3, Reported(100.0, None)).agreement == "inside"
+    assert Cell((100.0,) * 3, Reported(99.99, None)).agreement == "outside"
 
 
 @given(st.lists(st.integers(-100, 100), min_size=2, max_size=6), st.integers(-100, 100), st.integers(-100, 100))
 def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift):
-    there = compare_with_print(values, Reported(printed + 0.5, 0.25))[0]
-    moved = [v + shift for v in reversed(values)]
-    assert compare_with_print(moved, Reported(printed + 0.5 + shift, 0.25))[0] == there
-    mirrored = [-v for v in values]
-    assert compare_with_print(mirrored, Reported(-printed - 0.5, 0.25))[0] == there
+    there = Cell(tuple(values), Reported(printed + 0.5, 0.25)).agreement
+    moved = tuple(v + shift for v in reversed(values))
+    assert Cell(moved, Reported(printed + 0.5 + shift, 0.25)).agreement == there
+    mirrored = tuple(-v for v in values)
+    assert Cell(mirrored, Reported(-printed - 0.5, 0.25)).agreement == there
 
 
 # ---- runs as fedbench would leave them
@@ -74,32 +76,37 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
-    request = Composer().run(typed)
+    config = Composer().config_with_departures(typed)
     for i, seed in enumerate(seeds):
-        path = request.path.parent / f"seed_{seed}"
+        path = config.path.parent / f"seed_{seed}"
         path.mkdir(parents=True)
         meta = {
-            "status": status, "seed": seed, "hash": request.digest, **asdict(request.names),
-            "departures": request.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
+            "status": status, "seed": seed, "hash": config.digest, **asdict(config.names),
+            "departures": config.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(meta))
-        (path / "config.yaml").write_text(yaml.safe_dump({**request.tree, "seed": seed}))
+        (path / "config.yaml").write_text(yaml.safe_dump({**config.tree, "seed": seed}))
         ended = {"round": 9, "accuracy_mean": 0.5, "accuracy_std": 0.1, "train_loss": 1.0}
         rows = rounds or [ended | (last[i] if last else {})]
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
         if status in ("done", "diverged"):
             (path / "DONE").touch()
-    return request
+    return config
 
 
-def report(root, paper, entries=()):
-    return PaperReport(papers()[paper], Evidence(ResultStore(root)), Ledger(tuple(entries)))
+def evidence(root):
+    return Evidence(ResultStore(root))
+
+
+def whole(root, paper):
+    tables = [paper_table(paper, t, evidence(root), Ledger()) for t in paper.tables.values()]
+    return paper_view(paper, tables, (), evidence(root), None)
 
 
 def shown_table(root, paper, table, entries=()):
-    (found,) = [t for t in report(root, paper, entries).tables if t.name == f"{paper}/{table}"]
-    return view(found, root / "report")
+    p = papers()[paper]
+    return view(paper_table(p, p.tables[table], evidence(root), Ledger(tuple(entries))), root / "report")
 
 
 def line(root, paper, table, setup, row=0, entries=()):
@@ -243,8 +250,8 @@ def test_what_a_profile_leaves_of_rounds_is_found_in_the_plan(tmp_path):
 
 
 def test_links_lead_from_the_page_to_the_runs(tmp_path):
-    request = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
-    base = f"../fedfa/table2_femnist/fedavg/{request.digest}"
+    config = leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", seeds=[0, 3])
+    base = f"../fedfa/table2_femnist/fedavg/{config.digest}"
     assert line(tmp_path, "fedfa", "table2", "femnist").runs == (f"{base}/seed_0/", f"{base}/seed_3/")
 
 
@@ -286,14 +293,14 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
     """What the report prints has the identity of the runs it shows, whatever had been typed, and their seeds."""
     p = papers()[paper]
     method = [r for r in p.tables[table].rows if r.setup == setup][row].algo
-    request = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
+    config = leave_runs(tmp_path, p.setups[setup].experiment, p.methods[method].algo, *overrides, seeds=[2, 5])
     shown = line(tmp_path, paper, table, setup, row)
     assert shown.seeds == 2
     first, flag, *words, seeds = shlex.split(shown.command)
     assert (first, flag, seeds) == ("fedbench", "-m", "seed=2,5")
     again = compose_run([*words, "seed=2", f"results_dir={tmp_path}"])
-    assert again.digest == request.digest
-    assert again.path == request.path.parent / "seed_2"
+    assert again.digest == config.digest
+    assert again.path == config.path.parent / "seed_2"
 
 
 # ---- the whole
@@ -301,7 +308,7 @@ def test_the_command_leads_to_the_same_runs(tmp_path, paper, table, setup, row, 
 
 def test_the_view_has_everything_in_the_papers_order(tmp_path):
     p = papers()["adafedadam"]
-    view = report(tmp_path, "adafedadam").view((), None)
+    view = whole(tmp_path, p)
     assert (view.id, view.title) == ("adafedadam", "AdaFedAdam")
     assert [t.name for t in view.tables] == [f"adafedadam/{t}" for t in p.tables]
     assert view.tables[0].title == "AdaFedAdam, Table 2"
@@ -327,7 +334,7 @@ def test_claims_carry_their_verdicts(tmp_path):
     last = [{"accuracy_mean_weighted": v} for v in (0.9, 0.91, 0.92)]
     for algo in ("fedavg", "adafedadam"):
         leave_runs(tmp_path, "adafedadam/table5_synthetic", algo, "rounds=3", last=last)
-    claims = {c.id: c for c in report(tmp_path, "adafedadam").claims()}
+    claims = {c.id: c for c in claim_views(papers()["adafedadam"], evidence(tmp_path))}
     assert claims["c16"].verdict == "not testable"
     assert (claims["c19"].verdict, claims["c20"].verdict) == ("fails", "holds")
     assert (claims["c02"].verdict, claims["c02"].reduced) == ("not run", True)
@@ -338,7 +345,7 @@ def test_claims_carry_their_verdicts(tmp_path):
 
 def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg")
-    alone = report(tmp_path, "fedfa").view((), None)
+    alone = whole(tmp_path, papers()["fedfa"])
     lines = [row for table in alone.tables for b in table.blocks for row in b.lines]
     assert sum(row.seeds for row in lines) == 3
     assert all(row.runs == () for row in lines)
@@ -347,5 +354,6 @@ def test_a_page_that_stands_alone_links_to_no_runs(tmp_path):
 
 def test_where_one_more_run_would_lie():
     """t with 2 degrees of freedom is 4.3027; 2 ± 4.3027 · 1 · sqrt(1 + 1/3)."""
-    assert "of a further run is -2.97 to 6.97" in prediction_text([1.0, 2.0, 3.0])
-    assert "of a further run is 5.00 to 5.00" in prediction_text([5.0, 5.0])
+    for values, words in (((1.0, 2.0, 3.0), "-2.97 to 6.97"), ((5.0, 5.0), "5.00 to 5.00")):
+        text = agreement_text(Cell(values, Reported(2.0, None)), runs=1)
+        assert text.endswith(f"of a further run is {words}")

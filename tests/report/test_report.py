@@ -6,9 +6,9 @@ import pytest
 import yaml
 from tools import composed
 
-from fedbench.analysis.tables import Cell, closing_tables, run_tables, table_of
+from fedbench.analysis.tables import Cell, closing_tables, run_tables
 from fedbench.config.schema import options
-from fedbench.papers.registry import Reported, papers
+from fedbench.papers.registry import Reported, home_of, papers
 from fedbench.report.export import table_csv, table_latex, table_markdown
 from fedbench.report.present import summary, view
 from fedbench.report.render import csv_text, latex, markdown
@@ -264,17 +264,18 @@ def test_every_setup_of_a_paper_is_an_experiment_and_vice_versa():
 
 def test_presets_and_rows_name_the_same_methods():
     tree, _ = composed(f"experiment={EXPERIMENT}")
-    paper, table, setup = table_of(EXPERIMENT)
-    assert list(tree["presets"]) == [paper.methods[r.algo].algo for r in table.rows if r.setup == setup.id]
+    home = home_of(EXPERIMENT)
+    rows = [r for r in home.table.rows if r.setup == home.setup.id]
+    assert list(tree["presets"]) == [home.paper.methods[r.algo].algo for r in rows]
 
 
 def test_numbers_are_those_of_the_paper():
     """Spot checks against the printed Tables 5 and 7; the vanilla block of Table 7 repeats Table 5."""
-    paper, five, setup = table_of(EXPERIMENT)
-    assert (five.id, setup.id) == ("table5", "synthetic")
-    in_table7 = [r.values for r in paper.tables["table7"].rows if r.setup == "synthetic"]
-    assert [r.values for r in five.rows if r.setup == "synthetic"] == in_table7
-    momentum = table_of("adafedadam/table7_synthetic_momentum")
-    (row,) = [r for r in momentum[1].rows if r.setup == momentum[2].id and r.algo == "adafedadam"]
+    home = home_of(EXPERIMENT)
+    assert (home.table.id, home.setup.id) == ("table5", "synthetic")
+    in_table7 = [r.values for r in home.paper.tables["table7"].rows if r.setup == "synthetic"]
+    assert [r.values for r in home.table.rows if r.setup == "synthetic"] == in_table7
+    momentum = home_of("adafedadam/table7_synthetic_momentum")
+    (row,) = [r for r in momentum.table.rows if r.setup == momentum.setup.id and r.algo == "adafedadam"]
     assert row.values["avg"] == Reported(97.19, 0.11)
-    assert table_of("adafedadam/table9_nothing") is None
+    assert home_of("adafedadam/table9_nothing") is None

@@ -172,7 +172,7 @@ def test_a_run_records_the_similarity_of_ten_clients(fed, tmp_path, algo):
     _, out, _ = fed("data.clients=14", "participation=12", "rounds=3", f"algo={algo}", "eval_every=2")
     path = run_dir(tmp_path, out)
     assert {p.name for p in path.iterdir()} == {*FILES, "moments.json"}
-    found = read_run(path).moments()
+    found = read_run(path).document("moments")
     assert set(found) == {"round", "clients", "cka"}
     assert found["round"] == 3
     assert len(set(found["clients"])) == 10
@@ -184,14 +184,14 @@ def test_a_run_records_the_similarity_of_ten_clients(fed, tmp_path, algo):
     assert np.diag(matrix) == pytest.approx(1)
     assert ((matrix >= 0) & (matrix <= 1 + 1e-9)).all()
     _, out, _ = fed("data.clients=14", "participation=3", "rounds=3", f"algo={algo}")
-    assert np.shape(read_run(run_dir(tmp_path, out)).moments()["cka"]) == (3, 3)
+    assert np.shape(read_run(run_dir(tmp_path, out)).document("moments")["cka"]) == (3, 3)
 
 
 def test_no_moments_where_there_are_none(fed, tmp_path):
     for more in (["algo=fedavg"], ["algo=fedadam"], ["algo=local_adam", "rounds=0"]):
         path = run_dir(tmp_path, fed(*FAST, *more)[1])
         assert {p.name for p in path.iterdir()} == FILES
-        assert read_run(path).moments() is None
+        assert read_run(path).document("moments") is None
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_conv_net_is_a_plain_stack():
         (ConvNet, {"channels": [4], "kernel": 4, "hidden": 6}, (1, 8, 8), "must be odd, got 4"),
         (ConvNet, {"channels": [4] * 4, "kernel": 3, "hidden": 6}, (1, 8, 8), "at least 16 pixels"),
         (MLP, {"hidden": []}, (8,), "model=linear"),
-        (MLP, {"hidden": [0]}, (8,), "model.hidden must be an integer >= 1, got 0"),
+        (MLP, {"hidden": [0]}, (8,), "hidden must be an integer >= 1, got 0"),
     ],
 )
 def test_models_refuse(model, options, shape, message):

@@ -107,7 +107,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
         offline = os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
         if offline or not download:
             cause, remedy = ("FEDBENCH_OFFLINE", "unset it") if offline else ("data.download=false", "set it to true")
-            raise _error(what, f"downloads are disabled by {cause}; {remedy}", missing, data_dir)
+            raise MissingFiles(what, f"downloads are disabled by {cause}; {remedy}", missing, data_dir)
     for remote in missing:
         path = data_dir / remote.path
         try:
@@ -121,7 +121,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
         if failures or not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
             problem = f"{path.name} could not be downloaded ({tried}); try again later"
-            raise _error(what, problem, _missing(remotes, data_dir), data_dir)
+            raise MissingFiles(what, problem, _missing(remotes, data_dir), data_dir)
     return [data_dir / remote.path for remote in remotes]
 
 
@@ -156,15 +156,10 @@ class MissingFiles(RequestError):
         wanted: Description of the files and of where they belong, for messages.
     """
 
-    def __init__(self, message: str, wanted: str) -> None:
-        super().__init__(message)
-        self.wanted = wanted
-
-
-def _error(what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> MissingFiles:
-    wanted = "; ".join(remote.wanted(data_dir) for remote in missing)
-    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
-    return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {wanted}", wanted)
+    def __init__(self, what: str, problem: str, missing: Sequence[Remote], data_dir: Path) -> None:
+        self.wanted = "; ".join(remote.wanted(data_dir) for remote in missing)
+        count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+        super().__init__(f"{what}: {count} missing: {problem}, or download yourself: {self.wanted}")
 
 
 @contextmanager
@@ -238,13 +233,6 @@ def _session() -> requests.Session:
 
 def _complete(session: requests.Session, remote: Remote, url: str, part: Path, show: Callable[..., None]) -> None:
     """Complete ``part`` from one address and verify it; a wrong file is removed, an incomplete one stays.
-
-    Args:
-        session: Session whose requests are retried.
-        remote: The file.
-        url: The address.
-        part: The bytes received so far.
-        show: Called with ``completed`` and ``total``, in bytes.
 
     Raises:
         requests.RequestException: If the address does not offer the file.

@@ -50,16 +50,7 @@ def dirichlet(
 
 
 def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Cut one class after the other, skipping clients that are full.
-
-    Args:
-        q: Shares [tries, K, N].
-        sizes: Number of examples of each class, [K].
-        rng: Random generator of the draws.
-
-    Returns:
-        Numbers of examples, [tries, K, N].
-    """
+    """Cut one class after the other, skipping clients that are full: shares [tries, K, N] -> counts [tries, K, N]."""
     held = np.zeros((len(q), q.shape[-1]), dtype=np.int64)
     counts = np.empty(q.shape, dtype=np.int64)
     for c, size in enumerate(sizes):

@@ -282,19 +282,10 @@ def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np
 
 
 def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: str) -> np.ndarray:
-    """Share each class evenly among its holders.
-
-    Args:
-        held: Whether a client holds a class, [K, N].
-        labels: Labels of the classes, [K].
-        sizes: Number of examples of each class, [K].
-        ways: Settings to suggest in the error.
-
-    Returns:
-        Numbers of examples, [K, N].
+    """Share each class evenly among its holders: held [K, N], whether a client holds a class, -> counts [K, N].
 
     Raises:
-        RequestError: If a class has fewer examples than holders.
+        RequestError: If a class has fewer examples than holders; ``ways`` are the settings to suggest.
     """
     counts = np.zeros(held.shape, dtype=np.int64)
     for c, holders in enumerate(held.sum(1)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -19,27 +19,30 @@ _CHUNK = 256  # images that a thread decodes at a time
 _SHARE = 0.8  # largest fraction of the free memory for decoded images
 
 
-def found(
-    data_dir: Path,
-    layouts: Sequence[Sequence[str]],
-    archive: Remote,
-    into: str,
-    *,
-    download: bool,
-    what: str,
-    most_bytes: int,
-) -> list[Path]:
+@dataclass(frozen=True)
+class Archive(Remote):
+    """The archive of a data set.
+
+    Attributes:
+        what: Name of the data set, for messages.
+        into: Directory to unpack the archive into, below the data directory.
+        most_bytes: Largest total size of the unpacked files.
+    """
+
+    what: str = ""
+    into: str = ""
+    most_bytes: int = 0
+
+
+def found(data_dir: Path, layouts: Sequence[Sequence[str]], archive: Archive, *, download: bool) -> list[Path]:
     """Return the official files or directories of a data set, downloading and unpacking them if they are missing.
 
     Args:
         data_dir: Directory of all data sets.
         layouts: Possible places of the files or directories, below ``data_dir``; the first complete layout is used. The
             last one is the layout of the unpacked archive.
-        archive: The archive that contains the files.
-        into: Directory to unpack the archive into, below ``data_dir``.
+        archive: The archive that contains them.
         download: Whether downloads are allowed.
-        what: Name of the data set, for messages.
-        most_bytes: Largest total size of the unpacked files.
 
     Raises:
         RequestError: If the files are missing and cannot be downloaded, or are not in the archive.
@@ -50,26 +53,21 @@ def found(
             if all(f.exists() for f in files):
                 return files
         if attempt == 0:
-            (path,) = unpacked(
-                [archive], data_dir, data_dir / into, download=download, what=what, most_bytes=most_bytes
-            )
-    raise RequestError(
-        f"{path} does not contain {', '.join(Path(n).name for n in layouts[-1])}; remove it to download it again"
-    )
+            into, what, most = data_dir / archive.into, archive.what, archive.most_bytes
+            packed = unpacked([archive], data_dir, into, download=download, what=what, most_bytes=most)
+    missing = ", ".join(Path(n).name for n in layouts[-1])
+    raise RequestError(f"{packed[0]} does not contain {missing}; remove it to download it again")
 
 
-def fetched(
-    data_dir: Path, name: str, needed: Sequence[str], archive: Remote, *, into: str = "", **options: Any
-) -> list[Path]:
+def fetched(data_dir: Path, name: str, needed: Sequence[str], archive: Archive, *, download: bool) -> list[Path]:
     """Return what is ``needed`` of the directory ``name``, which is downloaded and unpacked if it is missing.
 
     Args:
         data_dir: Directory of all data sets.
         name: Name of the directory in it; the files may also be in a directory of the same name inside.
         needed: Files or directories in that directory.
-        archive: The archive that contains the directory.
-        into: Directory to unpack the archive into, below ``data_dir``.
-        options: ``download``, ``what`` and ``most_bytes`` of ``found``.
+        archive: The archive that contains them.
+        download: Whether downloads are allowed.
 
     Raises:
         RequestError: If the directory is incomplete, or is missing and cannot be downloaded.
@@ -80,9 +78,9 @@ def fetched(
     if not complete and target.is_dir() and any(target.iterdir()):
         missing = ", ".join(n for n in needed if not (target / n).exists())
         raise RequestError(
-            f"{options['what']} in {target} is incomplete: {missing} missing; add the missing files, or remove {target}"
+            f"{archive.what} in {target} is incomplete: {missing} missing; add the missing files, or remove {target}"
         )
-    return found(data_dir, layouts, archive, into, **options)
+    return found(data_dir, layouts, archive, download=download)
 
 
 def files_in(folder: Path, ending: str) -> list[Path]:

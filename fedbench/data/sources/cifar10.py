@@ -14,7 +14,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote
 from fedbench.data.files.pickles import arrays_only
-from fedbench.data.sources._folders import found
+from fedbench.data.sources._folders import Archive, found
 
 _MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -24,10 +24,12 @@ _MD5 = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "cifar-10-python.tar.gz",
     ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
     md5="c58f30108f718f92721af3b95e74349a",
+    what="CIFAR-10",
+    most_bytes=512 * 2**20,
 )
 OFFICIAL = [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
 
@@ -43,24 +45,20 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         RequestError: If files are missing and cannot be downloaded, or are not of the official form.
     """
     layout = [f"cifar-10-batches-py/{name}" for name in _MD5]
-    what = f"CIFAR-10 (not in {data_dir / 'cifar-10-batches-py'})"
-    files = found(data_dir, [layout], _ARCHIVE, "", download=download, what=what, most_bytes=512 * 2**20)
+    files = found(data_dir, [layout], _ARCHIVE, download=download)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images
-    return replace(read_pickles("CIFAR-10", files, _MD5, "labels", 10, _ARCHIVE), mean=mean, std=std)
+    return replace(read_pickles(files, _MD5, "labels", 10, _ARCHIVE), mean=mean, std=std)
 
 
-def read_pickles(
-    name: str, files: Sequence[Path], md5: Mapping[str, str], key: str, classes: int, archive: Remote
-) -> Examples:
+def read_pickles(files: Sequence[Path], md5: Mapping[str, str], key: str, classes: int, archive: Archive) -> Examples:
     """Read the pickled files of CIFAR-10 or CIFAR-100; those whose name begins with "test" are held out.
 
     Args:
-        name: Name of the data set.
         files: The files.
         md5: Their published checksums, by name.
         key: Key of the labels in the files.
         classes: Number of classes.
-        archive: The archive that contains the files, for messages.
+        archive: The archive that contains the files.
 
     Raises:
         RequestError: If a file is not of the official form.
@@ -78,10 +76,10 @@ def read_pickles(
             ys.append(y)
         except (pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
             raise RequestError(
-                f"{path} is not a file of {name}: {error}; unpack {archive.urls[0]} (md5 {archive.md5}) again"
+                f"{path} is not a file of {archive.what}: {error}; unpack {archive.urls[0]} (md5 {archive.md5}) again"
             ) from error
     held_out = np.repeat([path.name.startswith("test") for path in files], [len(y) for y in ys])
-    sources, unofficial = origin(name, genuine)
+    sources, unofficial = origin(archive.what, genuine)
     return Examples(
         np.concatenate(xs), np.concatenate(ys), classes, held_out=held_out, sources=sources, unofficial=unofficial
     )

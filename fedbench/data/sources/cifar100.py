@@ -8,13 +8,15 @@ from pathlib import Path
 from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._folders import fetched
+from fedbench.data.sources._folders import Archive, fetched
 from fedbench.data.sources.cifar10 import read_pickles
 
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "cifar-100-python.tar.gz",
     ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
     md5="eb9058c3a382ffc7106e4002c42a8d85",
+    what="CIFAR-100",
+    most_bytes=10**9,
 )
 _MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
 _CLASSES = {"fine": 100, "coarse": 20}
@@ -34,8 +36,7 @@ def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Exam
         RequestError: If files are missing or not of the official form.
     """
     choice("labels", labels, _CLASSES)
-    name = "CIFAR-100"
-    files = fetched(data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download, what=name, most_bytes=10**9)
+    files = fetched(data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download)
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
-    examples = read_pickles(name, files, _MD5, f"{labels}_labels", _CLASSES[labels], _ARCHIVE)
+    examples = read_pickles(files, _MD5, f"{labels}_labels", _CLASSES[labels], _ARCHIVE)
     return replace(examples, mean=mean, std=std)

@@ -10,12 +10,11 @@ from PIL import Image
 from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.download import Remote
-from fedbench.data.sources._folders import decode, fetched, files_in
+from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
 _PARTS = ("train", "valid", "test")
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "CINIC-10.tar.gz",
     (
         "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
@@ -24,6 +23,9 @@ _ARCHIVE = Remote(
     ),
     md5="6ee4d0c996905fe93221de577967a372",
     size=687544992,
+    what="CINIC-10",
+    into="cinic-10",
+    most_bytes=4 * 10**9,
 )
 OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
@@ -44,10 +46,7 @@ def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Exam
     """
     choice("valid", valid, ("train", "out"))
     needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]
-    name = "cinic-10"
-    folders = fetched(
-        data_dir, name, needed, _ARCHIVE, into=name, download=download, what="CINIC-10", most_bytes=4 * 10**9
-    )
+    folders = fetched(data_dir, "cinic-10", needed, _ARCHIVE, download=download)
     return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folders, valid))
 
 

@@ -19,12 +19,12 @@ from fedbench.core.errors import RequestError, boolean, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._folders import found
+from fedbench.data.sources._folders import Archive, found
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
 _VERSION = "1"  # of the prepared data
 
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "sent140/trainingandtestdata.zip",
     (
         "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
@@ -33,6 +33,9 @@ _ARCHIVE = Remote(
     md5="1647eb110dd2492512e27b9a70d5d1bc",
     sha256="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
     size=81_363_704,
+    what="Sentiment140",
+    into="sent140/trainingandtestdata",
+    most_bytes=1_000_000_000,
 )
 _NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
 _LEAF = "sent140/data/raw_data"
@@ -40,7 +43,7 @@ _LAYOUTS = (
     (f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"),
     *(tuple(f"{folder}/{name}" for name in _NAMES) for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")),
 )
-_GLOVE = Remote(
+_GLOVE = Archive(
     "glove/glove.6B.zip",
     (
         "http://nlp.stanford.edu/data/glove.6B.zip",
@@ -50,6 +53,9 @@ _GLOVE = Remote(
     md5="056ea991adb4740ac6bf1b6d9b50408b",
     sha256="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
     size=862_182_613,
+    what="GloVe 6B",
+    into="glove/glove.6B",
+    most_bytes=4_000_000_000,
 )
 _IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
 _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
@@ -90,15 +96,7 @@ def load(
     min_tweets = integer("min_tweets", min_tweets, at_least=1)
     length = integer("length", length, at_least=1)
     lowercase = boolean("lowercase", lowercase)
-    files = found(
-        data_dir,
-        _LAYOUTS,
-        _ARCHIVE,
-        "sent140/trainingandtestdata",
-        download=download,
-        what="Sentiment140",
-        most_bytes=1_000_000_000,
-    )
+    files = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
     words = glove_file(data_dir, glove, download=download)
     paths = [*files, words]
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
@@ -131,16 +129,9 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
             return path
         hint = f", or set data.source.glove to one of {available}" if available else ""
         raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file available{hint}")
-    (path,) = found(
-        data_dir,
-        ((f"glove/{name}",), (f"glove/glove.6B/{name}",)),
-        _GLOVE,
-        "glove/glove.6B",
-        download=download,
-        what="GloVe 6B" + (f" (or set data.source.glove to one of {available})" if available else ""),
-        most_bytes=4_000_000_000,
-    )
-    return path
+    what = _GLOVE.what + (f" (or set data.source.glove to one of {available})" if available else "")
+    layouts = ((f"glove/{name}",), (f"glove/glove.6B/{name}",))
+    return found(data_dir, layouts, replace(_GLOVE, what=what), download=download)[0]
 
 
 def vocabulary(path: Path) -> list[str]:

@@ -18,7 +18,7 @@ from fedbench.core.errors import RequestError, integer, number
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
-from fedbench.data.sources._folders import found
+from fedbench.data.sources._folders import Archive, found
 from fedbench.data.sources._leaf import json_files, users_of
 
 LENGTH = 80
@@ -26,13 +26,16 @@ LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmn
 _UNKNOWN = LETTERS.index(" ")  # replaces any other character; the roles of the Gutenberg text have none
 _GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
 
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "shakespeare/1994-01-100.zip",
     (
         "http://www.gutenberg.org/files/100/old/1994-01-100.zip",
         "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
     ),
     md5="b8d60664a90939fa7b5d9f4dd064a1d5",
+    what="Shakespeare",
+    into="shakespeare/1994-01-100",
+    most_bytes=50_000_000,
 )
 _LAYOUTS = (
     ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
@@ -140,15 +143,7 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
-    (path,) = found(
-        data_dir,
-        _LAYOUTS,
-        _ARCHIVE,
-        "shakespeare/1994-01-100",
-        download=download,
-        what="Shakespeare",
-        most_bytes=50_000_000,
-    )
+    (path,) = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
     raw = path.read_bytes()
     try:
         works = plays(raw.decode("utf-8-sig"))

@@ -10,14 +10,15 @@ from PIL import Image
 from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.download import Remote
-from fedbench.data.sources._folders import decode, fetched, files_in
+from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "tiny-imagenet-200.zip",
     ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
     md5="90528d7ca1a48142e341f4ef8d21d0de",
     size=248100043,
+    what="Tiny-ImageNet",
+    most_bytes=2 * 10**9,
 )
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
 OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
@@ -35,14 +36,14 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     Raises:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
-    what, most = "Tiny-ImageNet", 2 * 10**9
-    needed = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download, what=what, most_bytes=most)
-    folder = needed[0].parent
+    folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download)[0].parent
     wnids = (folder / "wnids.txt").read_text().split()
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
-        raise RequestError(f"{what}: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}")
+        raise RequestError(
+            f"{_ARCHIVE.what}: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}"
+        )
     paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
 

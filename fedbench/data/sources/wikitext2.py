@@ -9,11 +9,11 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote, checksum
-from fedbench.data.sources._folders import found
+from fedbench.data.sources._folders import Archive, found
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
-_ARCHIVE = Remote(
+_ARCHIVE = Archive(
     "wikitext-2-v1.zip",
     (
         "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
@@ -21,6 +21,9 @@ _ARCHIVE = Remote(
     ),
     md5="542ccefacc6c27f945fb54453812b3cd",
     sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+    what="WikiText-2",
+    into="wikitext-2-v1",
+    most_bytes=100_000_000,
 )
 _SHA1 = {  # of the files unpacked
     "wiki.train.tokens": "863f29c46ef9d167fff4940ec821195882fe29d1",
@@ -69,9 +72,7 @@ def load(
     choice("held_out", held_out, ("test", "valid", None))
     if first is not None:
         first = integer("first", first, at_least=1, remedy="use null for all")
-    files = found(
-        data_dir, _LAYOUTS, _ARCHIVE, "wikitext-2-v1", download=download, what="WikiText-2", most_bytes=100_000_000
-    )
+    files = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
     return _examples(files, clients, columns, length, held_out, first)
 
 

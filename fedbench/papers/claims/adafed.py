@@ -37,7 +37,7 @@ def c16(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """
     shown, out = FigureRuns(paper, "figure3", evidence), []
     for setup in shown.figure.setups:
-        found = shown.found(shown.row(setup, "adafed"))
+        found = shown.found[shown.row(setup, "adafed")]
         every = {s: low_and_high(run.clients()) for s, run in found.runs.items()}
         pairs = {s: pair for s, pair in every.items() if len(pair[0]) > 1}  # a single round shows no trend
         title = paper.setups[setup].title
@@ -57,7 +57,7 @@ def c18(paper: Paper, evidence: Evidence) -> list[Comparison]:
     shown, out = FigureRuns(paper, "figure5", evidence), []
     target = 0.4
     for i, row in enumerate(shown.figure.rows):
-        curves = shown.found(i).curve("accuracy_mean")
+        curves = shown.found[i].curve("accuracy_mean")
         needed = {s: rounds_to(c, target, lower=False) for s, c in curves.items()}
         last = {s: float(c.index[-1]) for s, c in curves.items()}
         sign, word, bound = (-1.0, "at most", 440.0) if row.algo == "adafed" else (1.0, "at least", 810.0)
@@ -65,5 +65,5 @@ def c18(paper: Paper, evidence: Evidence) -> list[Comparison]:
             needed = {}
         capped = {s: min(v, last[s]) for s, v in needed.items()}
         label = f"rounds of {shown.name(i)} to {100 * target:g} % {word} {bound:g}"
-        out.append(above(label, {s: sign * (v - bound) for s, v in capped.items()}, [shown.found(i)]))
+        out.append(above(label, {s: sign * (v - bound) for s, v in capped.items()}, [shown.found[i]]))
     return out

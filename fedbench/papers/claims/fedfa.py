@@ -15,9 +15,9 @@ def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
     shown, out = FigureRuns(paper, "figure2", evidence), []
     for one, two in pairwise(("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")):
         i, j = (shown.row(setup, "fedavg") for setup in (one, two))
-        a, b = ({s: roughness(c) for s, c in shown.found(k).curve("accuracy_mean").items()} for k in (i, j))
+        a, b = ({s: roughness(c) for s, c in shown.found[k].curve("accuracy_mean").items()} for k in (i, j))
         label = f"roughness on {paper.setups[two].title} above that on {paper.setups[one].title}"
-        out.append(compared(label, b, a, 1.0, shown.found_runs(i, j)))
+        out.append(compared(label, b, a, 1.0, shown.of(i, j)))
     return out
 
 
@@ -29,8 +29,8 @@ def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
     shown, margin, out = FigureRuns(paper, "figure7", evidence), 0.01, []
     for a, b in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6)):
         i, j = (shown.row("synthetic_1_1", "fedfa", alpha=v) for v in (a, b))
-        one, two = (final(shown.found(k), "accuracy_mean") for k in (i, j))
+        one, two = (final(shown.found[k], "accuracy_mean") for k in (i, j))
         label = f"accuracy_mean at alpha {a:g} and {b:g} within {margin:g}"
         room = [{s: margin - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
-        out.append(worst_of(label, [above(label, r, shown.found_runs(i, j)) for r in room]))
+        out.append(worst_of(label, [above(label, r, shown.of(i, j)) for r in room]))
     return out
