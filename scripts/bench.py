@@ -46,7 +46,7 @@ from fedbench.data.sources.synthetic import leaf
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
-from fedbench.runs.build import make_engine
+from fedbench.runs.build_engine import make_engine
 from fedbench.runs.store import Recorder
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.evaluation import evaluate

@@ -29,7 +29,7 @@ from fedbench.core.samplers import sample_cohort
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP, Linear
-from fedbench.runs.build import make_engine
+from fedbench.runs.build_engine import make_engine
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.loop import simulate
 from fedbench.simulation.task import Task

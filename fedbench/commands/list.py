@@ -1,4 +1,4 @@
-"""``fedbench list``: the choices of the config groups, and the tables of the papers."""
+"""``fedbench list``: the choices of the config groups, the tables of the papers and the engine modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 
-LISTED = (*GROUPS_LISTED, "table")
+LISTED = (*GROUPS_LISTED, "table", "engine")
 
 
 def list_choices(args: Sequence[str], own: Path | None) -> str:
@@ -50,6 +50,16 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
         from fedbench.papers.plan import table_names
 
         return list(table_names())
+    if group == "engine":
+        from fedbench.simulation.compiled.library import kernels
+
+        built = kernels()
+        compiled = f"built by {built.source}" if built.library else f"not available here: {built.source}"
+        return [
+            ("loop", "one client at a time, any model"),
+            ("stacked", "a chunk of clients at once, any model"),
+            ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
+        ]
     roots = [config_dir(), *([own] if own else [])]
     found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
     if group == "algo" and costs:

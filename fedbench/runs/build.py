@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from fedbench.config.schema import EngineConfig, LocalConfig, RunConfig
+from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
@@ -24,21 +23,14 @@ from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
+from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.compiled.dense import DenseKernel, expressible
-from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.cost import cost
 from fedbench.simulation.diagnostics import DIAGNOSTICS
-from fedbench.simulation.engine import Engine, keep_memory
-from fedbench.simulation.oracles import KernelOracle, make_oracle
+from fedbench.simulation.engine import Engine
 from fedbench.simulation.task import Task
-
-_CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
-_DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
-_SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
-_LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
 
 
 def build(config: RunConfig) -> PreparedRun:
@@ -85,11 +77,11 @@ def build(config: RunConfig) -> PreparedRun:
         tracker=_tracker(config.tracker),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
-        facts=_facts(config, data, task, engine),
+        facts=_facts(config, data, task, engine, stages),
     )
 
 
-def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine) -> Tree:
+def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine, stages: Sequence[Stage]) -> Tree:
     """Return what ``meta.json`` records about a run before it starts."""
     return {
         "seed": config.seed,
@@ -107,6 +99,9 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
+            "kernel": kernel_used(
+                config.engine.mode, task, engine, stages, data, bool(config.local.crop or config.local.flip)
+            ),
         },
     }
 
@@ -274,59 +269,6 @@ def _device(name: str) -> torch.device:
             f"device={name}, but PyTorch finds {found or 'no'} CUDA device{tail}; use device=auto or device=cpu"
         )
     return device
-
-
-def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
-    """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
-    dense, gpu = task.traits.dense, task.device.type == "cuda"
-    if not gpu:
-        keep_memory()
-    mode, size, workers = config.mode, config.cohort_size, config.workers
-    kernel = _kernel(task, mode)
-    if kernel is not None:
-        mode = "compiled"
-    elif mode == "auto":
-        mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
-    if size is None:
-        size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
-    if workers is None:
-        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
-    oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel)
-
-
-def _kernel(task: Task, mode: str) -> DenseKernel | None:
-    """Return the compiled code for a task, if it is asked for or suits.
-
-    Raises:
-        RequestError: If it is asked for and there is none.
-    """
-    if mode not in ("auto", "compiled"):
-        return None
-    if not expressible(task):
-        if mode == "compiled":
-            raise RequestError(
-                "engine.mode=compiled is for linear models and MLPs in float32 or float64 on a CPU; use auto"
-            )
-        return None
-    found = kernels()
-    if found.library is not None:
-        return DenseKernel(found.library, task)
-    if mode == "compiled":
-        raise RequestError(f"engine.mode=compiled is not available: {found.source}; use engine.mode=auto")
-    return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _stack(task: Task, gpu: bool) -> int:
-    bytes_each = task.size * task.dtype.itemsize
-    if not gpu:
-        return max(8, _CACHE_BYTES // bytes_each)
-    free, _ = torch.cuda.mem_get_info(task.device)
-    return max(1, int(free * _DEVICE_SHARE) // bytes_each)
 
 
 def _tracker(component: Component) -> Tracker:

@@ -1,0 +1,102 @@
+"""The choice of how a run is simulated: mode, compiled code, clients per chunk and threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from fedbench.config.schema import EngineConfig, Mode
+from fedbench.core.algorithm import Stage
+from fedbench.core.errors import RequestError
+from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.compiled.dense import DenseKernel, expressible
+from fedbench.simulation.compiled.library import kernels
+from fedbench.simulation.engine import Engine, keep_memory
+from fedbench.simulation.oracles import KernelOracle, make_oracle
+from fedbench.simulation.task import Task
+
+_EXPRESSIBLE = "linear models and MLPs in float32 or float64 on a CPU"
+_CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
+_DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
+_SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
+_LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
+
+
+def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
+    """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
+    dense, gpu = task.traits.dense, task.device.type == "cuda"
+    if not gpu:
+        keep_memory()
+    mode, size, workers = config.mode, config.cohort_size, config.workers
+    kernel = _kernel(task, mode)
+    if kernel is not None:
+        mode = "compiled"
+    elif mode == "auto":
+        mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
+    if size is None:
+        size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
+    if workers is None:
+        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
+    oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
+    return Engine(oracle, mode, size, workers, kernel)
+
+
+def _kernel(task: Task, mode: str) -> DenseKernel | None:
+    """Return the compiled code for a task, if it is asked for or suits.
+
+    Raises:
+        RequestError: If it is asked for and there is none.
+    """
+    if mode not in ("auto", "compiled"):
+        return None
+    if not expressible(task):
+        if mode == "compiled":
+            raise RequestError(f"engine.mode=compiled is for {_EXPRESSIBLE}; use engine.mode=auto")
+        return None
+    found = kernels()
+    if found.library is not None:
+        return DenseKernel(found.library, task)
+    if mode == "compiled":
+        raise RequestError(f"engine.mode=compiled is not available: {found.source}; use engine.mode=auto")
+    return None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _stack(task: Task, gpu: bool) -> int:
+    bytes_each = task.size * task.dtype.itemsize
+    if not gpu:
+        return max(8, _CACHE_BYTES // bytes_each)
+    free, _ = torch.cuda.mem_get_info(task.device)
+    return max(1, int(free * _DEVICE_SHARE) // bytes_each)
+
+
+def kernel_used(
+    asked: Mode, task: Task, engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool
+) -> str:
+    """Return what a run does in compiled code, or why it has none: a fact for its record.
+
+    Args:
+        asked: The mode in the configuration.
+        task: The model.
+        engine: The engine that was chosen.
+        stages: The stages of the method.
+        data: The data set.
+        augmented: Whether training images are augmented.
+    """
+    if engine.kernel is None:
+        if asked != "auto":
+            return f"none, since engine.mode={asked}"
+        return f"none: {kernels().source}" if expressible(task) else f"none, since it is for {_EXPRESSIBLE}"
+    algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]
+    if augmented or not engine.kernel.reads(data):
+        done = "gradients of batches, since examples are changed when they are read"
+    elif all(engine.kernel.carries_out(a.step) for a in algorithms):
+        done = "local phases"
+    else:
+        done = "gradients and measurements, since the method has local steps of its own"
+    return f"{done}; {kernels().source}"
