@@ -83,6 +83,7 @@ def build(config: RunConfig) -> PreparedRun:
 
 def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine, stages: Sequence[Stage]) -> Tree:
     """Return what ``meta.json`` records about a run before it starts."""
+    augmented = bool(config.local.crop or config.local.flip)
     return {
         "seed": config.seed,
         "hash": config.digest,
