@@ -10,8 +10,9 @@ USER_FILES = (
 )  # fmt: skip
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
 WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
-# keys and sections that change no numbers, the precision of the engine aside
-_PLACES = ("device", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
+# keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
+# of a round is missing there and the same elsewhere
+_PLACES = ("device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
 
 
 def changes_no_numbers(key: str) -> bool:

@@ -31,13 +31,14 @@ Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 
 TOP_KEYS = {
-    "rounds", "participation", "sampling", "seed", "eval_every", "keep_clients", "improved_clients", "local", "data",
-    "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
+    "rounds", "participation", "sampling", "seed", "eval_every", "eval_train_every", "keep_clients", "improved_clients",
+    "local", "data", "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
 }  # fmt: skip
 _SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
 # integers that may be typed as 1e3
 _INTEGERS = {
-    "rounds", "eval_every", "seed", "participation", "local.batch_size", "local.steps", "local.epochs", "data.seed",
+    "rounds", "eval_every", "eval_train_every", "seed", "participation",
+    "local.batch_size", "local.steps", "local.epochs", "data.seed",
     "data.clients", "engine.cohort_size", "engine.workers",
 }  # fmt: skip
 _PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
@@ -148,6 +149,7 @@ class RunConfig:
     sampling: Sampling
     seed: int
     eval_every: int
+    eval_train_every: int
     keep_clients: Literal["last", "all"] | tuple[int, ...]
     improved_clients: bool
     local: LocalConfig
@@ -214,6 +216,7 @@ def parse(
         sampling=choice("sampling", tree["sampling"], get_args(Sampling)),
         seed=seed,
         eval_every=every,
+        eval_train_every=integer("eval_train_every", tree["eval_train_every"], at_least=1),
         keep_clients=_keep_clients(tree["keep_clients"], rounds, every),
         improved_clients=boolean("improved_clients", tree["improved_clients"]),
         local=_local(tree["local"]),

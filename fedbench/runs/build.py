@@ -73,6 +73,7 @@ def build(config: RunConfig) -> PreparedRun:
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
         client_state=config.engine.client_state,
         eval_every=config.eval_every,
+        eval_train_every=config.eval_train_every,
         keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
@@ -100,9 +101,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            "kernel": kernel_used(
-                config.engine.mode, task, engine, stages, data, bool(config.local.crop or config.local.flip)
-            ),
+            "kernel": kernel_used(config.engine.mode, task, engine, stages, data, augmented),
         },
     }
 

@@ -49,6 +49,7 @@ class PreparedRun:
         sampler: Draws the cohorts.
         client_state: The place of the client states: auto, device, host or file.
         eval_every: Number of rounds between evaluations.
+        eval_train_every: Number of rounds between evaluations of the training examples.
         keep_clients: The rounds whose per-client table is kept: "last", "all" or a list.
         tracker: Follows the run.
         diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
@@ -67,6 +68,7 @@ class PreparedRun:
     sampler: Sampler
     client_state: Place | Literal["auto"]
     eval_every: int
+    eval_train_every: int
     keep_clients: str | list[int]
     tracker: Tracker
     diagnostics: tuple[str, ...] = ()
@@ -81,6 +83,10 @@ class PreparedRun:
     def evaluated(self, round: int) -> bool:
         """Return whether the model is evaluated after ``round`` rounds."""
         return round % self.eval_every == 0 or round == self.rounds
+
+    def keeps_clients(self, round: int, ends: bool) -> bool:
+        """Return whether the per-client table of an evaluated round is kept; ``ends``: the run ends with it."""
+        return round in self.keep_clients if isinstance(self.keep_clients, list) else self.keep_clients == "all" or ends
 
 
 def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
@@ -201,11 +207,12 @@ class _Session:
         """Evaluate a snapshot, record the row, and return the mean accuracy."""
         start = time.perf_counter()
         p = self.prepared
-        evaluation = evaluate(p.task, s.data, self.deployed(s), p.engine)
+        ends = s.round == p.rounds or not self._finite(s)
+        wanted = p.keeps_clients(s.round, ends)
+        train = wanted or ends or s.round % p.eval_train_every == 0
+        evaluation = evaluate(p.task, s.data, self.deployed(s), p.engine, train)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
-        ends = s.round == p.rounds or not self._finite(s)
-        wanted = s.round in p.keep_clients if isinstance(p.keep_clients, list) else p.keep_clients == "all" or ends
         if wanted:
             self.recorder.keep_clients(s.round, evaluation.per_client(s.data.names))
         self.seconds["eval"] += time.perf_counter() - start

@@ -113,9 +113,9 @@ class ImprovedClients(Diagnostic):
         if self._losses is None or not len(cohort):
             return None
         w = snapshot.server["w"]
-        if self.run.deployed(snapshot) is w:
+        if evaluation.train_loss is not None and self.run.deployed(snapshot) is w:
             after = evaluation.train_loss[cohort] / evaluation.n_train[cohort]
-        else:  # other models than the global one were evaluated
+        else:  # the training examples were not evaluated, or not under the global model
             after = mean_losses(self.run.task, snapshot.data, cohort, w, self.run.engine).cpu().numpy()
         return float(np.mean(after <= self._losses[cohort]))
 

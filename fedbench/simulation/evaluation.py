@@ -24,7 +24,7 @@ class Evaluation:
         correct: Number of correct test examples; for sequences with a label per token the sum of their fractions of
             correct tokens.
         test_loss: Sum of the losses of the test examples, in nats.
-        train_loss: Sum of the losses of the training examples, in nats.
+        train_loss: Sum of the losses of the training examples, in nats; None if they were not evaluated.
         per_token: Whether an example is a sequence with a label per token.
     """
 
@@ -32,7 +32,7 @@ class Evaluation:
     n_test: np.ndarray
     correct: np.ndarray
     test_loss: np.ndarray
-    train_loss: np.ndarray
+    train_loss: np.ndarray | None
     per_token: bool = False
 
     def summary(self) -> dict[str, float]:
@@ -41,13 +41,15 @@ class Evaluation:
         The accuracies are NaN if no client has a test example.
         """
         tested = self.n_test > 0
-        losses = {"train_loss": _mean(self.train_loss, self.n_train), "test_loss": _mean(self.test_loss, self.n_test)}
+        trained = float("nan") if self.train_loss is None else _mean(self.train_loss, self.n_train)
+        losses = {"train_loss": trained, "test_loss": _mean(self.test_loss, self.n_test)}
         if not tested.any():
             return {**losses, **dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))}
         return {**losses, **accuracy_metrics(self.correct[tested] / self.n_test[tested], self.n_test[tested])}
 
     def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
         """Return the columns of the per-client table; NaN where a client has no examples."""
+        train_loss = np.full(len(names), np.nan) if self.train_loss is None else self.train_loss
         with np.errstate(invalid="ignore"):
             return {
                 "client": np.arange(len(names)),
@@ -57,25 +59,33 @@ class Evaluation:
                 "correct": self.correct if self.per_token else self.correct.astype(np.int64),
                 "accuracy": self.correct / self.n_test,
                 "test_loss": self.test_loss / self.n_test,
-                "train_loss": self.train_loss / self.n_train,
+                "train_loss": train_loss / self.n_train,
             }
 
 
-def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine) -> Evaluation:
+def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine, train: bool = True) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the test and training examples of every client.
 
     One model on a central test set is evaluated once.
+
+    Args:
+        task: The model and its loss.
+        data: The federated data set.
+        w: The model or the models.
+        engine: How the measurement is carried out.
+        train: Whether the training examples are evaluated too.
     """
     ids = np.arange(data.num_clients)
     if w.dim() == 2:
         test_loss, correct = ExamplePlan(data, data.test, ids, engine).sums(w, hits=True)
-        (train_loss,) = ExamplePlan(data, data.train, ids, engine).sums(w)
+        train_loss = ExamplePlan(data, data.train, ids, engine).sums(w) if train else []
     else:
         measured = ids[:1] if data.central else ids
         sums = client_sums(task, data, data.test, measured, w, engine, hits=True)
         test_loss, correct = (v.expand(len(ids)) for v in sums)
-        (train_loss,) = client_sums(task, data, data.train, ids, w, engine)
-    right, tested, trained = (v.cpu().numpy() for v in (correct, test_loss, train_loss))
+        train_loss = client_sums(task, data, data.train, ids, w, engine) if train else []
+    right, tested = (v.cpu().numpy() for v in (correct, test_loss))
+    trained = train_loss[0].cpu().numpy() if train else None
     return Evaluation(data.train.counts, data.test.counts, right, tested, trained, data.y.dim() > 1)
 
 
