@@ -12,7 +12,8 @@ from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 
-LISTED = (*GROUPS_LISTED, "table", "engine")
+_ALL = (*GROUPS_LISTED, "table")
+LISTED = (*_ALL, "engine")  # the last may compile code, and is listed only on request
 
 
 def list_choices(args: Sequence[str], own: Path | None) -> str:
@@ -29,7 +30,7 @@ def list_choices(args: Sequence[str], own: Path | None) -> str:
         hint = nearest(args[0], LISTED) if args[0] not in LISTED else ""
         raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(args)}{hint}")
     lines = []
-    for group in args or LISTED:
+    for group in args or _ALL:
         if not args:
             lines.append(f"{group}:")
         try:

@@ -22,6 +22,7 @@ from fedbench.cli import main
 from fedbench.data.files.download import checksum
 from fedbench.papers.registry import papers
 from fedbench.runs.store import read_run
+from fedbench.simulation.compiled.library import kernels
 
 # ---- a run on disk
 
@@ -58,7 +59,14 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
     assert {k: tuple(v.shape) for k, v in model.items()} == {"weight": (10, 60), "bias": (10,)}
     meta = json.loads((path / "meta.json").read_text())
     assert (meta["status"], meta["seed"], meta["hash"]) == ("done", 5, path.parent.name)
-    assert meta["engine"] == {"mode": "stacked", "cohort_size": 8, "workers": 1, "precision": "float32"}
+    compiled = kernels().library is not None
+    assert meta["engine"] == {
+        "mode": "compiled" if compiled else "stacked",
+        "cohort_size": 8,
+        "workers": len(os.sched_getaffinity(0)) if compiled else 1,
+        "precision": "float32",
+        "kernel": f"{'local phases; ' if compiled else 'none: '}{kernels().source}",
+    }
     assert meta["client_steps"] == 4 * int(np.ceil(table.n_train / 10).sum())
     assert meta["peak_memory_bytes"] > 0
     assert {"torch", "fedbench", "python"} <= set(meta["versions"])
@@ -398,7 +406,7 @@ BAD = [
     (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors does not exist"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
-    (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked"),
+    (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, compiled"),
     (["engine.precision=fp16"], "engine.precision must be one of float32, float64, tf32, bf16; got 'fp16'"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["engine.precision=bf16"], "engine.precision=bf16 needs a CUDA device; use float32"),
@@ -488,7 +496,7 @@ BAD = [
     (["rounds"], "did you mean rounds=...?"),
     (
         ["list", "algos"],
-        "list takes one of algo, data, model, experiment, table, got algos; did you mean algo?",
+        "list takes one of algo, data, model, experiment, table, engine, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
     (["data"], "usage: fedbench data prepare|verify|show NAME; got nothing"),
