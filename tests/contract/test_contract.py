@@ -118,10 +118,11 @@ MODES = fast_and_slow(
 )
 
 
+@pytest.mark.parametrize("mode", ["stacked", "compiled"])
 @pytest.mark.parametrize(("case", "solver"), MODES)
-def test_stacked_is_loop(case, solver):
+def test_the_modes_agree(case, solver, mode):
     """Unequal clients, short batches, drawn epochs, partial participation: the engine mode changes rounding only."""
-    a, b = (run_of(case, solver, mode, drawn=True)[1][-1] for mode in ("stacked", "loop"))
+    a, b = (run_of(case, solver, m, drawn=True)[1][-1] for m in (mode, "loop"))
     assert close(a.server["w"], b.server["w"], 1e-10)
     for key in a.clients:
         assert close(a.clients[key].flatten(), b.clients[key].flatten(), 1e-10)
@@ -167,9 +168,10 @@ def test_same_seed_is_bit_identical_and_others_differ(case, dtype):
     dtype = getattr(torch, dtype)
     data = federation(dtype=dtype)
     algo = make(name, **options)
-    once, again, other = (final(algo, data, seed=s, rounds=2) for s in (1, 1, 2))
-    assert torch.equal(once, again)
-    assert not torch.equal(once, other)
+    for mode in ("stacked", "compiled"):
+        once, again, other = (final(algo, data, seed=s, rounds=2, mode=mode) for s in (1, 1, 2))
+        assert torch.equal(once, again)
+        assert not torch.equal(once, other)
     assert once.dtype == dtype
 
 
@@ -227,19 +229,20 @@ def test_a_client_at_its_optimum_and_tiny_clients(case):
 def test_cohort_of_one(case):
     name, options = case
     data = federation(sizes=(9,))
-    runs = [final(make(name, **options), data, mode=m, rounds=3) for m in ("stacked", "loop")]
-    assert torch.isfinite(runs[0]).all()
-    assert close(*runs, 1e-10)
+    loop, *others = (final(make(name, **options), data, mode=m, rounds=3) for m in ("loop", "stacked", "compiled"))
+    assert torch.isfinite(loop).all()
+    assert all(close(other, loop, 1e-10) for other in others)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_stacked_is_loop_for_other_models(name):
+def test_the_modes_agree_for_other_models(name):
     data = federation(sizes=(5, 12, 3), features=64, shape=(1, 8, 8))
-    for model, options in ((MLP, {"hidden": [7, 5]}), (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5})):
+    dense, images = (MLP, {"hidden": [7, 5]}), (ConvNet, {"channels": [3, 2], "kernel": 3, "hidden": 5})
+    for (model, options), mode in ((dense, "stacked"), (dense, "compiled"), (images, "stacked")):
         task = task_for(data, model, **options)
         runs = [
             final(make(name, **variants(name)[0]), data, task=task, mode=m, rounds=2, work=LocalWork(0.1, 4))
-            for m in ("stacked", "loop")
+            for m in (mode, "loop")
         ]
         assert close(*runs, 1e-9)
 
