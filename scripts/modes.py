@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Measure for which perceptrons stacking clients and using threads is faster, the basis of `engine.mode=auto`.
+"""Measure for which perceptrons stacking clients, threads and compiled code are faster, the basis of `engine.mode=auto`.
 
 usage: python scripts/modes.py
 """
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedbench.algorithms.fedavg import fedavg
+from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.algorithm import Stage
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import sample_cohort
@@ -20,10 +21,9 @@ from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.models.dense import MLP
+from fedbench.runs.build_engine import make_engine
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.engine import Engine
 from fedbench.simulation.loop import simulate
-from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.task import Task
 
 CASES = (
@@ -35,7 +35,9 @@ CASES = (
     ([512, 512], 3072, 10),
     ([1024], 3072, 32),
 )
-MODES = (("stacked", 8, 1), ("stacked", 8, 2), ("loop", 1, 1), ("loop", 1, 2))
+MODES: tuple[tuple[Mode, int, int], ...] = (
+    ("stacked", 8, 1), ("stacked", 8, 2), ("loop", 1, 1), ("loop", 1, 2), ("compiled", 8, 1), ("compiled", 8, 2),
+)  # fmt: skip
 CLIENTS, EXAMPLES, CLASSES, ROUNDS = 100, 40, 10, 3
 
 
@@ -53,11 +55,12 @@ def federation(features: int) -> FederatedDataset:
     return assemble(examples, partition=None, clients=None, split=0.8, local_test="split", seed=0)
 
 
-def seconds(hidden: Sequence[int], data: FederatedDataset, mode: str, size: int, workers: int, batch: int) -> float:
+def seconds(hidden: Sequence[int], data: FederatedDataset, mode: Mode, size: int, workers: int, batch: int) -> float:
     """Return the seconds of the fastest round."""
     with torch.device("meta"):
         task = Task(MLP(data.shape, CLASSES, hidden), torch.device("cpu"), torch.float32)
-    engine = Engine(make_oracle(task, mode), mode, size, workers)
+    options = EngineConfig(mode, size, workers, "float32", "auto", profile=False)
+    engine = make_engine(task, data.num_clients, options)
     w = task.init(generator(0, Purpose.INIT))
     stages = [Stage(fedavg(), ROUNDS)]
     rounds = simulate(stages, task, data, LocalWork(0.01, batch), engine, w, 0, sample_cohort())
