@@ -350,6 +350,7 @@ BAD = [
     (["algo=fedadan"], "did you mean fedadam?"),
     (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
     (["experiment=adafedadam/table5_syn"], "did you mean adafedadam/table5_synthetic?"),
+    (["experiment=true"], "experiment=true is unknown; see `fedbench list experiment`"),
     (["alpha=-1"], "unknown key alpha"),
     (["local.learning_rate=1"], "unknown key local.learning_rate"),
     (["local.momentun=0.9"], "did you mean local.momentum?"),

@@ -437,7 +437,7 @@ def test_blocks_of_long_answers_are_small():
     [
         (lambda: LSTM((60,), 5, None, None, **SMALL), "this model needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (lambda: lstm(embedding="glove"), "or one of frozen, trained"),
+        (lambda: lstm(embedding="glove"), "must be frozen, trained or an integer >= 1"),
         (lambda: lstm(dense=5), r"dense must be a list of sizes, got 5; one layer is \[5\], none is \[\]"),
         (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "channels must be a list of sizes, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
