@@ -359,6 +359,8 @@ BAD = [
     (["+data.foo=1"], "unknown key data.foo"),
     (["algo=adafedadam", "algo.alpha=-1"], "algo.alpha must be >= 0, got -1"),
     (["algo=qfedavg", "algo.L=0"], "algo.L must be > 0, got 0; use null for 1/local.lr"),
+    (["algo=fedyogi", "algo.tau=x"], "algo.tau must be a number > 0, got 'x'"),
+    (["algo=fedcorr", "algo.server=3"], "algo.server must be null or a method with its _target_, got 3"),
     (["algo.weights=sizes"], "algo.weights must be one of size, uniform; got 'sizes'; did you mean size?"),
     (["local.batch_size=0"], "local.batch_size must be full or an integer >= 1, got 0"),
     (["local.batch_size=ful"], "local.batch_size must be full or an integer >= 1, got 'ful'"),
