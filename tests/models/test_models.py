@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import federation, snapshots
+from tools import close, federation, final, snapshots, task_for
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
@@ -392,6 +392,24 @@ def test_tied_parameters_and_values_given_by_the_model():
     values = task.layout.named(task.init(torch.Generator().manual_seed(0)))
     assert list(values) == ["free", "e.weight", "o.bias"]
     assert values["free"].tolist() == [1, 2]
+
+
+def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
+    """The engine must not write out the pass of the parent."""
+
+    class Scaled(MLP):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Declared(Scaled):
+        traits = ModelTraits(dense=True)
+
+    assert traits_of(MLP((4,), 3, [2])).dense
+    assert not traits_of(Scaled((4,), 3, [2])).dense
+    assert traits_of(Declared((4,), 3, [2])).dense
+    data = federation(features=4)
+    task = task_for(data, Scaled, hidden=[2])
+    assert close(final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12)
 
 
 def test_traits_of_a_plain_module_are_the_defaults():
