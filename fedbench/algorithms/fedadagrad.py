@@ -32,5 +32,5 @@ def fedadagrad(
     Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
     """
     server_lr = number("server_lr", server_lr, above=0)
-    server = adagrad(beta1, tau, tau**2 if v0 is None else v0)
+    server = adagrad(beta1, tau, v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -40,5 +40,5 @@ def fedadam(
     Identity: v0 = 0, bias_correction and τ = ε is ``torch.optim.Adam`` fed with d as the gradient.
     """
     server_lr = number("server_lr", server_lr, above=0)
-    server = adam(beta1, beta2, tau, tau**2 if v0 is None else v0, bias_correction, eps_inside)
+    server = adam(beta1, beta2, tau, v0, bias_correction, eps_inside)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -16,7 +16,7 @@ from fedbench.algorithms.shared.label_noise_estimation import (
 )
 from fedbench.algorithms.shared.local_terms import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
-from fedbench.core.errors import RequestError, boolean, integer, number
+from fedbench.core.errors import RequestError, WrongValue, boolean, integer, number, typed
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.samplers import one_by_one, sample_cohort
 from fedbench.core.types import Lab, State
@@ -94,6 +94,8 @@ def fedcorr(
         return {"w": w, **{k: w.new_zeros(N).double() for k in ("lid", "level")}}
 
     visit = Algorithm(server_init=begin, client_init=lambda w: {"mu": w.new_zeros(1)}, **pulled(local, beta))
+    if not isinstance(server, Algorithm | None):
+        raise WrongValue("server", f"must be null or a method with its _target_, got {typed(server)}")
     later = mixed(server or Algorithm(**descent(local)))
     return [
         Stage(mixed(visit), first, one_by_one, after=after_visit),

@@ -34,5 +34,5 @@ def fedyogi(
     Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
     """
     server_lr = number("server_lr", server_lr, above=0)
-    server = yogi(beta1, beta2, tau, tau**2 if v0 is None else v0)
+    server = yogi(beta1, beta2, tau, v0)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

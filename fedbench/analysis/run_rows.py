@@ -21,8 +21,8 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
 
     ``path`` is relative to the folder. Keys of the configuration are columns ``config.<dotted key>``: lists are JSON
     text, and a column whose values are of different types is text as typed on the command line. Metrics are those of
-    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds
-    also have ``best_<metric>`` and ``best_round``.
+    the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds also have ``best_<metric>``
+    and ``best_round``.
     """
     columns = _typed([leaves(run.config) for run in runs])
     return [

@@ -15,7 +15,7 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.execute import under_its_digest
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import read_run
+from fedbench.runs.store import is_done, read_run
 from fedbench.runs.sweep_notes import forget, notes
 
 _MANY = 20  # configurations whose check takes seconds
@@ -63,7 +63,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer) -> Non
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     for combination in product(*axes):
         config = under_its_digest(composer.config(combination))
-        if not (config.path / "DONE").exists():
+        if not is_done(config.path):
             with at_once():
                 from fedbench.runs.build import method_of  # imports torch
             method_of(config)

@@ -167,7 +167,7 @@ def _parse(text: str) -> Override | None:
     name, equals, value = text.partition("=")
     bare = name.lstrip("+")
     if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
-        if bare in _OPTIONAL_GROUPS:
+        if bare == "debug" or (bare in _OPTIONAL_GROUPS and value in ("null", "None", "")):
             return None
         raise unknown_choice(bare, value, options(bare))
     if equals and not bare:

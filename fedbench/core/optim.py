@@ -107,7 +107,12 @@ def sgd(
 
 
 def adam(
-    beta1: float, beta2: float, tau: float, v0: float = 0.0, bias_correction: bool = False, eps_inside: bool = False
+    beta1: float,
+    beta2: float,
+    tau: float,
+    v0: float | None = 0.0,
+    bias_correction: bool = False,
+    eps_inside: bool = False,
 ) -> Optimizer:
     """Adam (Kingma & Ba, ICLR 2015, Alg. 1), with the variations that are called FedAdam.
 
@@ -118,7 +123,7 @@ def adam(
         beta1: Decay β1 of the first moment, in [0, 1).
         beta2: Decay β2 of the second moment, in [0, 1).
         tau: Constant τ > 0 in the denominator (ε in Adam).
-        v0: Initial value of v.
+        v0: Initial value of v; None is τ².
         bias_correction: Whether to divide by 1-β^t, where t counts the updates.
         eps_inside: Whether τ is under the root.
 
@@ -128,7 +133,7 @@ def adam(
     beta1 = number("beta1", beta1, at_least=0, below=1)
     beta2 = number("beta2", beta2, at_least=0, below=1)
     tau = number("tau", tau, above=0)
-    v0 = number("v0", v0, at_least=0)
+    v0 = _initial_v(v0, tau)
     boolean("bias_correction", bias_correction)
     boolean("eps_inside", eps_inside)
 
@@ -152,7 +157,11 @@ def _counter(w: Tensor) -> Tensor:
     return w.new_zeros(*w.shape[:-1], 1, dtype=torch.float64)
 
 
-def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
+def _initial_v(v0: float | None, tau: float) -> float:
+    return tau**2 if v0 is None else number("v0", v0, at_least=0)
+
+
+def adagrad(beta1: float, tau: float, v0: float | None) -> Optimizer:
     """Adagrad with momentum: m <- β1 m + (1-β1) g, v <- v + g²; direction m / (√v + τ).
 
     Arguments and errors are those of ``adam``.
@@ -160,7 +169,7 @@ def adagrad(beta1: float, tau: float, v0: float) -> Optimizer:
     return _second_moment(beta1, tau, v0, lambda v, g2: v + g2)
 
 
-def yogi(beta1: float, beta2: float, tau: float, v0: float) -> Optimizer:
+def yogi(beta1: float, beta2: float, tau: float, v0: float | None) -> Optimizer:
     """Yogi (Zaheer et al., NeurIPS 2018): as Adam without correction, but v <- v - (1-β2) g² sign(v - g²).
 
     Arguments and errors are those of ``adam``.
@@ -169,10 +178,10 @@ def yogi(beta1: float, beta2: float, tau: float, v0: float) -> Optimizer:
     return _second_moment(beta1, tau, v0, lambda v, g2: v - (1 - beta2) * g2 * torch.sign(v - g2))
 
 
-def _second_moment(beta1: float, tau: float, v0: float, grow: Callable[[Tensor, Tensor], Tensor]) -> Optimizer:
+def _second_moment(beta1: float, tau: float, v0: float | None, grow: Callable[[Tensor, Tensor], Tensor]) -> Optimizer:
     beta1 = number("beta1", beta1, at_least=0, below=1)
     tau = number("tau", tau, above=0)
-    v0 = number("v0", v0, at_least=0)
+    v0 = _initial_v(v0, tau)
 
     def init(w: Tensor) -> State:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, v0)}

@@ -7,7 +7,7 @@ A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -58,7 +58,8 @@ def traits_of(model: nn.Module) -> ModelTraits:
     traits = getattr(model, "traits", None)
     name = type(model).__name__
     if isinstance(traits, ModelTraits):
-        return traits
+        inherited = "traits" not in vars(model) and "traits" not in vars(type(model))
+        return replace(traits, dense=False) if inherited else traits  # a subclass may compute something else
     if traits is not None:
         raise RequestError(f"{name}.traits must be a fedbench.models.base.ModelTraits, got {type(traits).__name__}")
     for misplaced in ("random", "begin"):

@@ -94,8 +94,7 @@ class LSTM(nn.Module):
                 raise RequestError(f"model.embedding={embedding}, but this data set has no vectors; give a size")
             size = vectors.shape[1]
         else:
-            remedy = f"or one of {', '.join(_GIVEN)}, for the data set's vectors"
-            size = integer("embedding", embedding, at_least=1, remedy=remedy)
+            size = integer("embedding", embedding, at_least=1, instead=", ".join(_GIVEN))
         if not self.frozen:
             self.embedding = nn.Embedding(tokens, size)
         hidden, layers = integer("hidden", hidden, at_least=1), integer("layers", layers, at_least=1)

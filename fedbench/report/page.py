@@ -42,7 +42,7 @@ def page(view: PageView) -> str:
     """Return the page as one HTML document.
 
     Raises:
-        ValueError: If a verdict or status is not one of those in ``views``, or a row does not have one cell per column.
+        ValueError: If a verdict or status is not one of those in ``words``, or a row does not have one cell per column.
     """
     ids = _Anchors("main", "summary", "others", "environment", "notes", "legend")
     papers = [_paper(p, ids) for p in view.papers]

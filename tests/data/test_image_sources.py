@@ -621,7 +621,7 @@ def test_npz_refuses_files_and_options(tmp_path):
     file = saved(tmp_path / "a.npz", x=np.eye(2), y=[0, 1])
     with pytest.raises(RequestError, match="data.classes=1, but .* has the label 1"):
         npz.load(file=file, classes=1)
-    with pytest.raises(RequestError, match="are for images of bytes"):
+    with pytest.raises(RequestError, match="data.source.mean and data.source.std are for images of bytes"):
         npz.load(file=file, mean=[0.5])
     file = saved(tmp_path / "i.npz", x=bytes_of(2, 3, 4, 4), y=[0, 1])
     for std in ([1.0], [1.0, 1.0, 0.0], 1.0):

@@ -98,7 +98,9 @@ def test_smallest_client_has_at_least_50():
     assert np.bincount(fedprox(0, clients=30, alpha=1.0, beta=1.0).owner).min() >= 50
 
 
-@pytest.mark.parametrize("bad", [{"clients": 0}, {"clients": 2.5}, {"clients": 3, "alpha": -1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"clients": 0}, {"clients": 2.5}, {"clients": 3, "alpha": -1.0}, {"clients": 3, "alpha": None}]
+)
 def test_refuses(bad):
     with pytest.raises(RequestError, match=r"(data.clients|alpha) must be"):
         fedprox(0, **{"alpha": 1.0, "beta": 1.0, **bad})

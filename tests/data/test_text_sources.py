@@ -358,7 +358,10 @@ def test_sent140_refuses_other_files(tweets, row, message):
 def test_sent140_refuses(tweets):
     with pytest.raises(RequestError, match=r"no account has data.source.min_tweets=3 tweets; the most is 2"):
         read(tweets, min_tweets=3)
-    with pytest.raises(RequestError, match=r"data.source.glove=x.txt is not in .*; put .* to one of small.2d.txt"):
+    with pytest.raises(
+        RequestError,
+        match=r"data.source.glove=x.txt is not in .*; put the file there, or set .* to one of small.2d.txt",
+    ):
         read(tweets, glove="x.txt")
     with pytest.raises(RequestError, match=r"glove.6B.zip"):
         read(tweets, glove="glove.6B.50d.txt", download=False)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tools import federation, snapshots
+from tools import close, federation, final, snapshots, task_for
 from torch import nn
 
 from fedbench.algorithms.fedavg import fedavg
@@ -394,6 +394,24 @@ def test_tied_parameters_and_values_given_by_the_model():
     assert values["free"].tolist() == [1, 2]
 
 
+def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
+    """The engine must not write out the pass of the parent."""
+
+    class Scaled(MLP):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Declared(Scaled):
+        traits = ModelTraits(dense=True)
+
+    assert traits_of(MLP((4,), 3, [2])).dense
+    assert not traits_of(Scaled((4,), 3, [2])).dense
+    assert traits_of(Declared((4,), 3, [2])).dense
+    data = federation(features=4)
+    task = task_for(data, Scaled, hidden=[2])
+    assert close(final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12)
+
+
 def test_traits_of_a_plain_module_are_the_defaults():
     assert traits_of(nn.Linear(2, 2)) == ModelTraits()
 
@@ -437,7 +455,7 @@ def test_blocks_of_long_answers_are_small():
     [
         (lambda: LSTM((60,), 5, None, None, **SMALL), "this model needs tokens, got examples of shape"),
         (lambda: lstm(embedding="frozen"), "this data set has no vectors; give a size"),
-        (lambda: lstm(embedding="glove"), "or one of frozen, trained"),
+        (lambda: lstm(embedding="glove"), "must be frozen, trained or an integer >= 1"),
         (lambda: lstm(dense=5), r"dense must be a list of sizes, got 5; one layer is \[5\], none is \[\]"),
         (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "channels must be a list of sizes, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
 from fedbench.data.sources._classes import are_labels, count_of
-from fedbench.data.sources._leaf import json_files, users_of
+from fedbench.data.sources._leaf import User, json_files, users_of
 
 
 def load(
@@ -33,7 +32,7 @@ def load(
         RequestError: If a file is not of that form; the message names the file, the user and the fault.
     """
     given = {"data.train": train} | ({} if test is None else {"data.test": test})
-    parts = [{u.name: _pair(*u) for u in users_of(json_files(where, key))} for key, where in given.items()]
+    parts = [{u.name: _pair(u) for u in users_of(json_files(where, key))} for key, where in given.items()]
     names = tuple(dict.fromkeys(user for part in parts for user in part))
     place = {user: k for k, user in enumerate(names)}
     owned = [(held, place[user], *pair) for held, part in enumerate(parts) for user, pair in part.items()]
@@ -63,7 +62,9 @@ def load(
     )
 
 
-def _pair(what: str, name: str, xs: Any, ys: Any, size: Any) -> tuple[np.ndarray, np.ndarray]:
+def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs [n, ...] float64 and the labels [n] int64 of a user."""
+    what, _, xs, ys, size = user
     if not isinstance(xs, list) or not isinstance(ys, list) or not len(xs) == len(ys) == size:
         counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (xs, ys)]
         raise RequestError(f"{what} has {counts[0]} x and {counts[1]} y, but num_samples says {size}")

@@ -48,7 +48,9 @@ def load(
     owner, names = _owners(file, arrays, len(y))
     images = x.dtype == np.uint8
     if not images and (mean is not None or std is not None):
-        raise RequestError(f"mean and std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}")
+        raise RequestError(
+            f"data.source.mean and data.source.std are for images of bytes; x in {file} is {x.dtype} {list(x.shape)}"
+        )
     return Examples(
         x=x,
         y=y,

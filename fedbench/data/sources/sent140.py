@@ -128,7 +128,7 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
         if path.is_file():
             return path
         hint = f", or set data.source.glove to one of {available}" if available else ""
-        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file available{hint}")
+        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
     what = _GLOVE.what + (f" (or set data.source.glove to one of {available})" if available else "")
     layouts = ((f"glove/{name}",), (f"glove/glove.6B/{name}",))
     return found(data_dir, layouts, replace(_GLOVE, what=what), download=download)[0]

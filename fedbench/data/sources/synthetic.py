@@ -61,7 +61,7 @@ def fedprox(seed: int, *, clients: int, alpha: float | None, beta: float | None,
     clients = integer("data.clients", clients, at_least=1)
     rng = np.random.RandomState(seed)
     sizes = rng.lognormal(4, number("size_sigma", size_sigma, at_least=0, at_most=5), clients).astype(int) + 50
-    iid = alpha is None or beta is None
+    iid = alpha is None and beta is None
     if not iid:
         u = rng.normal(0, number("alpha", alpha, at_least=0), clients)
         centers = rng.normal(0, number("beta", beta, at_least=0), clients)
