@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Measure for which perceptrons stacking clients, threads and compiled code are faster, the basis of `engine.mode=auto`.
+"""Measure for which perceptrons stacking, threads and compiled code are faster, the basis of `engine.mode=auto`.
 
 usage: python scripts/modes.py
 """

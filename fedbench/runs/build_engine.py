@@ -30,7 +30,7 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     if not gpu:
         keep_memory()
     mode, size, workers = config.mode, config.cohort_size, config.workers
-    kernel = _kernel(task, mode)
+    kernel = None if mode == "auto" and task.size >= _LARGE_DENSE else _kernel(task, mode)
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
