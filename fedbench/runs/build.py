@@ -101,7 +101,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            "kernel": kernel_used(config.engine.mode, task, engine, stages, data, augmented),
+            "kernel": kernel_used(engine, stages, data, augmented),
         },
     }
 

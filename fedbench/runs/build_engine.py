@@ -17,7 +17,6 @@ from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
-_EXPRESSIBLE = "linear models and MLPs in float32 or float64 on a CPU"
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
@@ -30,7 +29,7 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     if not gpu:
         keep_memory()
     mode, size, workers = config.mode, config.cohort_size, config.workers
-    kernel = None if mode == "auto" and task.size >= _LARGE_DENSE else _kernel(task, mode)
+    kernel, why_not = _kernel(task, mode)
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
@@ -40,27 +39,28 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     if workers is None:
         workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel)
+    return Engine(oracle, mode, size, workers, kernel, why_not)
 
 
-def _kernel(task: Task, mode: str) -> DenseKernel | None:
-    """Return the compiled code for a task, if it is asked for or suits.
+def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
+    """Return the compiled code for a task if it is asked for or suits, or why there is none.
 
     Raises:
         RequestError: If it is asked for and there is none.
     """
     if mode not in ("auto", "compiled"):
-        return None
+        return None, f"engine.mode={mode}"
     if not expressible(task):
-        if mode == "compiled":
-            raise RequestError(f"engine.mode=compiled is for {_EXPRESSIBLE}; use engine.mode=auto")
-        return None
-    found = kernels()
-    if found.library is not None:
-        return DenseKernel(found.library, task)
+        why_not = "it is for linear models and MLPs in float32 or float64 on a CPU"
+    elif mode == "auto" and task.size >= _LARGE_DENSE:
+        why_not = f"the model has {_LARGE_DENSE} parameters or more"
+    elif (library := kernels().library) is not None:
+        return DenseKernel(library, task), ""
+    else:
+        why_not = kernels().source
     if mode == "compiled":
-        raise RequestError(f"engine.mode=compiled is not available: {found.source}; use engine.mode=auto")
-    return None
+        raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
+    return None, why_not
 
 
 def _cores() -> int:
@@ -75,23 +75,17 @@ def _stack(task: Task, gpu: bool) -> int:
     return max(1, int(free * _DEVICE_SHARE) // bytes_each)
 
 
-def kernel_used(
-    asked: Mode, task: Task, engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool
-) -> str:
+def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool) -> str:
     """Return what a run does in compiled code, or why it has none: a fact for its record.
 
     Args:
-        asked: The mode in the configuration.
-        task: The model.
-        engine: The engine that was chosen.
+        engine: The engine.
         stages: The stages of the method.
         data: The data set.
         augmented: Whether training images are augmented.
     """
     if engine.kernel is None:
-        if asked != "auto":
-            return f"none, since engine.mode={asked}"
-        return f"none: {kernels().source}" if expressible(task) else f"none, since it is for {_EXPRESSIBLE}"
+        return f"none: {engine.why_no_kernel}"
     algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]
     if augmented or not engine.kernel.reads(data):
         done = "gradients of batches, since examples are changed when they are read"

@@ -52,13 +52,20 @@ class Engine:
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
+        why_no_kernel: The reason why there is none, for the record of the run.
     """
 
     def __init__(
-        self, oracle: Oracle, mode: str, cohort_size: int, workers: int = 1, kernel: DenseKernel | None = None
+        self,
+        oracle: Oracle,
+        mode: str,
+        cohort_size: int,
+        workers: int = 1,
+        kernel: DenseKernel | None = None,
+        why_no_kernel: str = "",
     ) -> None:
         self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
-        self.kernel = kernel
+        self.kernel, self.why_no_kernel = kernel, why_no_kernel
         # subnormal numbers take a CPU several times as long; decaying moments are full of them
         self._pool = ThreadPoolExecutor(workers, initializer=flush_subnormals) if workers > 1 else None
 
