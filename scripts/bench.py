@@ -7,8 +7,8 @@ The loop uses one model whose parameters are copied in per client, rows gathered
 slices, autograd.grad and a fused foreach update, without DataLoader or optimiser object, on one thread. Rounds of the
 loop and of the simulator alternate, so that both see the same load of the machine. Ratios compare the fastest rounds;
 those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds the
-evaluation of every client and the line in rounds.jsonl. `floor` is the time of the arithmetic at the rate of the
-fastest matrix product on all cores, as a share of the time of a round.
+evaluation of every client, of the training examples as often as by default, and the line in rounds.jsonl. `floor` is
+the time of the arithmetic at the rate of the fastest matrix product on all cores, as a share of the time of a round.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ def fed_rounds(
     """Yield (seconds of training, seconds of recording) of fedbench's rounds."""
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
-    engine = make_engine(task, data.num_clients, compose_run([]).engine)
+    config = compose_run([])
+    engine = make_engine(task, data.num_clients, config.engine)
     start = task.init(generator(0, Purpose.INIT))
     snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
     recorder = Recorder(folder)
@@ -234,7 +235,8 @@ def fed_rounds(
         trained = time.perf_counter()
         if snapshot is None:
             return
-        record = evaluate(task, data, algorithm.deploy(snapshot.server, snapshot.clients), engine)
+        train = snapshot.round % config.eval_train_every == 0
+        record = evaluate(task, data, algorithm.deploy(snapshot.server, snapshot.clients), engine, train)
         recorder.append({"round": snapshot.round, **record.summary()})
         yield trained - begun, time.perf_counter() - trained
 
