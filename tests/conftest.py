@@ -28,6 +28,14 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def compiled():
+    """Compile before the first test: what the compilation prints is in no test's output."""
+    from fedbench.simulation.compiled.library import kernels
+
+    kernels()
+
+
 @pytest.fixture(scope="session")
 def composer():
     """Compose settings of experiments, each experiment once; tests/commands/test_reproduce.py compares with Hydra."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from filelock import FileLock
+
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
@@ -48,8 +50,9 @@ def kernels() -> Kernels:
     try:
         version = _run([compiler, "--version"]).splitlines()[0]
         where = _cache() / f"dense-{_digest(version)}.so"
-        if not where.exists():
-            _build(compiler, where)
+        with FileLock(where.with_suffix(".lock")):  # another process may be compiling
+            if not where.exists():
+                _build(compiler, where)
         _refuse_foreign(where)
         return Kernels(ctypes.CDLL(str(where)), version)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -112,7 +115,7 @@ def _build(compiler: str, where: Path) -> None:
         made = Path(directory) / where.name
         _run([compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
         made.chmod(0o700)
-        made.replace(where)  # another process may have been faster
+        made.replace(where)
     print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
 
 
