@@ -62,7 +62,7 @@ def execute(config: RunConfig) -> Outcome:
             "files and code; these have not changed since and count as the same. force=true trains again",
             file=sys.stderr,
         )
-    if not config.force and (done := _from_disk(config.path)):
+    if not config.force and (done := _from_disk(config)):
         return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
@@ -82,7 +82,7 @@ def execute(config: RunConfig) -> Outcome:
     try:
         if config.force:
             recorder.clear()
-        elif done := _from_disk(config.path):  # the other process finished it
+        elif done := _from_disk(config):  # the other process finished it
             return done
         run(prepared, recorder, config.tree)
         return Outcome(read_run(config.path), fresh=True)
@@ -97,12 +97,20 @@ def not_writable(folder: object, error: OSError) -> RequestError:
     return RequestError(f"{folder} cannot be written to ({error.strerror or error}); change results_dir")
 
 
-def _from_disk(path: Path) -> Outcome | None:
+def _from_disk(config: RunConfig) -> Outcome | None:
+    path, wanted = config.path, config.eval_train_every
     if not is_done(path):
         return None
     shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
     run = read_run(path)
     run.last_round()
+    every = run.config.get("eval_train_every", 1)  # runs of fedbench 0.1.0 measured it in every round
+    if wanted % every:
+        print(
+            f"fedbench: {path} has training losses with eval_train_every={every}, not {wanted}; force=true trains "
+            "again",
+            file=sys.stderr,
+        )
     return Outcome(run, fresh=False)
 
 

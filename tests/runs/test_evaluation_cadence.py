@@ -45,3 +45,13 @@ def test_improved_clients_need_no_training_losses_of_the_round(fed, tmp_path):
         shares.append([r["improved_clients"] for r in rows])
     assert shares[0] == shares[1]
     assert all(isinstance(share, float) for share in shares[0][1:])
+
+
+def test_a_done_run_with_fewer_training_losses_says_so(fed):
+    """Those of every second round are among those of every round, and not the other way round."""
+    assert fed(*LONG, "eval_train_every=4")[2] == ""
+    for every, said in ((4, False), (8, False), (2, True), (1, True), (6, True)):
+        status, out, err = fed(*LONG, f"eval_train_every={every}")
+        assert status == 0
+        assert "done already" in out[0]
+        assert ("training losses with eval_train_every=4" in err) == said
