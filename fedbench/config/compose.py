@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,7 @@ class Composer:
 
     @contextmanager
     def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:
-        known: Callable[[], list[str]] = lambda: self.keys(overrides)  # noqa: E731
+        known = partial(self.keys, overrides)
         try:
             yield
         except UnicodeDecodeError as error:

@@ -111,7 +111,7 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
 def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
-    The dearest item goes first, always to the part that has the least so far.
+    The items in order of falling cost are cut where the sum of the costs passes the next equal share.
 
     Args:
         cost: Positive costs [C].
@@ -120,12 +120,8 @@ def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
     Returns:
         The items of each part that has any, ascending; each item exactly once.
     """
-    if parts == 1:
-        return [np.arange(len(cost))]
-    totals = [0.0] * parts
-    members: list[list[int]] = [[] for _ in range(parts)]
-    for item in np.argsort(-cost, kind="stable").tolist():
-        least = totals.index(min(totals))
-        totals[least] += float(cost[item])
-        members[least].append(item)
-    return [np.array(sorted(m)) for m in members if m]
+    order = np.argsort(-cost, kind="stable")
+    middle = np.cumsum(cost[order]) - cost[order] / 2
+    part = (middle * parts / cost.sum()).astype(np.int64)  # below ``parts``, since the costs are positive
+    members = (np.sort(order[part == k]) for k in range(parts))
+    return [m for m in members if len(m)]

@@ -132,11 +132,12 @@ def test_workers_and_cohorts_change_no_bit():
 
 
 def test_shares_are_balanced():
-    """The dearest first, always to the part that has least: 8 | 5, then 8 | 5 + 3, then 8 + 1 | 5 + 3."""
+    """In falling order 8, 5, 3, 1 of sum 17: the middle of 8 is below 8.5, those of the others are above."""
     parts = balanced(np.array([3, 8, 1, 5]), 2)
-    assert [p.tolist() for p in parts] == [[1, 2], [0, 3]]
+    assert [p.tolist() for p in parts] == [[1], [0, 2, 3]]
     assert [p.tolist() for p in balanced(np.array([3, 8, 1]), 5)] == [[1], [0], [2]]
     assert balanced(np.array([2, 1]), 1)[0].tolist() == [0, 1]
+    assert balanced(np.array([], dtype=np.int64), 2) == []
 
 
 def test_the_family_of_steps():

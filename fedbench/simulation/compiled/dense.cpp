@@ -156,54 +156,31 @@ inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::ty
   }
 }
 
-// out[b][i] = sum over o of d[b][o] w[o][i], for the vectors i < I of rows of n vectors
-template <typename T, int B, int I>
-inline void back(const T* d, int64_t stride, const typename Vector<T>::type* w, int64_t n, int64_t outputs,
-                 typename Vector<T>::type* out) {
+// out[r][i] (+)= sum over k < count of a[r * across + k * along] m[k][i], for R rows and I vectors of rows of n vectors
+template <typename T, int R, int I>
+inline void combine(const T* a, int64_t across, int64_t along, const typename Vector<T>::type* m, int64_t n,
+                    int64_t count, typename Vector<T>::type* out, bool add) {
   using V = typename Vector<T>::type;
-  V sum[B][I] = {};
-  for (int64_t o = 0; o < outputs; o++) {
+  V sum[R][I];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+    for (int i = 0; i < I; i++) sum[r][i] = add ? out[r * n + i] : V{};
+  for (int64_t k = 0; k < count; k++) {
     V row[I];
 #pragma GCC unroll 8
-    for (int i = 0; i < I; i++) row[i] = w[o * n + i];
+    for (int i = 0; i < I; i++) row[i] = m[k * n + i];
 #pragma GCC unroll 8
-    for (int b = 0; b < B; b++) {
-      const T a = d[b * stride + o];
+    for (int r = 0; r < R; r++) {
+      const T s = a[r * across + k * along];
 #pragma GCC unroll 8
-      for (int i = 0; i < I; i++) sum[b][i] += row[i] * a;
+      for (int i = 0; i < I; i++) sum[r][i] += row[i] * s;
     }
   }
 #pragma GCC unroll 8
-  for (int b = 0; b < B; b++)
+  for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int i = 0; i < I; i++) out[b * n + i] = sum[b][i];
-}
-
-// w[o][i] += sum over b of d[b][o] h[b][i], for O rows and I vectors of them
-template <typename T, int O, int I>
-inline void rank(const T* d, int64_t stride, const typename Vector<T>::type* h, int64_t n, int64_t rows,
-                 typename Vector<T>::type* w) {
-  using V = typename Vector<T>::type;
-  V sum[O][I];
-#pragma GCC unroll 8
-  for (int o = 0; o < O; o++)
-#pragma GCC unroll 8
-    for (int i = 0; i < I; i++) sum[o][i] = w[o * n + i];
-  for (int64_t b = 0; b < rows; b++) {
-    V a[I];
-#pragma GCC unroll 8
-    for (int i = 0; i < I; i++) a[i] = h[b * n + i];
-#pragma GCC unroll 8
-    for (int o = 0; o < O; o++) {
-      const T s = d[b * stride + o];
-#pragma GCC unroll 8
-      for (int i = 0; i < I; i++) sum[o][i] += a[i] * s;
-    }
-  }
-#pragma GCC unroll 8
-  for (int o = 0; o < O; o++)
-#pragma GCC unroll 8
-    for (int i = 0; i < I; i++) w[o * n + i] = sum[o][i];
+    for (int i = 0; i < I; i++) out[r * n + i] = sum[r][i];
 }
 
 // e^x for x <= 0: 2^k e^r with |r| <= ln(2)/2, and Taylor's series for e^r; 0 below the range of normal numbers
@@ -396,8 +373,8 @@ template <typename T> struct Network {
 
   template <int I> void products_back(const T* d, int64_t stride, const V* w, const Layer& at, int64_t m, V* out) {
     int64_t b = 0;
-    for (; b + 5 <= m; b += 5) back<T, 5, I>(d + b * stride, stride, w, at.in, at.outputs, out + b * at.in);
-    for (; b < m; b++) back<T, 1, I>(d + b * stride, stride, w, at.in, at.outputs, out + b * at.in);
+    for (; b + 5 <= m; b += 5) combine<T, 5, I>(d + b * stride, stride, 1, w, at.in, at.outputs, out + b * at.in, false);
+    for (; b < m; b++) combine<T, 1, I>(d + b * stride, stride, 1, w, at.in, at.outputs, out + b * at.in, false);
   }
 
   // target += factor times the gradient that belongs to the d of all layers; d is overwritten
@@ -422,8 +399,8 @@ template <typename T> struct Network {
 
   template <int O> void update(const T* d, int64_t stride, const Layer& at, int64_t m, V* w) {
     int64_t i = 0;
-    for (; i + 4 <= at.in; i += 4) rank<T, O, 4>(d, stride, at.h + i, at.in, m, w + i);
-    for (; i < at.in; i++) rank<T, O, 1>(d, stride, at.h + i, at.in, m, w + i);
+    for (; i + 4 <= at.in; i += 4) combine<T, O, 4>(d, 1, stride, at.h + i, at.in, m, w + i, true);
+    for (; i < at.in; i++) combine<T, O, 1>(d, 1, stride, at.h + i, at.in, m, w + i, true);
   }
 };
 
