@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Need, descent
+from fedbench.core.algorithm import Algorithm, Averaging, Need, descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
@@ -70,7 +70,7 @@ def adafedadam(
         unit = torch.where(alive, delta * (1 / r).to(delta.dtype), torch.zeros_like(delta))
         return {"update": unit, "certainty": torch.log(r / info.lr) + 1}, client
 
-    def share(cohort: ClientInfo) -> Tensor:  # ω [C], float64
+    def share(server: State, cohort: ClientInfo) -> Tensor:  # ω [C], float64
         rate = cohort.probe["loss"] + (0.0 if alpha.is_integer() else _OFFSET)
         if inverse_rate == "ratio":
             rate = rate / (cohort.probe["loss_init"] + _OFFSET)
@@ -79,8 +79,7 @@ def adafedadam(
         return omega / omega.sum()
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        omega, raw = share(cohort), uploads["certainty"].squeeze(1)
-        g = omega.to(uploads["update"].dtype) @ uploads["update"]
+        omega, raw, g = share(server, cohort), uploads["certainty"].squeeze(1), uploads["update"]
         chi = omega @ raw.clamp_min(_FLOOR)
         b1, b2 = beta1**chi, beta2**chi
         c_m, c_v = server["c_m"] * b1, server["c_v"] * b2
@@ -97,5 +96,10 @@ def adafedadam(
 
     needs: set[Need] = {"loss", "grad", "loss_init"} if inverse_rate == "ratio" else {"loss", "grad"}
     return Algorithm(
-        **descent(local), server_init=server_init, finish=finish, update=update, needs=frozenset(needs), remarks=remarks
+        **descent(local),
+        server_init=server_init,
+        finish=finish,
+        update=Averaging(update, {"update": share}),
+        needs=frozenset(needs),
+        remarks=remarks,
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.shared.gram import project_simplex
-from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.algorithm import Algorithm, Averaging, descent
 from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
@@ -36,15 +36,17 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     boolean("partial", partial)
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
+        uniform = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
         mean: State = {"mean": torch.zeros_like(w), "t": w.new_zeros(())} if average else {}
-        return {"w": w, "lambda": mixture, **mean}
+        return {"w": w, "lambda": uniform, **mean}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+    def mixture(server: State, cohort: ClientInfo) -> Tensor:
         share = server["lambda"].index_select(0, cohort.id)
         total = share.sum()
-        omega = torch.where(total > 0, share / total, 1 / len(share)).to(uploads["delta"].dtype)
-        w = server["w"] - omega @ uploads["delta"]
+        return torch.where(total > 0, share / total, 1 / len(share))
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        w = server["w"] - uploads["delta"]
         raised = server["lambda"].index_add(0, cohort.id, cohort.probe["loss"], alpha=lr_lambda)
         new = {"w": w, "lambda": project_simplex(raised)}
         if average:
@@ -59,7 +61,7 @@ def afl(local: Optimizer = SGD, *, lr_lambda: float = 0.1, average: bool = False
     return Algorithm(
         **descent(local),
         server_init=server_init,
-        update=update,
+        update=Averaging(update, {"delta": mixture}),
         deploy=deploy,
         needs=frozenset({"loss"}),
         weights="uniform",

@@ -15,7 +15,7 @@ from fedbench.algorithms.shared.variance_reduction import (
     rate,
     recursive_momentum,
 )
-from fedbench.core.algorithm import Algorithm
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -80,7 +80,7 @@ def fafed(
         return {"delta": msg["w"] - local["w"], "m": local["m"], "v": local["v"]}, lasting
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        w, (m, v) = server["w"] - cohort.p @ uploads["delta"], (cohort.p @ uploads[k] for k in ("m", "v"))
+        w, m, v = server["w"] - uploads["delta"], uploads["m"], uploads["v"]
         t = server["t"] + elapsed(cohort)
         if variant != "code":
             w = w - rate(cohort.lr[0], decay_w, t) * m / (v.sqrt() + rho)
@@ -94,7 +94,7 @@ def fafed(
         start=start,
         step=step,
         finish=finish,
-        update=update,
+        update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         setup=first_exchange(solver, begin),
         weights="uniform",
         exposes={"moments": lambda uploads, clients: uploads["m"]},

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -75,8 +75,8 @@ def fedcada(
         return uploads, {} if counter == "round" else {"t": local["t"]}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        w = torch.sub(server["w"], cohort.p @ uploads["delta"], alpha=server_lr)
-        return {"w": w, **{k: cohort.p @ uploads[k] for k in ("m", "v")}, "t": server["t"] + 1}
+        w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)
+        return {"w": w, "m": uploads["m"], "v": uploads["v"], "t": server["t"] + 1}
 
     def count(w: Tensor) -> State:
         return {"t": w.new_zeros(1, dtype=torch.float64)}
@@ -88,7 +88,7 @@ def fedcada(
         start=start,
         step=step,
         finish=finish,
-        update=update,
+        update=Averaging(update, dict.fromkeys(("delta", "m", "v"), by_weight)),
         weights=weights,
         exposes={"moments": lambda uploads, clients: uploads["m"]},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Weights, by_weight, descent, server_descent
 from fedbench.core.errors import RequestError, number
 from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.types import ClientInfo, State
@@ -39,7 +39,7 @@ def fednova(local: Optimizer = SGD, *, server_momentum: float = 0.0, weights: We
 
     def direction(uploads: State, cohort: ClientInfo) -> Tensor:
         tau_eff = cohort.p @ uploads["a"].squeeze(1)
-        return tau_eff * (cohort.p @ uploads["unit"])
+        return tau_eff * uploads["unit"]
 
-    server = server_descent(sgd(momentum=server_momentum), direction=direction)
+    server = server_descent(sgd(momentum=server_momentum), direction=direction, averaged={"unit": by_weight})
     return Algorithm(**descent(local), **server, finish=finish, weights=weights)

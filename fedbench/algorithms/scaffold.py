@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Shift, descent
+from fedbench.core.algorithm import Algorithm, Averaging, Shift, by_weight, descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer, without
 from fedbench.core.types import ClientInfo, State
@@ -51,8 +51,8 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
         return {"delta": delta, "c": new - client["c"]}, {"c": new}  # lines 13-14
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        w = torch.sub(server["w"], cohort.p @ uploads["delta"], alpha=server_lr)  # line 17
-        return {**server, "w": w, "c": server["c"] + uploads["c"].sum(0) / server["clients"]}
+        w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)  # line 17
+        return {**server, "w": w, "c": server["c"] + uploads["c"] * (len(cohort.id) / server["clients"])}
 
     return Algorithm(
         server_init=server_init,
@@ -61,7 +61,7 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
         start=start,
         step=solver["step"],
         finish=finish,
-        update=update,
+        update=Averaging(update, {"delta": by_weight, "c": by_weight}),
         needs=frozenset({"grad"}) if option == 1 else frozenset(),
         weights="uniform",
     )

@@ -14,7 +14,7 @@ from fedbench.algorithms.shared.variance_reduction import (
     rate,
     recursive_momentum,
 )
-from fedbench.core.algorithm import Algorithm
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
@@ -47,9 +47,8 @@ def stem(
     solver = plain_solver(local, "stem")
 
     def begin(server: State, uploads: State, cohort: ClientInfo) -> State:
-        m = cohort.p @ uploads["g"]
-        step = rate(cohort.lr[0], decay_w, 0) * m
-        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": m}
+        step = rate(cohort.lr[0], decay_w, 0) * uploads["g"]
+        return {**server, "w": server["w"] if init_step == "none" else server["w"] - step, "m": uploads["g"]}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "m": msg["m"], "prev": client["prev"], "s": torch.zeros_like(info.lr)}
@@ -61,8 +60,7 @@ def stem(
         return {"w": w, "prev": local["w"], "m": m, "s": s}
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        w, m = server["w"] - cohort.p @ uploads["delta"], cohort.p @ uploads["m"]
-        return {"w": w, "m": m, "t": server["t"] + elapsed(cohort)}
+        return {"w": server["w"] - uploads["delta"], "m": uploads["m"], "t": server["t"] + elapsed(cohort)}
 
     return Algorithm(
         server_init=lambda w, N: {"w": w, "m": torch.zeros_like(w), "t": w.new_zeros(1, dtype=torch.float64)},
@@ -74,8 +72,8 @@ def stem(
             {"delta": msg["w"] - local["w"], "m": local["m"]},
             {"prev": local["prev"]},
         ),
-        update=update,
-        setup=first_exchange(solver, begin),
+        update=Averaging(update, {"delta": by_weight, "m": by_weight}),
+        setup=first_exchange(solver, Averaging(begin, {"g": by_weight})),
         weights="uniform",
         everyone=SAMPLED,
         exposes={"moments": lambda uploads, clients: uploads["m"]},

@@ -25,10 +25,12 @@ def term(local: Optimizer = SGD, *, t: float = 1.0, weights: Weights = "uniform"
     t = number("t", t)
     server_lr = number("server_lr", server_lr, above=0)
 
-    def direction(uploads: State, cohort: ClientInfo) -> Tensor:
+    def tilted(server: State, cohort: ClientInfo) -> Tensor:
         tilt = t * cohort.probe["loss"]  # [C] float64
         omega = cohort.p * (tilt - tilt.max()).exp()
-        return (omega / omega.sum()).to(uploads["delta"].dtype) @ uploads["delta"]
+        return omega / omega.sum()
 
-    server = server_descent(lr=server_lr, direction=direction)
+    server = server_descent(
+        lr=server_lr, direction=lambda uploads, cohort: uploads["delta"], averaged={"delta": tilted}
+    )
     return Algorithm(**descent(local), **server, needs=frozenset({"loss"}), weights=weights)

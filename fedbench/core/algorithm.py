@@ -46,6 +46,8 @@ Gradient: TypeAlias = Callable[[Oracle, State, State, Batch, ClientInfo], Tensor
 Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
 # (uploads [C, ...], cohort [C]) -> the uphill direction handed to the server's optimizer, [P]
 Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
+# (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients, [C]
+Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
 
 
 class LocalPart(TypedDict):
@@ -147,19 +149,52 @@ def descent(
     return {"start": start, "step": Descent(opt, gradient, lr, extra)}
 
 
-def mean_delta(uploads: State, cohort: ClientInfo) -> Tensor:
-    """Return Σ p_k Δ_k: p [C] @ Δ [C, P] -> [P]."""
-    return cohort.p @ uploads["delta"]
+def by_weight(server: State, cohort: ClientInfo) -> Tensor:
+    """Return the aggregation weights p_k, [C]: a ``Weighting``."""
+    return cohort.p
 
 
-def server_descent(opt: Optimizer = SGD, lr: float = 1.0, direction: Direction = mean_delta) -> ServerPart:
+@dataclass(frozen=True)
+class Averaging:
+    """An ``Update`` that uses some uploads only through sums Σ ω_k u_k with weights known before the local work.
+
+    A type of its own because an engine can add up these uploads as clients finish, and need not hold them all.
+
+    Attributes:
+        step: The server's step; it sees these sums [P] in place of the uploads [C, P].
+        weights: The weights ω of each such upload, by its name.
+    """
+
+    step: Update
+    weights: Mapping[str, Weighting]
+
+    def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+        """Return the server's state after the step, from the uploads of all clients [C, ...]."""
+        sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
+        return self.step(server, uploads | sums, cohort)
+
+
+def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Return Σ ω_k v_k, ω [C] and v [C, P] -> [P]; summed in float64, so that its order is below float32's rounding."""
+    return (weights.double() @ values.double()).to(values.dtype)
+
+
+def server_descent(
+    opt: Optimizer = SGD,
+    lr: float = 1.0,
+    direction: Direction | None = None,
+    averaged: Mapping[str, Weighting] | None = None,
+) -> ServerPart:
     """Return the server step w <- w - η_g · opt(direction(uploads)).
 
     Args:
         opt: The optimizer.
         lr: The server's step size η_g.
         direction: The vector handed to the optimizer; by default Σ p_k Δ_k.
+        averaged: Uploads that ``direction`` sees as sums [P] with these weights (``Averaging``).
     """
+    if direction is None:
+        direction, averaged = (lambda uploads, cohort: uploads["delta"]), {"delta": by_weight}
 
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
@@ -168,7 +203,7 @@ def server_descent(opt: Optimizer = SGD, lr: float = 1.0, direction: Direction =
         d, new = opt.update(direction(uploads, cohort), server)
         return {**server, **new, "w": torch.add(server["w"], d, alpha=-lr)}
 
-    return {"server_init": server_init, "update": update}
+    return {"server_init": server_init, "update": update if averaged is None else Averaging(update, averaged)}
 
 
 def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:

@@ -11,23 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.algorithm import Algorithm, Descent, weighted_sum
 from fedbench.core.randomness import Purpose, fold_in, key
-from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
+from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
-from fedbench.simulation.compiled.dense import DenseKernel, Work
+from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel, Work
 from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.probes import ExamplePlan, client_sums
 from fedbench.simulation.task import Task
 
+_HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up chunk by chunk above it
+_LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
+
 
 class Trained(NamedTuple):
-    """The outcome of the local phase of some clients; every tensor is [C, ...]."""
+    """The outcome of the local phase of a cohort."""
 
-    uploads: State
-    client_states: State
-    after: State  # measured at the local models
+    uploads: State  # [C, ...]; [P] of those that are added up
+    client_states: State  # [C, ...]; empty if they are where they belong
+    after: State  # measured at the local models, [C]
+    bytes_up: int
 
 
 def train_cohort(
@@ -134,24 +138,59 @@ class _Share:
         return Work(self.starts, self.counts, self.steps, self.width, self.shuffled, key(seed, purpose, round))
 
 
+def store(states: State, ids: Tensor, new: State) -> None:
+    """Write the new states of some clients, [C, ...], to their places in the states of all, [N, ...].
+
+    Raises:
+        KeyError: If there is no new state under a name.
+    """
+    for name, v in states.items():
+        v.index_copy_(0, ids.to(v.device), new[name].to(v.device))
+
+
 class _Gathered:
     """The outcomes of the chunks of a cohort, put together by several threads as the chunks finish.
+
+    Sums are formed in the order of the chunks, whichever finishes first.
 
     Args:
         count: Number of clients of the cohort.
     """
 
     def __init__(self, count: int) -> None:
-        self.count, self.trained, self._lock = count, Trained({}, {}, {}), threading.Lock()
+        self.count = count
+        self.uploads: State = {}
+        self.client_states: State = {}
+        self.after: State = {}
+        self.bytes_up = self._next = 0
+        self._waiting: dict[int, State] = {}
+        self._sums: State = {}
+        self._types: dict[str, torch.dtype] = {}
+        self._lock = threading.Lock()
 
-    def put(self, rows: Tensor, part: Trained) -> None:
-        """Copy the outcome of the clients at ``rows`` to their places."""
-        for total, some in zip(self.trained, part, strict=True):
-            for name, v in some.items():
-                with self._lock:
-                    if name not in total:
-                        total[name] = v.new_empty(self.count, *v.shape[1:])
-                total[name].index_copy_(0, rows, v)
+    def put(self, total: State, rows: Tensor, some: State) -> None:
+        """Copy what the clients at ``rows`` have to their places in ``total``."""
+        for name, v in some.items():
+            with self._lock:
+                if name not in total:
+                    total[name] = v.new_empty(self.count, *v.shape[1:])
+            total[name].index_copy_(0, rows, v)
+
+    def add(self, number: int, sums: State, uploads: State) -> None:
+        """Add the sums [P] float64 of chunk ``number`` to those of the chunks before it."""
+        with self._lock:
+            self.bytes_up += nbytes(uploads)
+            self._types |= {k: uploads[k].dtype for k in sums}
+            self._waiting[number] = sums
+            while self._next in self._waiting:
+                for name, v in self._waiting.pop(self._next).items():
+                    self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
+                self._next += 1
+
+    def trained(self) -> Trained:
+        """Return the outcome of the whole cohort."""
+        sums = {k: v.to(self._types[k]) for k, v in self._sums.items()}
+        return Trained(self.uploads | sums, self.client_states, self.after, self.bytes_up)
 
 
 class Cohort:
@@ -204,7 +243,9 @@ class Cohort:
     @cached_property
     def _shares(self) -> list[_Share]:
         assert self.engine.kernel is not None
-        number = max(self.engine.workers, -(-len(self.ids) // self.engine.kernel.most_clients))
+        number = -(-len(self.ids) // self.engine.kernel.most_clients)
+        # the shares of a large cohort, whose sums depend on them, are the same for any number of workers
+        number = max(number, _LEAST_SHARES) if number > 1 else self.engine.workers
         cost = self.tau * self.work.widths(self.data.train.counts[self.ids])
         return [_Share(p, self.ids[p], self.tau[p], self.data, self.work) for p in balanced(cost, number)]
 
@@ -239,6 +280,8 @@ class Cohort:
         seed: int,
         round: int,
         purpose: Purpose = Purpose.BATCHES,
+        weights: State | None = None,
+        in_place: bool = False,
     ) -> Trained:
         """Return the outcome of the local phase of the whole cohort, in the order of ``ids``.
 
@@ -250,38 +293,54 @@ class Cohort:
             seed: Random seed of the run.
             round: Rounds done before this one.
             purpose: The stream that the order of the examples is drawn from.
+            weights: Weights [C] of the uploads that are added up, by name.
+            in_place: Whether the new states of the clients replace the old ones in ``clients``.
         """
-        measured = bool(algo.needs & {"loss_after", "accuracy_after"})
-        gathered, kernel = _Gathered(len(self.ids)), self._kernel(algo)
+        kernel, weights = self._kernel(algo), weights or {}
         parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
-        plans = (
-            self._plans(kernel is not None, parts) if measured else []
-        )  # computed here and not in the worker threads
+        held = len(self.ids) * nbytes({"w": msg["w"]})
+        by_part = len(parts) > 1 and held > (_HELD_BYTES if kernel is None else SHARE_BYTES)
+        summed = weights if by_part else {}
+        measured = algo.needs & {"loss_after", "accuracy_after"}
+        plans = self._plans(kernel is not None, parts) if measured else []  # not in the worker threads
+        gathered = _Gathered(len(self.ids))
 
         @torch.no_grad()
         def work(number: int) -> None:
             part = parts[number]
-            part_info = info.take(part.rows)
-            ids = part_info.id
-            states = {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in clients.items()}
+            own = info.take(part.rows)
+            states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
             if isinstance(part, _Part):
                 batches = part.plan.batches(seed, round, purpose)
-                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, part_info, batches)
+                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, own, batches)
             else:
                 assert kernel is not None
-                columns = part_info.columns()
-                local = _started(algo, msg, states, columns)
-                last = kernel.descend(self.data, part.work(seed, round, purpose), algo.step, msg, local, columns)
-                uploads, states = algo.finish(msg, states, last, columns)
-            after: State = {}
+                local = _started(algo, msg, states, own.columns())
+                last = kernel.descend(self.data, part.work(seed, round, purpose), algo.step, msg, local, own.columns())
+                uploads, states = algo.finish(msg, states, last, own.columns())
+            if in_place:
+                store(clients, own.id, states)
+            else:
+                gathered.put(gathered.client_states, part.rows, states)
             if measured:
                 sums = plans[number].sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
-                means = dict(zip(("loss_after", "accuracy_after"), (v / part_info.n for v in sums), strict=False))
-                after = {k: v for k, v in means.items() if k in algo.needs}
-            gathered.put(part.rows, Trained(uploads, states, after))
+                means = dict(zip(("loss_after", "accuracy_after"), (v / own.n for v in sums), strict=False))
+                gathered.put(gathered.after, part.rows, {k: v for k, v in means.items() if k in algo.needs})
+            gathered.put(gathered.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
+            sums = {k: self._sum(v.index_select(0, part.rows), uploads[k]) for k, v in summed.items()}
+            gathered.add(number, sums, uploads)
 
         self.engine.map(work, range(len(parts)))
-        return gathered.trained
+        trained = gathered.trained()
+        late = {} if by_part else {k: weighted_sum(v, trained.uploads[k]) for k, v in weights.items()}
+        return trained._replace(uploads=trained.uploads | late)
+
+    def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
+        kernel = self.engine.kernel
+        if kernel is not None and values.dtype == self.data.dtype:
+            return kernel.weighted_sum(weights, values)
+        return weights.double() @ values.double()
 
     def _plans(self, compiled: bool, parts: Sequence[_Part | _Share]) -> list[ExamplePlan]:
         """Return the plans to evaluate the clients' own models, part by part."""

@@ -68,7 +68,7 @@ class Diagnostic:
         self.run = run
 
     def observer(self) -> Observer | None:
-        """Return a function to be called in every round with what clients and server exchange, or None."""
+        """Return an observer of what clients and server exchange, or None."""
         return None
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
@@ -134,12 +134,14 @@ class MomentSimilarity(Diagnostic):
     _moments: Tensor | None = None
 
     def observer(self) -> Observer | None:
-        """Return a function that keeps the moments of the last round; None if no method of the run has moments."""
-        return self._observe if any("moments" in s.algorithm.exposes for s in self.run.stages) else None
+        """Return an observer that keeps the moments of the last round; None if no method of the run has moments."""
+        if any("moments" in s.algorithm.exposes for s in self.run.stages):
+            return Observer(lambda round: round == self.run.rounds, self._observe)
+        return None
 
     def _observe(self, exchange: Exchange) -> None:
         expose = exchange.algorithm.exposes.get("moments")
-        if expose is not None and exchange.round == self.run.rounds:
+        if expose is not None:
             self._cohort = exchange.cohort[:_SHOWN]
             self._moments = expose(exchange.uploads, exchange.client_states)[:_SHOWN].clone()
             self.pending = True  # a checkpoint has no moments: the last round is run again after an interruption

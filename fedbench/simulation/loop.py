@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import After, Algorithm, Sampler, Stage
+from fedbench.core.algorithm import After, Algorithm, Averaging, Sampler, Stage
 from fedbench.core.randomness import Purpose
 from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
-from fedbench.simulation.cohort import Cohort
+from fedbench.simulation.cohort import Cohort, store
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.probes import Inspection, mean_losses
 from fedbench.simulation.task import Task
@@ -50,7 +50,11 @@ class Exchange(NamedTuple):
     client_states: State  # after the round, [C, ...]
 
 
-Observer: TypeAlias = Callable[[Exchange], None]
+class Observer(NamedTuple):
+    """Looks at what clients and server exchange; only for it are all uploads of a cohort held at once."""
+
+    wants: Callable[[int], bool]  # whether to look at a round, by its number over all stages, from 1
+    observe: Callable[[Exchange], None]
 
 
 def simulate(
@@ -81,7 +85,7 @@ def simulate(
         sampler: Draws the cohorts of stages that have no sampler of their own.
         allocator: Allocates the client states; None keeps them on the device.
         resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
-        observers: Called in every round with the uploads and client states of the cohort.
+        observers: Look at the uploads and client states of the cohort, in the rounds that they want.
     """
     allocator = allocator or StateAllocator(w.device, "device")
     loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers)
@@ -135,24 +139,38 @@ class _Loop:
         msg = algo.broadcast(own)
         probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
-        uploads, client_states, after = cohort.train(algo, msg, snapshot.clients, info, seed, snapshot.round)
-        steps = int(tau.sum())
+        watching = [o for o in self.observers if o.wants(snapshot.round + 1)]
+        rule = algo.update
+        weights = {} if watching or not isinstance(rule, Averaging) else rule.weights
+        in_place = not watching and algo.personal is None
+        trained = cohort.train(
+            algo,
+            msg,
+            snapshot.clients,
+            info,
+            seed,
+            snapshot.round,
+            weights={k: f(own, info) for k, f in weights.items()},
+            in_place=in_place,
+        )
+        client_states, steps = trained.client_states, int(tau.sum())
         if algo.personal is not None:
             personal, taken = self._personal(algo, algo.personal, msg, snapshot, ids, tau)
             client_states, steps = client_states | personal, steps + taken
-        for name, v in snapshot.clients.items():  # the one mutation: this memory is the loop's own
-            v.index_copy_(0, info.id.to(v.device), client_states[name].to(v.device))
-        for observe in self.observers:
-            observe(Exchange(snapshot.round + 1, algo, ids, uploads, client_states))
-        info = replace(info, probe=probe | after)
-        server = algo.update(own, uploads, info) | {k: snapshot.server[k] for k in stage.keep}
+        if not in_place:
+            store(snapshot.clients, info.id, client_states)
+        for observer in watching:
+            observer.observe(Exchange(snapshot.round + 1, algo, ids, trained.uploads, client_states))
+        info = replace(info, probe=probe | trained.after)
+        update = rule.step if weights and isinstance(rule, Averaging) else rule
+        server = update(own, trained.uploads, info) | {k: snapshot.server[k] for k in stage.keep}
         measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
         snapshot = snapshot._replace(
             round=snapshot.round + 1,
             server=server,
             cohort=ids,
             client_steps=snapshot.client_steps + steps,
-            bytes_up=snapshot.bytes_up + nbytes(uploads) + nbytes(measured),
+            bytes_up=snapshot.bytes_up + trained.bytes_up + nbytes(measured),
             bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
         )
         return snapshot if stage.after is None else self._after(t, stage.after, snapshot)
@@ -162,11 +180,11 @@ class _Loop:
         ids = np.flatnonzero(data.train.counts)
         cohort = self._cohort(Purpose.SETUP, ids, np.ones_like(ids), data)
         msg, info = setup.broadcast(snapshot.server), cohort.info(setup.weights, {}, self.seed, snapshot.round)
-        uploads, _, _ = cohort.train(setup, msg, {}, info, self.seed, snapshot.round, Purpose.SETUP)
+        trained = cohort.train(setup, msg, {}, info, self.seed, snapshot.round, Purpose.SETUP)
         return snapshot._replace(
-            server=setup.update(snapshot.server, uploads, info),
+            server=setup.update(snapshot.server, trained.uploads, info),
             client_steps=snapshot.client_steps + len(ids),
-            bytes_up=snapshot.bytes_up + nbytes(uploads),
+            bytes_up=snapshot.bytes_up + trained.bytes_up,
             bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
         )
 

@@ -53,8 +53,12 @@ struct Phase {
   double pull;            // strength of pull * (w - anchor), added to the gradient
   const void* anchor;     // [P], or null
   const void* shift;      // [clients, P] added to the gradient, or null
-  void* w;                // [clients, P] first and last models
-  void* buffer;           // [clients, P] first and last momentum, or null
+  const void* start;      // first models
+  int64_t start_stride;   // P, or 0 if all clients start with one model
+  void* w;                // [clients, P] last models
+  const void* moments;    // first momentum, or null
+  int64_t moments_stride; // P, or 0 if it is the same for all clients
+  void* buffer;           // [clients, P] last momentum, or null
 };
 
 struct Measurement {
@@ -443,11 +447,12 @@ template <typename T> struct Solver {
   Order order;
 
   Solver(const Problem& problem, const Phase& p) : net(problem), phase(p) {
+    const int64_t added = p.anchor || p.shift ? net.size : 0;
     w = Network<T>::vectors(net.size);
-    gradient = Network<T>::vectors(net.size);
-    buffer = Network<T>::vectors(net.size);
-    anchor = Network<T>::vectors(net.size);
-    shift = Network<T>::vectors(net.size);
+    gradient = Network<T>::vectors(stored() ? net.size : 0);
+    buffer = Network<T>::vectors(p.buffer ? net.size : 0);
+    anchor = Network<T>::vectors(added);
+    shift = Network<T>::vectors(added);
     if (p.anchor) net.pack(static_cast<const T*>(p.anchor), anchor);
   }
 
@@ -456,10 +461,8 @@ template <typename T> struct Solver {
   }
 
   void client(int64_t c) {
-    T* flat = static_cast<T*>(phase.w) + c * net.values;
-    T* moments = phase.buffer ? static_cast<T*>(phase.buffer) + c * net.values : nullptr;
-    net.pack(flat, w);
-    if (moments) net.pack(moments, buffer);
+    net.pack(static_cast<const T*>(phase.start) + c * phase.start_stride, w);
+    if (phase.buffer) net.pack(static_cast<const T*>(phase.moments) + c * phase.moments_stride, buffer);
     if (phase.shift) net.pack(static_cast<const T*>(phase.shift) + c * net.values, shift);
     const int64_t n = phase.count[c], per_epoch = (n + phase.width - 1) / phase.width;
     const int64_t *stored = phase.rows + phase.offset[c], *rows = stored;
@@ -468,13 +471,15 @@ template <typename T> struct Solver {
       if (at == 0 && phase.shuffled) rows = order.epoch(stored, n, phase.key, t / per_epoch);
       step(rows + at, m, static_cast<T>(phase.lr[c]));
     }
-    net.unpack(w, flat);
-    if (moments) net.unpack(buffer, moments);
+    net.unpack(w, static_cast<T*>(phase.w) + c * net.values);
+    if (phase.buffer) net.unpack(buffer, static_cast<T*>(phase.buffer) + c * net.values);
   }
 
+  // whether a step needs the gradient; else the update is made of the products that would give it
+  bool stored() const { return !std::isinf(phase.clip) || phase.buffer || phase.width > BLOCK; }
+
   void step(const int64_t* rows, int64_t m, T lr) {
-    const bool plain = std::isinf(phase.clip) && !phase.buffer;
-    if (plain && m <= BLOCK) {  // the update is made of the products that would give the gradient, which is not stored
+    if (!stored()) {
       slope(rows, m, m);
       if (phase.decay != 0 || phase.anchor || phase.shift)
         for (int64_t i = 0; i < net.size; i++) w[i] -= lr * (decayed(i) + added(i));
@@ -524,6 +529,21 @@ template <typename T> struct Solver {
   }
 };
 
+// sum over the clients of weight times value, column by column in float64
+template <typename T>
+void weighted_sum(int64_t clients, int64_t columns, const double* weight, const T* value, double* sum) {
+  constexpr int64_t WIDTH = 1024;  // columns whose sums stay in the cache
+  for (int64_t first = 0; first < columns; first += WIDTH) {
+    const int64_t count = std::min(WIDTH, columns - first);
+    double part[WIDTH] = {};
+    for (int64_t c = 0; c < clients; c++) {
+      const T* row = value + c * columns + first;
+      for (int64_t i = 0; i < count; i++) part[i] += weight[c] * static_cast<double>(row[i]);
+    }
+    std::memcpy(sum + first, part, sizeof(double) * count);
+  }
+}
+
 template <typename T> int descend(const Problem* problem, const Phase* phase) {
   try {
     Solver<T> solver(*problem, *phase);
@@ -572,6 +592,12 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
 extern "C" {
 int descend_float(const Problem* problem, const Phase* phase) { return descend<float>(problem, phase); }
 int descend_double(const Problem* problem, const Phase* phase) { return descend<double>(problem, phase); }
+void sum_float(int64_t clients, int64_t columns, const double* weight, const float* value, double* sum) {
+  weighted_sum<float>(clients, columns, weight, value, sum);
+}
+void sum_double(int64_t clients, int64_t columns, const double* weight, const double* value, double* sum) {
+  weighted_sum<double>(clients, columns, weight, value, sum);
+}
 int measure_float(const Problem* problem, const Measurement* asked) { return measure<float>(problem, asked); }
 int measure_double(const Problem* problem, const Measurement* asked) { return measure<double>(problem, asked); }
 }

@@ -17,9 +17,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.task import Task
 
 _INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
-
-_SHARE_BYTES = 2**23  # models that one call trains; a method makes further vectors of this size of them
+SHARE_BYTES = 2**24  # models that one call trains; a method makes further vectors of this size of them
 
 
 class _Problem(ctypes.Structure):
@@ -33,7 +31,8 @@ class _Phase(ctypes.Structure):
         ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("key", ctypes.c_uint64),
         ("shuffled", _INT), ("steps", _POINTER), ("lr", _POINTER), ("width", _INT), ("clip", _REAL), ("decay", _REAL),
         ("momentum", _REAL), ("nesterov", _INT), ("pull", _REAL), ("anchor", _POINTER), ("shift", _POINTER),
-        ("w", _POINTER), ("buffer", _POINTER),
+        ("start", _POINTER), ("start_stride", _INT), ("w", _POINTER), ("moments", _POINTER),
+        ("moments_stride", _INT), ("buffer", _POINTER),
     ]  # fmt: skip
 
 
@@ -80,8 +79,9 @@ class DenseKernel:
         kind = "float" if task.dtype == torch.float32 else "double"
         self._descend: Callable[..., int] = getattr(kernels, f"descend_{kind}")
         self._measure: Callable[..., int] = getattr(kernels, f"measure_{kind}")
+        self._sum: Callable[..., None] = getattr(kernels, f"sum_{kind}")
         self._dtype = task.dtype
-        self.most_clients = max(1, _SHARE_BYTES // (task.size * task.dtype.itemsize))
+        self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
         self._sizes = np.array(layer_sizes(task), dtype=np.int64)
         self._tables: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -112,10 +112,11 @@ class DenseKernel:
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
         rule = step.opt.rule
-        w = local["w"].clone(memory_format=torch.contiguous_format)
-        changed: State = {"w": w}
+        start, moments = _rows(local["w"]), _rows(local["momentum"]) if rule.momentum else None
+        changed = {"w": torch.empty(local["w"].shape, dtype=self._dtype)}
         if rule.momentum:
-            changed["momentum"] = local["momentum"].clone(memory_format=torch.contiguous_format)
+            changed["momentum"] = torch.empty_like(changed["w"])
+        w = changed["w"]
         rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
         anchor = msg["w"].contiguous() if isinstance(step.extra, Pull) else None
         shift = local[step.extra.name].contiguous() if isinstance(step.extra, Shift) else None
@@ -136,11 +137,23 @@ class DenseKernel:
             pull=step.extra.strength if isinstance(step.extra, Pull) else 0.0,
             anchor=_at(anchor),
             shift=_at(shift),
+            start=_at(start),
+            start_stride=start.stride(0),
             w=_at(w),
+            moments=_at(moments),
+            moments_stride=0 if moments is None else moments.stride(0),
             buffer=_at(changed.get("momentum")),
         )
         _call(self._descend, self._of(data), phase)
         return {**local, **changed}
+
+    def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in the order of the clients."""
+        weights, values = weights.double().contiguous(), values.contiguous()
+        total = torch.empty(values.shape[1], dtype=torch.float64)
+        count, columns = (ctypes.c_int64(n) for n in values.shape)
+        self._sum(count, columns, _POINTER(_at(weights)), _POINTER(_at(values)), _POINTER(_at(total)))
+        return total
 
     def measure(
         self,
@@ -262,6 +275,11 @@ def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Struc
 
 def _at(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Return a tensor [C, P] whose rows are contiguous, or all the same one."""
+    return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
 
 def _array(values: np.ndarray) -> int:
