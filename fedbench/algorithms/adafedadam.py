@@ -67,8 +67,8 @@ def adafedadam(
         moved, slope = (torch.linalg.vector_norm(v, dim=-1, keepdim=True, dtype=torch.float64) for v in (delta, grad))
         alive = (moved > 0) & (slope > 0)
         r = torch.where(alive, moved / slope, info.lr)  # η'_k; r = η_l is certainty 1
-        unit = torch.where(alive, delta * (1 / r).to(delta.dtype), torch.zeros_like(delta))
-        return {"update": unit, "certainty": torch.log(r / info.lr) + 1}, client
+        unit = torch.where(alive, 1 / r, 0.0).to(delta.dtype)
+        return {"update": delta * unit, "certainty": torch.log(r / info.lr) + 1}, client
 
     def share(server: State, cohort: ClientInfo) -> Tensor:  # ω [C], float64
         rate = cohort.probe["loss"] + (0.0 if alpha.is_integer() else _OFFSET)

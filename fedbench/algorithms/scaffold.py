@@ -47,8 +47,11 @@ def scaffold(local: Optimizer = SGD, *, server_lr: float = 1.0, option: Literal[
 
     def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
         delta = msg["w"] - local["w"]
-        new = info.probe["grad"] if option == 1 else client["c"] - msg["c"] + delta / (info.steps * info.lr)  # line 12
-        return {"delta": delta, "c": new - client["c"]}, {"c": new}  # lines 13-14
+        if option == 1:  # line 12
+            change = info.probe["grad"] - client["c"]
+        else:
+            change = torch.addcmul(-msg["c"], delta, 1 / (info.steps * info.lr))
+        return {"delta": delta, "c": change}, {"c": client["c"] + change}  # lines 13-14
 
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         w = torch.sub(server["w"], uploads["delta"], alpha=server_lr)  # line 17

@@ -104,9 +104,9 @@ class ClientInfo:
         """Return the first ``k`` clients."""
         return self._map(lambda v: v[:k])
 
-    def take(self, rows: Tensor) -> ClientInfo:
-        """Return the clients at positions ``rows``, in that order."""
-        return self._map(lambda v: v.index_select(0, rows))
+    def take(self, rows: Tensor | slice) -> ClientInfo:
+        """Return the clients at positions ``rows``, in that order; the clients of a slice as views."""
+        return self._map(lambda v: v[rows])
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> ClientInfo:
         leaves = {a.name: f(getattr(self, a.name)) for a in fields(self) if a.name != "probe"}

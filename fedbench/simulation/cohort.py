@@ -113,6 +113,13 @@ class _Part(NamedTuple):
     positions: np.ndarray  # in the cohort
     rows: Tensor  # the same, on the device
     plan: Plan
+    oracle: Oracle
+
+    def local_phase(
+        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
+    ) -> tuple[State, State, State]:
+        """Return the uploads, the new client states and the last local variables, [C, ...]."""
+        return train_cohort(algo, self.oracle, msg, clients, info, self.plan.batches(seed, round, purpose))
 
 
 class _Share:
@@ -124,18 +131,32 @@ class _Share:
         tau: Their local steps.
         data: The data set.
         work: The local work.
+        kernel: The compiled code.
     """
 
     def __init__(
-        self, positions: np.ndarray, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
+        kernel: DenseKernel,
     ) -> None:
-        self.positions, self.rows = positions, torch.from_numpy(positions)
+        self.positions, self.data, self.kernel = positions, data, kernel
+        together = bool((np.diff(positions) == 1).all())
+        self.rows = slice(positions[0], positions[-1] + 1) if together else torch.from_numpy(positions)
         self.starts, self.counts, self.steps = data.train.starts[ids], data.train.counts[ids], tau.astype(np.int64)
         self.width, self.shuffled = int(work.widths(self.counts).max()), work.batch_size is not None
 
-    def work(self, seed: int, round: int, purpose: Purpose) -> Work:
-        """Return the local work of a round."""
-        return Work(self.starts, self.counts, self.steps, self.width, self.shuffled, key(seed, purpose, round))
+    def local_phase(
+        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
+    ) -> tuple[State, State, State]:
+        """Return the uploads, the new client states and the last local variables, [C, ...]."""
+        work = Work(self.starts, self.counts, self.steps, self.width, self.shuffled, key(seed, purpose, round))
+        info = info.columns()
+        last = self.kernel.descend(self.data, work, algo.step, msg, _started(algo, msg, clients, info), info)
+        return *algo.finish(msg, clients, last, info), last
 
 
 def store(states: State, ids: Tensor, new: State) -> None:
@@ -168,13 +189,13 @@ class _Gathered:
         self._types: dict[str, torch.dtype] = {}
         self._lock = threading.Lock()
 
-    def put(self, total: State, rows: Tensor, some: State) -> None:
+    def put(self, total: State, rows: Tensor | slice, some: State) -> None:
         """Copy what the clients at ``rows`` have to their places in ``total``."""
         for name, v in some.items():
             with self._lock:
                 if name not in total:
                     total[name] = v.new_empty(self.count, *v.shape[1:])
-            total[name].index_copy_(0, rows, v)
+            total[name][rows] = v
 
     def add(self, number: int, sums: State, uploads: State) -> None:
         """Add the sums [P] float64 of chunk ``number`` to those of the chunks before it."""
@@ -238,23 +259,30 @@ class Cohort:
     def _parts(self) -> list[_Part]:
         ids, tau, data, device = self.ids, self.tau, self.data, self.data.x.device
         parts = chunks(ids, tau, self.work.widths(data.train.counts[ids]), self.engine.cohort_size)
-        return [_Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, self.work)) for p in parts]
+        return [
+            _Part(p, torch.from_numpy(p).to(device), Plan(ids[p], tau[p], data, self.work), self.engine.oracle)
+            for p in parts
+        ]
 
     @cached_property
     def _shares(self) -> list[_Share]:
-        assert self.engine.kernel is not None
-        number = -(-len(self.ids) // self.engine.kernel.most_clients)
-        # the shares of a large cohort, whose sums depend on them, are the same for any number of workers
-        number = max(number, _LEAST_SHARES) if number > 1 else self.engine.workers
-        cost = self.tau * self.work.widths(self.data.train.counts[self.ids])
-        return [_Share(p, self.ids[p], self.tau[p], self.data, self.work) for p in balanced(cost, number)]
-
-    def _kernel(self, algo: Algorithm) -> DenseKernel | None:
-        """Return the compiled code for the local phase of a method, or None if it cannot express it."""
         kernel = self.engine.kernel
-        if kernel is None or not kernel.carries_out(algo.step) or not kernel.reads(self.data):
-            return None
-        return None if self.work.random or self.work.augment else kernel
+        assert kernel is not None
+        count, most = len(self.ids), kernel.most_clients
+        cost = self.tau * self.work.widths(self.data.train.counts[self.ids])
+        if count <= most:
+            positions = balanced(cost, self.engine.workers)
+        else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
+            positions = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
+            positions.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
+        return [_Share(p, self.ids[p], self.tau[p], self.data, self.work, kernel) for p in positions]
+
+    def _compiled(self, algo: Algorithm) -> bool:
+        """Return whether there is compiled code for the local phase of a method."""
+        kernel = self.engine.kernel
+        if kernel is None or self.work.random or self.work.augment:
+            return False
+        return kernel.carries_out(algo.step) and kernel.reads(self.data)
 
     def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
@@ -296,13 +324,13 @@ class Cohort:
             weights: Weights [C] of the uploads that are added up, by name.
             in_place: Whether the new states of the clients replace the old ones in ``clients``.
         """
-        kernel, weights = self._kernel(algo), weights or {}
-        parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
+        compiled, weights = self._compiled(algo), weights or {}
+        parts: Sequence[_Part | _Share] = self._shares if compiled else self._parts
         held = len(self.ids) * nbytes({"w": msg["w"]})
-        by_part = len(parts) > 1 and held > (_HELD_BYTES if kernel is None else SHARE_BYTES)
+        by_part = len(parts) > 1 and held > (SHARE_BYTES if compiled else _HELD_BYTES)
         summed = weights if by_part else {}
         measured = algo.needs & {"loss_after", "accuracy_after"}
-        plans = self._plans(kernel is not None, parts) if measured else []  # not in the worker threads
+        plans = self._plans(compiled, parts) if measured else []  # not in the worker threads
         gathered = _Gathered(len(self.ids))
 
         @torch.no_grad()
@@ -310,14 +338,7 @@ class Cohort:
             part = parts[number]
             own = info.take(part.rows)
             states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
-            if isinstance(part, _Part):
-                batches = part.plan.batches(seed, round, purpose)
-                uploads, states, last = train_cohort(algo, self.engine.oracle, msg, states, own, batches)
-            else:
-                assert kernel is not None
-                local = _started(algo, msg, states, own.columns())
-                last = kernel.descend(self.data, part.work(seed, round, purpose), algo.step, msg, local, own.columns())
-                uploads, states = algo.finish(msg, states, last, own.columns())
+            uploads, states, last = part.local_phase(algo, msg, states, own, seed, round, purpose)
             if in_place:
                 store(clients, own.id, states)
             else:
@@ -327,8 +348,8 @@ class Cohort:
                 means = dict(zip(("loss_after", "accuracy_after"), (v / own.n for v in sums), strict=False))
                 gathered.put(gathered.after, part.rows, {k: v for k, v in means.items() if k in algo.needs})
             gathered.put(gathered.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
-            sums = {k: self._sum(v.index_select(0, part.rows), uploads[k]) for k, v in summed.items()}
-            gathered.add(number, sums, uploads)
+            added = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
+            gathered.add(number, added, uploads)
 
         self.engine.map(work, range(len(parts)))
         trained = gathered.trained()

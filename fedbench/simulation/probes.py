@@ -70,8 +70,7 @@ def _compiled_sums(
     @torch.no_grad()
     def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
         models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
-        loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
-        return loss, correct
+        return kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
 
     shares = balanced(counts, engine.workers if threads else 1)
     found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
@@ -192,10 +191,8 @@ class ExamplePlan:
 
         @torch.no_grad()
         def part(share: np.ndarray) -> None:
-            f, g, _ = kernel.measure(data, rows.index, starts[share], counts[share], w, gradients=True)
-            assert g is not None
-            where = torch.from_numpy(share)
-            loss[where], grad[where] = f, g  # no client is in two shares
+            f, _ = kernel.measure(data, rows.index, starts[share], counts[share], w, gradients=(grad, share))
+            loss[torch.from_numpy(share)] = f  # no client is in two shares
 
         self.engine.map(part, balanced(counts, self.engine.workers))
         return loss / torch.from_numpy(counts), grad

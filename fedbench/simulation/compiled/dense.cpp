@@ -69,7 +69,8 @@ struct Measurement {
   const double* share;    // [clients] weight of an example in the gradient
   const void* w;          // [P], or [clients, P]
   int64_t own;            // whether w holds a model for every client
-  void* gradient;         // [clients, P] weighted sum of the examples' gradients, or null
+  void* gradient;         // [any, P] weighted sums of the examples' gradients, or null
+  const int64_t* place;   // [clients] rows of `gradient` that they are written to
   double* loss;           // [clients] sum of the losses, in nats
   double* hits;           // [clients] number of correct examples, or null
 };
@@ -577,7 +578,7 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
         net.backward(w, m);
         net.accumulate(gradient, m, 1);
       }
-      if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + c * net.values);
+      if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + asked->place[c] * net.values);
     }
     std::free(w);
     std::free(gradient);

@@ -39,7 +39,8 @@ class _Phase(ctypes.Structure):
 class _Measurement(ctypes.Structure):
     _fields_ = [
         ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("share", _POINTER),
-        ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("loss", _POINTER), ("hits", _POINTER),
+        ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER), ("loss", _POINTER),
+        ("hits", _POINTER),
     ]  # fmt: skip
 
 
@@ -148,7 +149,7 @@ class DenseKernel:
         return {**local, **changed}
 
     def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in the order of the clients."""
+        """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in this order."""
         weights, values = weights.double().contiguous(), values.contiguous()
         total = torch.empty(values.shape[1], dtype=torch.float64)
         count, columns = (ctypes.c_int64(n) for n in values.shape)
@@ -162,9 +163,9 @@ class DenseKernel:
         starts: np.ndarray,
         counts: np.ndarray,
         w: Tensor,
-        gradients: bool = False,
+        gradients: tuple[Tensor, np.ndarray] | None = None,
         hits: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Return sums over C sets of examples.
 
         Args:
@@ -173,12 +174,12 @@ class DenseKernel:
             starts: [C] int64, where each set begins in ``index``.
             counts: [C] int64, its number of examples.
             w: One model [P], or a model for each set [C, P].
-            gradients: Whether to compute gradients.
+            gradients: A contiguous tensor [M, P] and its rows [C] int64 that the gradients of the mean losses are
+                written to; None for no gradients.
             hits: Whether to count correct examples.
 
         Returns:
-            The sum of the losses [C] float64; the gradient of the mean loss [C, P], or None; the number of correct
-            examples [C] float64, or None.
+            The sum of the losses [C] float64; the number of correct examples [C] float64, or None.
         """
         share = 1 / np.maximum(counts, 1)
         return self._sums(self._of(data), index, starts, counts, share, w, gradients, hits)
@@ -191,8 +192,9 @@ class DenseKernel:
         index = torch.arange(len(y))
         starts = np.arange(len(w), dtype=np.int64) * batch.y.shape[1]
         share = batch.weight[:, 0].double().contiguous()
-        loss, gradient, _ = self._sums(problem, index, starts, real, share.numpy(), w, gradients=True, hits=False)
-        assert gradient is not None
+        gradient = w.new_empty(w.shape)
+        to = (gradient, np.arange(len(w)))
+        loss, _ = self._sums(problem, index, starts, real, share.numpy(), w, to, hits=False)
         return (loss * share).to(w.dtype).unsqueeze(1), gradient
 
     def _sums(
@@ -203,13 +205,13 @@ class DenseKernel:
         counts: np.ndarray,
         share: np.ndarray,
         w: Tensor,
-        gradients: bool,
+        gradients: tuple[Tensor, np.ndarray] | None,
         hits: bool,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         w = w.contiguous()
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
-        gradient = w.new_empty(len(counts), w.shape[-1]) if gradients else None
+        gradient, place = gradients or (None, None)
         asked = _Measurement(
             clients=len(counts),
             rows=_at(index),
@@ -219,11 +221,12 @@ class DenseKernel:
             w=_at(w),
             own=w.dim() == 2,
             gradient=_at(gradient),
+            place=None if place is None else _array(place),
             loss=_at(loss),
             hits=_at(correct),
         )
         _call(self._measure, problem, asked)
-        return loss, gradient, correct
+        return loss, correct
 
     def _of(self, data: FederatedDataset) -> _Problem:
         return self._problem(data.x, self._table(data) if data.x.dtype == torch.uint8 else None, data.y)
