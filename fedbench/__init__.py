@@ -1,7 +1,7 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
-``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Stage``, ``descent``
-and ``server_descent`` are what a method of one's own is made of.
+``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Averaging``, ``Stage``,
+``descent`` and ``server_descent`` are what a method of one's own is made of.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbench.core.algorithm import Algorithm, Stage, descent, server_descent
+    from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
     from fedbench.runs.results import load_results
     from fedbench.runs.start import run
 
-__all__ = ["Algorithm", "Stage", "descent", "load_results", "run", "server_descent"]
+__all__ = ["Algorithm", "Averaging", "Stage", "descent", "load_results", "run", "server_descent"]
 
 _HOMES = {
     "Algorithm": "fedbench.core.algorithm",
+    "Averaging": "fedbench.core.algorithm",
     "Stage": "fedbench.core.algorithm",
     "descent": "fedbench.core.algorithm",
     "server_descent": "fedbench.core.algorithm",

@@ -1,5 +1,6 @@
 """Compiled code for dense models: hand-derived steps, agreement with plain autograd, and what it leaves to others."""
 
+import importlib.util
 import math
 import os
 import stat
@@ -188,10 +189,39 @@ def script(path, text):
 def test_without_a_compiler(cache, monkeypatch, capfd):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert library.kernels().library is None
     assert "no C++ compiler" in library.kernels().source
+    assert "fedbench-harness[compiler]" in library.kernels().source
     assert capfd.readouterr().err == ""
     assert not cache.exists()
+
+
+def test_the_packaged_compiler_is_used_where_the_system_has_none(cache, tmp_path, monkeypatch, capfd):
+    real = library._compiler()
+    if real is None:
+        pytest.skip("no compiler")
+    package = tmp_path / "site" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(
+        "import os, sys\n"
+        "assert sys.argv[1] == 'c++'\n"
+        "if sys.argv[2] == '--version':\n"
+        "    sys.exit(print('zig 1.0'))\n"
+        f"os.environ['PATH'] = {os.environ['PATH']!r}\n"
+        f"os.execv({real[0]!r}, [{real[0]!r}, *sys.argv[2:]])\n"
+    )
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.delenv("CXX", raising=False)
+    assert library._compiler() == real
+    monkeypatch.setenv("PATH", str(cache))
+    assert library.kernels().library is not None
+    assert library.kernels().source == "zig 1.0"
+    assert "about two minutes" in capfd.readouterr().err
+    monkeypatch.setenv("CXX", "/nowhere/c++")  # a compiler that was asked for has no substitute
+    assert library._compiler() is None
 
 
 def test_a_compiler_that_fails_is_one_line(cache, tmp_path, monkeypatch, capfd):
@@ -219,7 +249,7 @@ def test_compiled_once_into_a_private_directory(cache, tmp_path, monkeypatch, ca
     monkeypatch.setenv(
         "CXX",
         script(
-            tmp_path / "cc", f'test "$1" = --version && cat {version} && exit 0; echo . >> {calls}; exec {real} "$@"'
+            tmp_path / "cc", f'test "$1" = --version && cat {version} && exit 0; echo . >> {calls}; exec {real[0]} "$@"'
         ),
     )
     for wanted, text in ((1, "cc 1.0"), (1, "cc 1.0"), (2, "cc 2.0")):

@@ -1,9 +1,10 @@
-"""The compiled kernels, built with the system's compiler on first use and kept in the user's cache."""
+"""The compiled kernels, built with the system's or an installed compiler on first use, kept in the user's cache."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -18,11 +19,13 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from fedbench.core.errors import install_hint
+
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 _SHARED = ("-shared", "-fPIC")
-_SECONDS = 300
+_SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ def kernels() -> Kernels:
     """
     compiler = _compiler()
     if compiler is None:
-        return Kernels(None, "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)")
+        missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
+        return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
-        version = _run([compiler, "--version"]).splitlines()[0]
+        version = _run([*compiler, "--version"]).splitlines()[0]
         where = _cache() / f"dense-{_digest(version)}.so"
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
@@ -61,11 +65,14 @@ def kernels() -> Kernels:
         return Kernels(None, reason)
 
 
-def _compiler() -> str | None:
+def _compiler() -> list[str] | None:
+    """Return the command of a C++ compiler: $CXX, the system's, or the one in the package ziglang; None without one."""
     named = os.environ.get("CXX")
-    return next(
-        (found for name in ([named] if named else ["c++", "g++", "clang++"]) if (found := shutil.which(name))), None
-    )
+    for name in [named] if named else ["c++", "g++", "clang++"]:
+        if found := shutil.which(name):
+            return [found]
+    packaged = not named and importlib.util.find_spec("ziglang") is not None
+    return [sys.executable, "-m", "ziglang", "c++"] if packaged else None
 
 
 def _run(command: list[str]) -> str:
@@ -108,12 +115,13 @@ def _refuse_foreign(path: Path) -> None:
         raise ValueError(f"{path} is a link, belongs to another user or can be written by others")
 
 
-def _build(compiler: str, where: Path) -> None:
+def _build(compiler: list[str], where: Path) -> None:
     started = time.monotonic()
-    print("fedbench: compiling the kernels for dense models (once per machine)", file=sys.stderr)
+    slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
+    print(f"fedbench: compiling the kernels for dense models (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
         made = Path(directory) / where.name
-        _run([compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
+        _run([*compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
         made.chmod(0o700)
         made.replace(where)
     print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
