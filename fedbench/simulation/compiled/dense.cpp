@@ -152,12 +152,13 @@ inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::ty
   }
 #pragma GCC unroll 8
   for (int b = 0; b < B; b++) {
-    if constexpr (O == 4) {
-      totals(sum[b], out + b * stride);
-    } else {
+    V four[4] = {};
+    T found[4];
 #pragma GCC unroll 8
-      for (int o = 0; o < O; o++) out[b * stride + o] = total<T>(sum[b][o]);
-    }
+    for (int o = 0; o < O; o++) four[o] = sum[b][o];
+    totals(four, found);
+#pragma GCC unroll 8
+    for (int o = 0; o < O; o++) out[b * stride + o] = found[o];
   }
 }
 
