@@ -30,8 +30,9 @@ template <> struct Integers<double> { typedef int64_t type __attribute__((vector
 struct Problem {
   int64_t layers;        // number of linear layers
   const int64_t* sizes;  // [layers + 1] features of the input, of every hidden layer, and classes
-  const void* x;         // [T, sizes[0]] examples, of the type of the weights; bytes if there is a table
-  const void* table;     // [channels, 256] value of every byte in every channel, or null
+  const void* x;         // [T, sizes[0]] examples, of the type of the weights; bytes if there is a scale
+  const void* scale;     // [channels] a byte b of channel c stands for b * scale[c] - shift[c]; or null
+  const void* shift;     // [channels]
   int64_t plane;         // bytes of a channel
   const int64_t* y;      // [T] labels
 };
@@ -237,14 +238,21 @@ template <typename T> struct Network {
     return static_cast<V*>(found);
   }
 
+  // Vectors of a row of `values` values. Long rows have an odd number, so that consecutive ones do not compete for the
+  // same few places in the cache.
+  static int64_t row(int64_t values) {
+    const int64_t whole = (values + L - 1) / L;
+    return whole < 16 ? whole : whole | 1;
+  }
+
   explicit Network(const Problem& p) : problem(p), layer(new Layer[p.layers]), layers(p.layers) {
     int64_t width = 0;  // vectors of the activations and derivatives of one example
     for (int64_t l = 0; l < layers; l++) {
       Layer& at = layer[l];
       at.inputs = p.sizes[l];
       at.outputs = p.sizes[l + 1];
-      at.in = (at.inputs + L - 1) / L;
-      at.out = (at.outputs + L - 1) / L;
+      at.in = row(at.inputs);
+      at.out = row(at.outputs);
       at.weight = size;
       at.bias = size + at.outputs * at.in;
       size = at.bias + at.out;
@@ -289,14 +297,17 @@ template <typename T> struct Network {
     const int64_t width = layer[0].inputs;
     for (int64_t b = 0; b < m; b++) {
       T* to = reinterpret_cast<T*>(layer[0].h + b * layer[0].in);
-      if (!problem.table) {
+      if (!problem.scale) {
         std::memcpy(to, static_cast<const T*>(problem.x) + rows[b] * width, sizeof(T) * width);
         continue;
       }
       const uint8_t* from = static_cast<const uint8_t*>(problem.x) + rows[b] * width;
-      const T* value = static_cast<const T*>(problem.table);
-      for (int64_t at = 0; at < width; at += problem.plane, value += 256)
-        for (int64_t i = at; i < at + problem.plane; i++) to[i] = value[from[i]];
+      const T *scale = static_cast<const T*>(problem.scale), *shift = static_cast<const T*>(problem.shift);
+      for (int64_t at = 0; at < width; at += problem.plane, scale++, shift++) {
+        for (int64_t i = at; i < at + problem.plane; i++) to[i] = static_cast<T>(from[i]) * *scale;
+        asm volatile("" ::: "memory");  // rounded twice, as elsewhere: not to be fused into one operation
+        for (int64_t i = at; i < at + problem.plane; i++) to[i] -= *shift;
+      }
     }
   }
 

@@ -22,7 +22,8 @@ SHARE_BYTES = 2**24  # models that one call trains; a method makes further vecto
 
 class _Problem(ctypes.Structure):
     _fields_ = [
-        ("layers", _INT), ("sizes", _POINTER), ("x", _POINTER), ("table", _POINTER), ("plane", _INT), ("y", _POINTER),
+        ("layers", _INT), ("sizes", _POINTER), ("x", _POINTER), ("scale", _POINTER), ("shift", _POINTER),
+        ("plane", _INT), ("y", _POINTER),
     ]  # fmt: skip
 
 
@@ -84,7 +85,7 @@ class DenseKernel:
         self._dtype = task.dtype
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
         self._sizes = np.array(layer_sizes(task), dtype=np.int64)
-        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+        self._scales: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def reads(self, data: FederatedDataset) -> bool:
         """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
@@ -188,7 +189,7 @@ class DenseKernel:
         """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
         real = (batch.weight > 0).sum(1).numpy()  # padding comes last
         examples = batch.x.flatten(2).flatten(0, 1).contiguous()
-        problem = self._problem(examples, None, y := batch.y.flatten().contiguous())
+        problem = self._problem(examples, y := batch.y.flatten().contiguous())
         index = torch.arange(len(y))
         starts = np.arange(len(w), dtype=np.int64) * batch.y.shape[1]
         share = batch.weight[:, 0].double().contiguous()
@@ -229,29 +230,27 @@ class DenseKernel:
         return loss, correct
 
     def _of(self, data: FederatedDataset) -> _Problem:
-        return self._problem(data.x, self._table(data) if data.x.dtype == torch.uint8 else None, data.y)
+        return self._problem(data.x, data.y, *(self._normalised(data) if data.x.dtype == torch.uint8 else ()))
 
-    def _problem(self, x: Tensor, table: Tensor | None, y: Tensor) -> _Problem:
+    def _problem(self, x: Tensor, y: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> _Problem:
         return _Problem(
             layers=len(self._sizes) - 1,
             sizes=_array(self._sizes),
             x=_at(x),
-            table=_at(table),
-            plane=1 if table is None else x[0].numel() // len(table),
+            scale=_at(scale),
+            shift=_at(shift),
+            plane=1 if scale is None else x[0].numel() // len(scale),
             y=_at(y),
         )
 
-    def _table(self, data: FederatedDataset) -> Tensor:
-        """Return the value of every byte in every channel, [channels, 256], as ``data.features`` computes it."""
-        known = self._tables.get(id(data.x))
+    def _normalised(self, data: FederatedDataset) -> tuple[Tensor, Tensor]:
+        """Return the factor and the offset of the bytes of every channel, [channels], as ``data.features`` has them."""
+        known = self._scales.get(id(data.x))
         if known is None:
-            channels = data.x.shape[1] if data.x.dim() > 1 else 1
-            stored = torch.arange(256, dtype=torch.uint8).expand(channels, 256)
             assert data.mean is not None and data.std is not None
-            scale = 1 / (255 * data.std)
-            table = stored.to(data.dtype).mul_(scale.view(-1, 1)).sub_((data.mean / data.std).view(-1, 1))
-            known = self._tables[id(data.x)] = (data.x, table.contiguous())
-        return known[1]
+            scale, shift = 1 / (255 * data.std), data.mean / data.std
+            known = self._scales[id(data.x)] = (data.x, scale.to(data.dtype), shift.to(data.dtype))
+        return known[1:]
 
 
 def layer_sizes(task: Task) -> list[int]:
