@@ -1,7 +1,7 @@
 """fedbench: a benchmark harness for federated optimization and fairness across clients.
 
-``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Averaging``, ``Stage``,
-``descent`` and ``server_descent`` are what a method of one's own is made of.
+``run`` runs an experiment, ``load_results`` reads finished runs as pandas frames; ``Algorithm``, ``Averaging``,
+``Stage``, ``descent`` and ``server_descent`` are what a method of one's own is made of.
 """
 
 from __future__ import annotations
