@@ -51,6 +51,7 @@ from fedbench.runs.store import Recorder
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import simulate
+from fedbench.simulation.probes import Probes
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
@@ -225,7 +226,8 @@ def fed_rounds(
     config = compose_run([])
     engine = make_engine(task, data.num_clients, config.engine)
     start = task.init(generator(0, Purpose.INIT))
-    snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
+    probes, sampler = Probes(task, engine), sample_cohort(w.sampled)
+    snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sampler, probes=probes)
     recorder = Recorder(folder)
     next(snapshots)
     while True:
@@ -236,7 +238,7 @@ def fed_rounds(
         if snapshot is None:
             return
         train = snapshot.round % config.eval_train_every == 0
-        record = evaluate(task, data, algorithm.deploy(snapshot.server, snapshot.clients), engine, train)
+        record = evaluate(probes, data, algorithm.deploy(snapshot.server, snapshot.clients), train)
         recorder.append({"round": snapshot.round, **record.summary()})
         yield trained - begun, time.perf_counter() - trained
 

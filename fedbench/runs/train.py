@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Sampler, Stage
+from fedbench.core.algorithm import Need, Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.profiling import traced
@@ -26,6 +26,7 @@ from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.probes import Probes
 from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
@@ -149,7 +150,8 @@ class _Session:
         self.last: Snapshot | None = None
         folder = recorder.path / "checkpoint" / "client_states"
         self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
-        watched = Watched(prepared.stages, prepared.task, prepared.engine, prepared.evaluated)
+        self.probes = Probes(prepared.task, prepared.engine)
+        watched = Watched(prepared.stages, prepared.task, self.probes, prepared.evaluated)
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         saved = recorder.load()
@@ -166,7 +168,18 @@ class _Session:
         p = self.prepared
         observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
         rounds = simulate(
-            p.stages, p.task, p.data, p.work, p.engine, p.w, p.seed, p.sampler, self.allocator, self.last, observers
+            p.stages,
+            p.task,
+            p.data,
+            p.work,
+            p.engine,
+            p.w,
+            p.seed,
+            p.sampler,
+            self.allocator,
+            self.last,
+            observers,
+            self.probes,
         )
         with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
             while True:
@@ -210,7 +223,7 @@ class _Session:
         ends = s.round == p.rounds or not self._finite(s)
         wanted = p.keeps_clients(s.round, ends)
         train = wanted or ends or s.round % p.eval_train_every == 0
-        evaluation = evaluate(p.task, s.data, self.deployed(s), p.engine, train)
+        evaluation = evaluate(self.probes, s.data, self.deployed(s), train, frozenset() if ends else self._ahead(s))
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         if wanted:
@@ -228,6 +241,15 @@ class _Session:
         self.recorder.append(row)
         p.tracker.log(row)
         return summary["accuracy_mean"]
+
+    def _ahead(self, s: Snapshot) -> frozenset[Need]:
+        """Return what the next round needs of all clients at the evaluated model.
+
+        It depends on the snapshot alone: what is recorded must not depend on what this process has computed before.
+        """
+        algorithm = self.prepared.stages[s.stage].algorithm
+        everyone = np.array_equal(s.cohort, np.flatnonzero(s.data.train.counts))
+        return algorithm.needs if everyone and self.deployed(s) is s.server["w"] else frozenset()
 
     def _follow(self, s: Snapshot) -> None:
         for diagnostic in self.diagnostics.values():

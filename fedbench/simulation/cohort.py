@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent
-from fedbench.core.randomness import Purpose, fold_in, key
+from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import DenseKernel, Work
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.probes import ExamplePlan, client_sums
-from fedbench.simulation.task import Task
+from fedbench.simulation.probes import ExamplePlan, Probes
 
 
 class Trained(NamedTuple):
@@ -188,12 +187,8 @@ class Cohort:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
         n = self._facts["n"]
         p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        draws = fold_in(key(seed, Purpose.LOCAL, round), self._facts["id"])
+        draws = torch.from_numpy(hashes(key(seed, Purpose.LOCAL, round), self.ids)).to(n.device)
         return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
-
-    @cached_property
-    def _all(self) -> ExamplePlan:
-        return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -215,19 +210,10 @@ class Cohort:
             return None
         return None if self.work.random or self.work.augment else kernel
 
-    def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
+    def probe(self, algo: Algorithm, probes: Probes, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
-        found: State = {}
-        if "grad" in algo.needs:
-            found["loss"], found["grad"] = self._all.gradients(w)  # the gradient's forward pass gives the loss
-        if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
-            sums = client_sums(
-                task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
-            )
-            found |= dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
-        if "loss_init" in algo.needs and initial_losses is not None:
-            found["loss_init"] = initial_losses[self._facts["id"]]
-        return {k: v for k, v in found.items() if k in algo.needs}
+        found = probes.at_broadcast(self.data, self.ids, w, algo.needs)
+        return found if initial_losses is None else found | {"loss_init": initial_losses[self._facts["id"]]}
 
     @torch.no_grad()
     def train(
