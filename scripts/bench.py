@@ -51,7 +51,7 @@ from fedbench.runs.store import Recorder
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import simulate
-from fedbench.simulation.probes import Probes
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
@@ -226,7 +226,7 @@ def fed_rounds(
     config = compose_run([])
     engine = make_engine(task, data.num_clients, config.engine)
     start = task.init(generator(0, Purpose.INIT))
-    probes, sampler = Probes(task, engine), sample_cohort(w.sampled)
+    probes, sampler = SharedProbes(task, engine), sample_cohort(w.sampled)
     snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sampler, probes=probes)
     recorder = Recorder(folder)
     next(snapshots)

@@ -18,7 +18,8 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import DenseKernel, Work
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.probes import ExamplePlan, Probes
+from fedbench.simulation.probes import ExamplePlan
+from fedbench.simulation.shared_probes import SharedProbes
 
 
 class Trained(NamedTuple):
@@ -171,6 +172,7 @@ class Cohort:
         n, device = data.train.counts[ids], data.x.device
         count = torch.from_numpy(n).to(device, data.dtype)
         self._own: dict[bool, list[ExamplePlan]] = {}
+        self._weights: State = {}
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
             "n": count,
@@ -185,10 +187,11 @@ class Cohort:
 
     def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
-        n = self._facts["n"]
-        p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        draws = torch.from_numpy(hashes(key(seed, Purpose.LOCAL, round), self.ids)).to(n.device)
-        return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
+        if weights not in self._weights:
+            n = self._facts["n"]
+            self._weights[weights] = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
+        draws = torch.from_numpy(hashes(key(seed, Purpose.LOCAL, round), self.ids)).to(self.data.x.device)
+        return ClientInfo(**self._facts, p=self._weights[weights], key=draws, probe=probe)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -210,7 +213,7 @@ class Cohort:
             return None
         return None if self.work.random or self.work.augment else kernel
 
-    def probe(self, algo: Algorithm, probes: Probes, w: Tensor, initial_losses: Tensor | None) -> State:
+    def probe(self, algo: Algorithm, probes: SharedProbes, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
         found = probes.at_broadcast(self.data, self.ids, w, algo.needs)
         return found if initial_losses is None else found | {"loss_init": initial_losses[self._facts["id"]]}

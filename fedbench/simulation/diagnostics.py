@@ -19,7 +19,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.metrics import linear_cka
-from fedbench.simulation.probes import Probes
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared
@@ -38,7 +38,7 @@ class Watched:
 
     stages: Sequence[Stage]
     task: Task
-    probes: Probes
+    probes: SharedProbes
     evaluated: Callable[[int], bool]
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.metrics import accuracy_metrics
-from fedbench.simulation.probes import Probes
+from fedbench.simulation.shared_probes import SharedProbes
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Evaluation:
 
 
 def evaluate(
-    probes: Probes, data: FederatedDataset, w: Tensor, train: bool = True, ahead: Set[str] = frozenset()
+    probes: SharedProbes, data: FederatedDataset, w: Tensor, train: bool = True, known: Tensor | None = None
 ) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the test and training examples of every client.
 
@@ -74,8 +73,8 @@ def evaluate(
         data: The federated data set.
         w: The model or the models.
         train: Whether the training examples are evaluated too.
-        ahead: What the method needs next at the same model [P] of all clients with training examples ("loss",
-            "accuracy", "grad"): it is measured in the same pass and kept.
+        known: Sums of the training losses of the clients that have training examples under the model [P], if they have
+            been measured.
     """
     everyone, n = np.arange(data.num_clients), data.train.counts
     if w.dim() == 2:
@@ -84,19 +83,16 @@ def evaluate(
     else:
         sums = probes.sums(data, data.test, everyone[:1] if data.central else everyone, w, hits=True)
         test_loss, correct = (v.expand(len(everyone)) for v in sums)
-        train_loss = _training_sums(probes, data, w, ahead) if train else None
+        train_loss = _training_losses(probes, data, w, known) if train else None
     right, tested = (v.cpu().numpy() for v in (correct, test_loss))
     return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1)
 
 
-def _training_sums(probes: Probes, data: FederatedDataset, w: Tensor, ahead: Set[str]) -> np.ndarray:
+def _training_losses(probes: SharedProbes, data: FederatedDataset, w: Tensor, known: Tensor | None) -> np.ndarray:
     """Return the sum of the training losses of each client under the model w [P], [N]."""
     able, total = np.flatnonzero(data.train.counts), np.zeros(data.num_clients)
-    if "grad" in ahead:
-        mean, _ = probes.gradients(data, able, w, ahead=True)
-        total[able] = mean.cpu().numpy() * data.train.counts[able]
-    else:
-        total[able] = probes.sums(data, data.train, able, w, hits="accuracy" in ahead)[0].cpu().numpy()
+    losses = probes.sums(data, data.train, able, w)[0] if known is None else known
+    total[able] = losses.cpu().numpy()
     return total
 
 

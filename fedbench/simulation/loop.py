@@ -19,7 +19,8 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.probes import Inspection, Probes
+from fedbench.simulation.probes import Inspection
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 
@@ -65,7 +66,7 @@ def simulate(
     allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
-    probes: Probes | None = None,
+    probes: SharedProbes | None = None,
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
@@ -86,7 +87,7 @@ def simulate(
         probes: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
     """
     allocator = allocator or StateAllocator(w.device, "device")
-    probes = probes or Probes(task, engine)
+    probes = probes or SharedProbes(task, engine)
     loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers, probes)
     snapshot = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
     if resume is None:
@@ -114,7 +115,7 @@ class _Loop:
     sampler: Sampler
     allocator: StateAllocator
     observers: Sequence[Observer]
-    probes: Probes
+    probes: SharedProbes
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def begin(self, number: int, snapshot: Snapshot, stage: Stage) -> Snapshot:
