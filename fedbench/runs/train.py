@@ -328,4 +328,5 @@ class Session:
 
     def _finite(self, s: Snapshot) -> bool:
         """Return whether the global model and the models that clients are judged on are finite."""
-        return all(bool(torch.isfinite(v).all()) for v in (s.server["w"], self.deployed(s)))
+        w, deployed = s.server["w"], self.deployed(s)
+        return all(bool(torch.isfinite(v).all()) for v in ((w,) if deployed is w else (w, deployed)))

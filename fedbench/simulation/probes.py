@@ -64,15 +64,15 @@ def _compiled_sums(
 ) -> list[Tensor]:
     """Return what ``client_sums`` does, from compiled code; w is [P], or [C, P]: a model for each client."""
     owner, starts, counts = _pieces(rows, ids)
-    threads = threads and counts.sum() * w.shape[-1] > _LITTLE
+    little = counts.sum() * w.shape[-1] <= _LITTLE
 
-    @torch.no_grad()
     def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
         models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
         loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
         return loss, correct
 
-    shares = balanced(counts, engine.workers if threads else 1)
+    threads = threads and not little
+    shares = [np.arange(len(owner))] if little else balanced(counts, engine.workers if threads else 1)
     found = np.zeros((1 + hits, len(owner)))
     for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
         for total, some in zip(found, sums, strict=False):
