@@ -6,9 +6,11 @@ usage: python scripts/bench.py [WORKLOAD ...] [--rounds N] [--algorithms NAME,..
 The loop uses one model whose parameters are copied in per client, rows gathered once per epoch, batches that are
 slices, autograd.grad and a fused foreach update, without DataLoader or optimiser object, on one thread. Rounds of the
 loop and of the simulator alternate, so that both see the same load of the machine. Ratios compare the fastest rounds;
-those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds the
-evaluation of every client, of the training examples as often as by default, and the line in rounds.jsonl. `floor` is
-the time of the arithmetic at the rate of the fastest matrix product on all cores, as a share of the time of a round.
+those of the medians are in parentheses. `train` is a round of the simulator with its shuffling; `recorded` adds all
+that a run does after a round at its defaults: the evaluation of every client's test examples, diagnostics, the line in
+rounds.jsonl, checkpoints. What a run does in every tenth round only, the evaluation of the training examples, is left
+out. `floor` is the time of the arithmetic at the rate of the fastest matrix product on all cores, as a share of the
+time of a round.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -48,12 +50,14 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.store import Recorder
+from fedbench.runs.trackers import Tracker
+from fedbench.runs.train import PreparedRun, Session
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.loop import simulate
+from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")
+RECORDED = "_recorded"
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fedavg": fedavg,
     "fedadam": fedadam,
@@ -219,25 +223,36 @@ def synchronize(device: torch.device) -> None:
 def fed_rounds(
     algorithm: Algorithm, w: Workload, data: FederatedDataset, rounds: int, folder: Path
 ) -> Iterator[tuple[float, float]]:
-    """Yield (seconds of training, seconds of recording) of fedbench's rounds."""
+    """Yield (seconds of training, seconds of recording) of the first ``rounds`` rounds of a longer run of fedbench."""
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
     config = compose_run([])
-    engine = make_engine(task, data.num_clients, config.engine)
-    start = task.init(generator(0, Purpose.INIT))
-    snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
-    recorder = Recorder(folder)
-    next(snapshots)
-    while True:
+    data = replace(data, work_values=task.traits.work_values)
+    prepared = PreparedRun(
+        title="",
+        seed=0,
+        stages=[Stage(algorithm, rounds + 1)],  # the last round of a run is measured in full
+        task=task,
+        data=data,
+        work=w.work,
+        engine=make_engine(task, data.num_clients, config.engine),
+        w=task.init(generator(0, Purpose.INIT)),
+        sampler=sample_cohort(w.sampled),
+        client_state="device",
+        eval_every=config.eval_every,
+        eval_train_every=rounds + 1,
+        keep_clients="last",
+        tracker=Tracker(),
+        diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional),
+    )
+    session = Session(prepared, Recorder(folder))
+    snapshots = session.rounds()
+    session.record(next(snapshots))
+    for _ in range(rounds):
         begun = time.perf_counter()
-        snapshot = next(snapshots, None)
-        synchronize(data.x.device)
+        snapshot = next(snapshots)
         trained = time.perf_counter()
-        if snapshot is None:
-            return
-        train = snapshot.round % config.eval_train_every == 0
-        record = evaluate(task, data, algorithm.deploy(snapshot.server, snapshot.clients), engine, train)
-        recorder.append({"round": snapshot.round, **record.summary()})
+        session.record(snapshot)
         yield trained - begun, time.perf_counter() - trained
 
 
@@ -281,7 +296,7 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
     """Alternate rounds of the loop and of fedbench, and return seconds per round and ratios."""
     data = w.data().to(device, torch.float32)
     loop = tight_loop(w, data)
-    seconds: dict[str, list[float]] = {"loop": [], "recorded": [], **{n: [] for n in names}}
+    seconds: dict[str, list[float]] = {"loop": [], **{f"{n}{end}": [] for n in names for end in ("", RECORDED)}}
     with tempfile.TemporaryDirectory() as folder:
         feds = {n: fed_rounds(ALGORITHMS[n](), w, data, rounds + 1, Path(folder) / n) for n in names}
         for number in range(rounds + 1):
@@ -291,8 +306,7 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
             for name, fed in feds.items():
                 train, record = next(fed)
                 seconds[name].append(train)
-                if name == "fedavg":
-                    seconds["recorded"].append(train + record)
+                seconds[name + RECORDED].append(train + record)
     warm = {k: v[1:] for k, v in seconds.items()}  # the first round also warms caches
     best = {k: min(v) for k, v in warm.items()}
     steps, operations = arithmetic(w, data)
@@ -306,7 +320,14 @@ def measure(w: Workload, rounds: int, names: list[str], rate: float, device: tor
         **{f"seconds_{k}": v for k, v in best.items()},
         **{f"ratio_{k}": best["loop"] / best[k] for k in others},
         **{f"ratio_{k}_median": median(warm["loop"]) / median(warm[k]) for k in others},
+        **{f"cost{RECORDED}_{n}": best[n + RECORDED] / best[n] for n in names},
+        **{f"cost{RECORDED}_{n}_median": median(warm[n + RECORDED]) / median(warm[n]) for n in names},
     }
+
+
+def both(results: dict[str, float], name: str) -> str:
+    """Return the figure of the fastest rounds, and that of the medians in parentheses."""
+    return f"{results[name]:.2f} ({results[f'{name}_median']:.2f})".rjust(17)
 
 
 def main() -> None:
@@ -328,20 +349,21 @@ def main() -> None:
     names = list(dict.fromkeys(["fedavg", *names]))
     cores = torch.get_num_threads()
     rate = matmul_rate(cores)
-    print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; times in ms per round; ratios to the loop (medians)")
-    print(f"{'':<3} {'loop':>9} {'train':>9} {'recorded':>9} {'steps/s':>8} {'floor':>6} {'memory':>7}  ratios")
+    print(f"{cores} threads, {rate / 1e9:.0f} GFLOP/s at best; ms per round; ratios to the loop; (medians)")
     results = {}
     for name in args.workloads or WORKLOADS:
         rounds = args.rounds or (30 if name in ("W1", "W2") else 5)
         r = results[name] = measure(WORKLOADS[name], rounds, names, rate)
-        times = " ".join(f"{1000 * r[f'seconds_{k}']:9.2f}" for k in ("loop", "fedavg", "recorded"))
-        ratios = ", ".join(
-            f"{k} {r[f'ratio_{k}']:.2f}x ({r[f'ratio_{k}_median']:.2f}x)" for k in ("fedavg", "recorded", *names[1:])
+        print(
+            f"{name} {WORKLOADS[name].about}: loop {1000 * r['seconds_loop']:.2f}, floor {r['share_of_floor']:.1%}, "
+            f"{r['client_steps_per_second']:.0f} steps/s, {r['peak_memory_bytes'] / 2**20:.0f} M"
         )
-        facts = (
-            f"{r['client_steps_per_second']:8.0f} {r['share_of_floor']:6.1%} {r['peak_memory_bytes'] / 2**20:5.0f} M"
-        )
-        print(f"{name:<3} {times} {facts}  {ratios}   {WORKLOADS[name].about}", flush=True)
+        print(f"  {'':<11} {'train':>9} {'ratio':>17} {'recorded':>9} {'ratio':>17} {'recorded / train':>17}")
+        for method in names:
+            cells = []
+            for k in (method, method + RECORDED):
+                cells += [f"{1000 * r[f'seconds_{k}']:9.2f}", both(r, f"ratio_{k}")]
+            print(f"  {method:<11} {' '.join(cells)} {both(r, f'cost{RECORDED}_{method}')}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 

@@ -84,6 +84,15 @@ def fold_in(base: int, *coordinates: Tensor) -> Tensor:
     return _shift(h, 1)
 
 
+def hashes(base: int, ids: np.ndarray) -> np.ndarray:
+    """Return ``fold_in(base, ids)`` for an array [C], which takes a third of the time."""
+    x = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(base & _MASK)
+    for bits, factor in ((30, _M1), (27, _M2)):
+        x = (x ^ (x >> np.uint64(bits))) * np.uint64(factor)
+    folded: np.ndarray = (x ^ (x >> np.uint64(31))) >> np.uint64(1)
+    return folded.view(np.int64)
+
+
 def generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Return a fresh CPU generator for a purpose that needs many draws at once, such as the initial model."""
     return torch.Generator().manual_seed(key(seed, purpose) >> 1)
@@ -96,8 +105,7 @@ def data_generator(seed: int, purpose: DataPurpose) -> np.random.Generator:
 
 def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:
     """Return one uniform integer in [low, high] per id."""
-    keys = fold_in(base, torch.from_numpy(ids)).numpy()
-    return low + keys % (high - low + 1)
+    return low + hashes(base, ids) % (high - low + 1)
 
 
 def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool = True) -> np.ndarray:
@@ -114,7 +122,9 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
         The ids [size], ascending.
     """
     ids = np.flatnonzero(weight > 0)
-    keys = fold_in(base, torch.from_numpy(ids)).numpy()
+    if size == len(ids):
+        return ids
+    keys = hashes(base, ids)
     if not uniform:
         u = (keys.astype(np.float64) + 0.5) / 2.0**63
         clocks = -np.log(u) / weight[ids]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
-import torch
 
 from fedbench.core.algorithm import Sampler
-from fedbench.core.randomness import Purpose, fold_in, key, without_replacement
+from fedbench.core.randomness import Purpose, hashes, key, without_replacement
 
 
 def cohort_size(participation: float | int, clients: int) -> int:
@@ -39,5 +38,5 @@ def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
     """A sampler of one client per round: all clients with training examples in turn, in a new order every turn."""
     able = np.flatnonzero(n)
     turn, place = divmod(round, len(able))
-    order = np.argsort(fold_in(key(seed, Purpose.SAMPLING, turn), torch.from_numpy(able)).numpy(), kind="stable")
+    order = np.argsort(hashes(key(seed, Purpose.SAMPLING, turn), able), kind="stable")
     return able[order[place : place + 1]]

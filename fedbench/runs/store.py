@@ -47,11 +47,11 @@ def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def is_done(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
@@ -26,6 +26,7 @@ from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
@@ -101,11 +102,11 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
     try:
-        session = _Session(prepared, recorder)
+        session = Session(prepared, recorder)
     except DamagedRun as error:
         print(f"fedbench: starting over: {error}", file=sys.stderr)
         recorder.clear()
-        session = _Session(prepared, recorder)
+        session = Session(prepared, recorder)
     device, tracker = prepared.task.device, prepared.tracker
     meta = {"status": "running", **prepared.facts, **environment(device), "started": utc_now(), "ended": None}
     recorder.write_config(config)
@@ -140,16 +141,30 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
     return meta
 
 
-class _Session:
-    """The state of one process at work on a run: clocks, checkpoints and diagnostics."""
+class Session:
+    """The state of one process at work on a run: clocks, checkpoints and diagnostics.
+
+    Args:
+        prepared: The run.
+        recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
+
+    Attributes:
+        last: The last snapshot; None before the first.
+        finite: Whether the models were finite when they were last evaluated.
+
+    Raises:
+        DamagedRun: If the checkpoint is corrupt.
+    """
 
     def __init__(self, prepared: PreparedRun, recorder: Recorder) -> None:
         self.prepared, self.recorder = prepared, recorder
         self.seconds = {"train": 0.0, "eval": 0.0}
         self.last: Snapshot | None = None
+        self.finite = True
         folder = recorder.path / "checkpoint" / "client_states"
         self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
-        watched = Watched(prepared.stages, prepared.task, prepared.engine, prepared.evaluated)
+        self.probes = SharedProbes(prepared.task, prepared.engine)
+        watched = Watched(prepared.stages, prepared.task, self.probes, prepared.evaluated)
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         saved = recorder.load()
@@ -164,30 +179,55 @@ class _Session:
     def consume(self, step: Callable[[], None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
         p = self.prepared
-        observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
-        rounds = simulate(
-            p.stages, p.task, p.data, p.work, p.engine, p.w, p.seed, p.sampler, self.allocator, self.last, observers
-        )
         with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
-            while True:
-                start = time.perf_counter()
-                snapshot = next(rounds, None)
-                if snapshot is None:
-                    break
-                self.last = snapshot
-                due = p.evaluated(snapshot.round)
-                if due and p.task.device.type == "cuda":
-                    torch.cuda.synchronize(p.task.device)
-                self.seconds["train"] += time.perf_counter() - start
-                accuracy = self._measure(snapshot) if due else None
+            for snapshot in self.rounds():
+                accuracy = self.record(snapshot)
                 bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
-                if due and not self._finite(snapshot):
+                if not self.finite:
                     break
-                self._follow(snapshot)
-                self._save_if_due(snapshot)
                 step()
         assert self.last is not None
         return self.last
+
+    def rounds(self) -> Iterator[Snapshot]:
+        """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
+        p = self.prepared
+        observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
+        snapshots = simulate(
+            p.stages,
+            p.task,
+            p.data,
+            p.work,
+            p.engine,
+            p.w,
+            p.seed,
+            p.sampler,
+            self.allocator,
+            self.last,
+            observers,
+            self.probes,
+        )
+        while True:
+            start = time.perf_counter()
+            snapshot = next(snapshots, None)
+            if snapshot is None:
+                return
+            if p.evaluated(snapshot.round):
+                self._synchronize()
+            self.seconds["train"] += time.perf_counter() - start
+            self.last = snapshot
+            yield snapshot
+
+    def record(self, s: Snapshot) -> float | None:
+        """Evaluate and record a snapshot if that is due, and keep what resuming needs; return the mean accuracy."""
+        accuracy = None
+        if self.prepared.evaluated(s.round):
+            self.finite = self._finite(s)
+            accuracy = self._measure(s)
+        if self.finite:
+            self._follow(s)
+            self._save_if_due(s)
+        return accuracy
 
     def outcome(self, last: Snapshot) -> Fields:
         """Return the facts of the finished run, from its last snapshot."""
@@ -205,12 +245,13 @@ class _Session:
 
     def _measure(self, s: Snapshot) -> float:
         """Evaluate a snapshot, record the row, and return the mean accuracy."""
-        start = time.perf_counter()
         p = self.prepared
-        ends = s.round == p.rounds or not self._finite(s)
+        ends = s.round == p.rounds or not self.finite
         wanted = p.keeps_clients(s.round, ends)
         train = wanted or ends or s.round % p.eval_train_every == 0
-        evaluation = evaluate(p.task, s.data, self.deployed(s), p.engine, train)
+        known = self._probe_ahead(s) if train and not ends else None
+        start = time.perf_counter()
+        evaluation = evaluate(self.probes, s.data, self.deployed(s), train, known)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         if wanted:
@@ -228,6 +269,25 @@ class _Session:
         self.recorder.append(row)
         p.tracker.log(row)
         return summary["accuracy_mean"]
+
+    def _probe_ahead(self, s: Snapshot) -> Tensor | None:
+        """Measure what the next round needs of all clients at the evaluated model; return their losses if it has them.
+
+        Whether that is done depends on the snapshot alone: the losses are recorded, and must not depend on what this
+        process has computed before. The time counts as training, since the next round is spared it.
+        """
+        able, w = np.flatnonzero(s.data.train.counts), s.server["w"]
+        if self.deployed(s) is not w or not np.array_equal(s.cohort, able):
+            return None
+        start = time.perf_counter()
+        losses = self.probes.measure_ahead(s.data, able, w, self.prepared.stages[s.stage].algorithm.needs)
+        self._synchronize()
+        self.seconds["train"] += time.perf_counter() - start
+        return losses
+
+    def _synchronize(self) -> None:
+        if self.prepared.task.device.type == "cuda":
+            torch.cuda.synchronize(self.prepared.task.device)
 
     def _follow(self, s: Snapshot) -> None:
         for diagnostic in self.diagnostics.values():
@@ -268,4 +328,5 @@ class _Session:
 
     def _finite(self, s: Snapshot) -> bool:
         """Return whether the global model and the models that clients are judged on are finite."""
-        return all(bool(torch.isfinite(v).all()) for v in (s.server["w"], self.deployed(s)))
+        w, deployed = s.server["w"], self.deployed(s)
+        return all(bool(torch.isfinite(v).all()) for v in ((w,) if deployed is w else (w, deployed)))

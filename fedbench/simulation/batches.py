@@ -61,7 +61,8 @@ class LocalWork:
             return epochs * self.per_epoch(n)
         if self.steps is not None:
             return np.full(len(ids), self.steps, dtype=np.int64)
-        drawn = integers(key(seed, Purpose.EPOCHS, round), ids, *self.epochs)
+        low, high = self.epochs
+        drawn = low if low == high else integers(key(seed, Purpose.EPOCHS, round), ids, low, high)
         steps: np.ndarray = drawn * self.per_epoch(n)
         return steps
 

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent, weighted_sum
-from fedbench.core.randomness import Purpose, fold_in, key
+from fedbench.core.randomness import Purpose, hashes, key
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import SHARE_BYTES, DenseKernel, Work
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.probes import ExamplePlan, client_sums
-from fedbench.simulation.task import Task
+from fedbench.simulation.probes import ExamplePlan
+from fedbench.simulation.shared_probes import SharedProbes
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up chunk by chunk above it
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
@@ -232,6 +232,7 @@ class Cohort:
         n, device = data.train.counts[ids], data.x.device
         count = torch.from_numpy(n).to(device, data.dtype)
         self._own: dict[bool, list[ExamplePlan]] = {}
+        self._weights: State = {}
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
             "n": count,
@@ -246,14 +247,11 @@ class Cohort:
 
     def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
-        n = self._facts["n"]
-        p = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        draws = fold_in(key(seed, Purpose.LOCAL, round), self._facts["id"])
-        return ClientInfo(**self._facts, p=p, key=draws, probe=probe)
-
-    @cached_property
-    def _all(self) -> ExamplePlan:
-        return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
+        if weights not in self._weights:
+            n = self._facts["n"]
+            self._weights[weights] = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
+        draws = torch.from_numpy(hashes(key(seed, Purpose.LOCAL, round), self.ids)).to(self.data.x.device)
+        return ClientInfo(**self._facts, p=self._weights[weights], key=draws, probe=probe)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -284,19 +282,10 @@ class Cohort:
             return False
         return kernel.carries_out(algo.step) and kernel.reads(self.data)
 
-    def probe(self, algo: Algorithm, task: Task, w: Tensor, initial_losses: Tensor | None) -> State:
+    def probe(self, algo: Algorithm, probes: SharedProbes, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
-        found: State = {}
-        if "grad" in algo.needs:
-            found["loss"], found["grad"] = self._all.gradients(w)  # the gradient's forward pass gives the loss
-        if "accuracy" in algo.needs or ("loss" in algo.needs and not found):
-            sums = client_sums(
-                task, self.data, self.data.train, self.ids, w, self.engine, hits="accuracy" in algo.needs
-            )
-            found |= dict(zip(("loss", "accuracy"), (v / self._facts["n"] for v in sums), strict=False))
-        if "loss_init" in algo.needs and initial_losses is not None:
-            found["loss_init"] = initial_losses[self._facts["id"]]
-        return {k: v for k, v in found.items() if k in algo.needs}
+        found = probes.at_broadcast(self.data, self.ids, w, algo.needs)
+        return found if initial_losses is None else found | {"loss_init": initial_losses[self._facts["id"]]}
 
     @torch.no_grad()
     def train(

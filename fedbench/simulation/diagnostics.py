@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Stage
-from fedbench.simulation.engine import Engine
+from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.metrics import linear_cka
-from fedbench.simulation.probes import mean_losses
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared
@@ -32,13 +32,13 @@ class Watched:
     Attributes:
         stages: The stages of the run.
         task: The model and its loss.
-        engine: How the simulation is carried out.
+        probes: Measures losses.
         evaluated: Whether the model is evaluated after a round, by its number.
     """
 
     stages: Sequence[Stage]
     task: Task
-    engine: Engine
+    probes: SharedProbes
     evaluated: Callable[[int], bool]
 
     @property
@@ -105,26 +105,20 @@ class ImprovedClients(Diagnostic):
 
     column = "improved_clients"
     optional = True
-    _losses: np.ndarray | None = None  # F_k(w^t) before the round that is evaluated next, [N]
+    _before: tuple[FederatedDataset, Tensor] | None = None
 
     def measure(self, snapshot: Snapshot, evaluation: Evaluation) -> float | None:
         """Return the share of the cohort with F_k(w^{t+1}) <= F_k(w^t); None for the initial model."""
-        cohort = snapshot.cohort
-        if self._losses is None or not len(cohort):
+        if self._before is None or not len(snapshot.cohort):
             return None
-        w = snapshot.server["w"]
-        if evaluation.train_loss is not None and self.run.deployed(snapshot) is w:
-            after = evaluation.train_loss[cohort] / evaluation.n_train[cohort]
-        else:  # the training examples were not evaluated, or not under the global model
-            after = mean_losses(self.run.task, snapshot.data, cohort, w, self.run.engine).cpu().numpy()
-        return float(np.mean(after <= self._losses[cohort]))
+        # both from the same blocks of examples: a loss that did not change is not a rounding error away
+        models = (self._before, (snapshot.data, snapshot.server["w"]))
+        before, after = (self.run.probes.mean_losses(data, snapshot.cohort, w) for data, w in models)
+        return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Measure the losses of all clients if the next round is evaluated."""
-        if snapshot.round < self.run.rounds and self.run.evaluated(snapshot.round + 1):
-            ids = np.arange(snapshot.data.num_clients)
-            losses = mean_losses(self.run.task, snapshot.data, ids, snapshot.server["w"], self.run.engine)
-            self._losses = losses.cpu().numpy()
+        """Keep the data and the model before the next round."""
+        self._before = snapshot.data, snapshot.server["w"]
 
 
 class MomentSimilarity(Diagnostic):

@@ -8,10 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.engine import Engine
 from fedbench.simulation.metrics import accuracy_metrics
-from fedbench.simulation.probes import ExamplePlan, client_sums
-from fedbench.simulation.task import Task
+from fedbench.simulation.shared_probes import SharedProbes
 
 
 @dataclass(frozen=True)
@@ -63,30 +61,39 @@ class Evaluation:
             }
 
 
-def evaluate(task: Task, data: FederatedDataset, w: Tensor, engine: Engine, train: bool = True) -> Evaluation:
+def evaluate(
+    probes: SharedProbes, data: FederatedDataset, w: Tensor, train: bool = True, known: Tensor | None = None
+) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the test and training examples of every client.
 
     One model on a central test set is evaluated once.
 
     Args:
-        task: The model and its loss.
+        probes: Carries out the measurement.
         data: The federated data set.
         w: The model or the models.
-        engine: How the measurement is carried out.
         train: Whether the training examples are evaluated too.
+        known: Sums of the training losses of the clients that have training examples under the model [P], if they have
+            been measured.
     """
-    ids = np.arange(data.num_clients)
+    everyone, n = np.arange(data.num_clients), data.train.counts
     if w.dim() == 2:
-        test_loss, correct = ExamplePlan(data, data.test, ids, engine).sums(w, hits=True)
-        train_loss = ExamplePlan(data, data.train, ids, engine).sums(w) if train else []
+        test_loss, correct = probes.plan(data, data.test, everyone).sums(w, hits=True)
+        train_loss = probes.plan(data, data.train, everyone).sums(w)[0].cpu().numpy() if train else None
     else:
-        measured = ids[:1] if data.central else ids
-        sums = client_sums(task, data, data.test, measured, w, engine, hits=True)
-        test_loss, correct = (v.expand(len(ids)) for v in sums)
-        train_loss = client_sums(task, data, data.train, ids, w, engine) if train else []
+        sums = probes.sums(data, data.test, everyone[:1] if data.central else everyone, w, hits=True)
+        test_loss, correct = (v.expand(len(everyone)) for v in sums)
+        train_loss = _training_losses(probes, data, w, known) if train else None
     right, tested = (v.cpu().numpy() for v in (correct, test_loss))
-    trained = train_loss[0].cpu().numpy() if train else None
-    return Evaluation(data.train.counts, data.test.counts, right, tested, trained, data.y.dim() > 1)
+    return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1)
+
+
+def _training_losses(probes: SharedProbes, data: FederatedDataset, w: Tensor, known: Tensor | None) -> np.ndarray:
+    """Return the sum of the training losses of each client under the model w [P], [N]."""
+    able, total = np.flatnonzero(data.train.counts), np.zeros(data.num_clients)
+    losses = probes.sums(data, data.train, able, w)[0] if known is None else known
+    total[able] = losses.cpu().numpy()
+    return total
 
 
 def _mean(total: np.ndarray, count: np.ndarray) -> float:

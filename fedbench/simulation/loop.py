@@ -19,7 +19,8 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort, store
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.probes import Inspection, mean_losses
+from fedbench.simulation.probes import Inspection
+from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 
@@ -69,6 +70,7 @@ def simulate(
     allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
+    probes: SharedProbes | None = None,
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
@@ -86,9 +88,11 @@ def simulate(
         allocator: Allocates the client states; None keeps them on the device.
         resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
         observers: Look at the uploads and client states of the cohort, in the rounds that they want.
+        probes: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
     """
     allocator = allocator or StateAllocator(w.device, "device")
-    loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers)
+    probes = probes or SharedProbes(task, engine)
+    loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers, probes)
     snapshot = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
     if resume is None:
         yield snapshot
@@ -115,6 +119,7 @@ class _Loop:
     sampler: Sampler
     allocator: StateAllocator
     observers: Sequence[Observer]
+    probes: SharedProbes
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def begin(self, number: int, snapshot: Snapshot, stage: Stage) -> Snapshot:
@@ -137,7 +142,7 @@ class _Loop:
         cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
         own = {k: v for k, v in snapshot.server.items() if k not in stage.keep}  # the method knows only its own entries
         msg = algo.broadcast(own)
-        probe = cohort.probe(algo, self.task, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
+        probe = cohort.probe(algo, self.probes, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
         watching = [o for o in self.observers if o.wants(snapshot.round + 1)]
         rule = algo.update
@@ -217,4 +222,4 @@ class _Loop:
 
     @cached_property
     def _initial_losses(self) -> Tensor:
-        return mean_losses(self.task, self.data, np.arange(self.data.num_clients), self.w, self.engine)
+        return self.probes.mean_losses(self.data, np.arange(self.data.num_clients), self.w)

@@ -6,7 +6,7 @@ The caller leaves out clients without test examples.
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, sqrt
 from typing import Literal
 
 import numpy as np
@@ -26,12 +26,17 @@ def tail(
     The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` are those of the mean
     inside the tail; its members depend on the values alone, and ties are broken by position.
     """
-    share = percent * len(values) / 100
-    # 0.29 * 100 is a little less than 29
-    count = max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
+    count = tail_size(len(values), percent, rounding)
     order = np.argsort(values, kind="stable")
     chosen = order[-count:] if best else order[:count]
-    return float(np.average(values[chosen], weights=None if weights is None else weights[chosen]))
+    return _mean(values[chosen]) if weights is None else _weighted_mean(values[chosen], weights[chosen])
+
+
+def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
+    """Return the number of clients in a tail of ``percent`` percent: max(1, floor(p N / 100)), or rounded up."""
+    share = percent * clients / 100
+    # 0.29 * 100 is a little less than 29
+    return max(1, floor(share + 1e-9) if rounding == "floor" else ceil(share - 1e-9))
 
 
 def angle_degrees(values: np.ndarray) -> float:
@@ -40,8 +45,8 @@ def angle_degrees(values: np.ndarray) -> float:
     If all values are 0 there is no direction, and the angle is 90. (Fairness as in Li et al., ICLR 2020, Definition 2
     of its appendix.)
     """
-    mean = values.mean()
-    return float(np.degrees(np.arctan2(values.std(), mean))) if mean > 0 else 90.0
+    mean = _mean(values)
+    return float(np.degrees(np.arctan2(_deviation(values), mean))) if mean > 0 else 90.0
 
 
 def kl_uniform(values: np.ndarray, base: float = np.e) -> float:
@@ -63,22 +68,39 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
     Standard deviation and variance are those of the population (ddof 0).
     """
-    mean, std = float(accuracy.mean()), float(accuracy.std())
-    weighted = float(np.average(accuracy, weights=n_test))
+    order = np.argsort(accuracy, kind="stable")
+    ranked = accuracy[order]
+    worst30 = order[: tail_size(len(order), 30)]
+    mean, std = _mean(accuracy), _deviation(accuracy)
+    weighted = _weighted_mean(accuracy, n_test)
     return {
         "accuracy_mean": mean,
         "accuracy_std": std,
         "accuracy_variance": std**2,
-        "accuracy_min": float(accuracy.min()),
-        "accuracy_max": float(accuracy.max()),
-        **{f"accuracy_worst{p}": tail(accuracy, p) for p in TAILS},
-        **{f"accuracy_best{p}": tail(accuracy, p, best=True) for p in TAILS},
+        "accuracy_min": float(ranked[0]),
+        "accuracy_max": float(ranked[-1]),
+        **{f"accuracy_worst{p}": _mean(ranked[: tail_size(len(ranked), p)]) for p in TAILS},
+        **{f"accuracy_best{p}": _mean(ranked[-tail_size(len(ranked), p) :]) for p in TAILS},
         "angle_degrees": angle_degrees(accuracy),
         "kl_uniform": kl_uniform(accuracy),
         "accuracy_mean_weighted": weighted,
-        "accuracy_std_weighted": float(np.sqrt(np.average((accuracy - weighted) ** 2, weights=n_test))),
-        "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
+        "accuracy_std_weighted": sqrt(_weighted_mean((accuracy - weighted) ** 2, n_test)),
+        "accuracy_worst30_weighted": _weighted_mean(accuracy[worst30], n_test[worst30]),
     }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.add.reduce(values)) / len(values)  # as ``values.mean()``, which takes four times as long
+
+
+def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+    return float(np.add.reduce(values * weights) / np.add.reduce(weights))
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Return the population standard deviation."""
+    centred = values - _mean(values)
+    return sqrt(_mean(centred * centred))
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:

@@ -19,6 +19,7 @@ from fedbench.simulation.task import Task, example_losses, over_tokens
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
 _PIECE = 4096  # examples of a client that one call of compiled code measures
+_LITTLE = 2**21  # products of a pass of compiled code that a second thread would not shorten
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
 
@@ -40,7 +41,7 @@ def client_sums(
         return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
     lengths = torch.from_numpy(rows.counts[ids]).to(index.device)
-    blocks = engine.map(block, index.split(_block(data)))  # an empty index has one empty block
+    blocks = engine.map(block, index.tensor_split(_number_of_blocks(len(index), _block(data))))
     return [
         torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
         for values in zip(*blocks, strict=True)
@@ -62,29 +63,38 @@ def _compiled_sums(
     threads: bool = True,
 ) -> list[Tensor]:
     """Return what ``client_sums`` does, from compiled code; w is [P], or [C, P]: a model for each client."""
-    pieces = -(-rows.counts[ids] // _PIECE)  # a client with very many examples is shared among threads
-    owner = np.repeat(np.arange(len(ids)), pieces)
-    first = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * _PIECE
-    starts, counts = rows.starts[ids][owner] + first, np.minimum(rows.counts[ids][owner] - first, _PIECE)
+    owner, starts, counts = _pieces(rows, ids)
+    little = counts.sum() * w.shape[-1] <= _LITTLE
 
-    @torch.no_grad()
     def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
         models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
         return kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
 
-    shares = balanced(counts, engine.workers if threads else 1)
-    found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
+    threads = threads and not little
+    shares = [np.arange(len(owner))] if little else balanced(counts, engine.workers if threads else 1)
+    found = np.zeros((1 + hits, len(owner)))
     for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
         for total, some in zip(found, sums, strict=False):
             assert some is not None
-            total[torch.from_numpy(share)] = some
-    return list(torch.zeros(1 + hits, len(ids), dtype=torch.float64).index_add_(1, torch.from_numpy(owner), found))
+            total[share] = some.numpy()
+    return [torch.from_numpy(np.bincount(owner, values, len(ids))) for values in found]
 
 
-def mean_losses(task: Task, data: FederatedDataset, ids: np.ndarray, w: Tensor, engine: Engine) -> Tensor:
-    """Return F_k(w), the mean loss over all training examples, of each client, [C] float64."""
-    (total,) = client_sums(task, data, data.train, ids, w, engine)
-    return total / torch.from_numpy(data.train.counts[ids]).to(total)
+def _pieces(rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut the examples of clients with very many, so that threads can share them.
+
+    Returns:
+        The client of each piece as a position in ``ids``, where its rows begin, and its number of examples; clients
+        without examples have no piece.
+    """
+    starts, counts = rows.starts[ids], rows.counts[ids]
+    if counts.max(initial=0) <= _PIECE:
+        owner = np.flatnonzero(counts)
+        return owner, starts[owner], counts[owner]
+    pieces = -(-counts // _PIECE)
+    owner = np.repeat(np.arange(len(ids)), pieces)
+    first = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * _PIECE
+    return owner, starts[owner] + first, np.minimum(counts[owner] - first, _PIECE)
 
 
 class Inspection:
@@ -124,6 +134,16 @@ def _block(data: FederatedDataset) -> int:
     """Return the number of examples of a block."""
     values = max(1, prod(data.shape), data.work_values)
     return max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
+
+
+def _number_of_blocks(examples: int, most: int) -> int:
+    """Return the number of equal blocks of at most ``most`` examples: one that threads can share evenly.
+
+    It does not depend on the number of threads, since results depend on it by rounding.
+    """
+    least = max(1, -(-examples // most))
+    numbers = (-(-least // threads) * threads for threads in (8, 4, 2))
+    return next((n for n in numbers if examples >= n * _FEW_ROWS // 2), least)
 
 
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:

@@ -8,6 +8,7 @@ from fedbench.core.randomness import (
     data_generator,
     fold_in,
     generator,
+    hashes,
     integers,
     key,
     without_replacement,
@@ -28,6 +29,12 @@ def test_tensor_hash_is_the_whole_number_hash():
     h = [mix((base + 0x9E3779B97F4A7C15 * (r + 1)) % 2**64) for r in rows]
     h = [mix((x + 0x9E3779B97F4A7C15 * 8) % 2**64) for x in h]
     assert tensor.tolist() == [x >> 1 for x in h]
+
+
+def test_hash_of_an_array_is_that_of_a_tensor():
+    ids = np.concatenate([np.arange(100), [2**31, 2**40, 2**62]])
+    for base in (0, 1, 2**63, 2**64 - 1, key(7, Purpose.LOCAL, 3)):
+        assert hashes(base, ids).tolist() == fold_in(base, torch.from_numpy(ids)).tolist()
 
 
 def test_splitmix64_finaliser():

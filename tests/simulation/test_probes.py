@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from tools import UNEQUAL, federation, task_for
 
 from fedbench.data.dataset import Rows
-from fedbench.simulation import evaluation, probes
+from fedbench.simulation import probes, shared_probes
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.probes import ExamplePlan, client_sums, mean_losses
+from fedbench.simulation.probes import ExamplePlan, client_sums
+from fedbench.simulation.shared_probes import SharedProbes
 
 
 @pytest.fixture(params=["stacked", "loop"])
@@ -35,7 +36,7 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
     data, task, w, engine = setting
     ids = np.array([4, 1, 0, 6])
     losses, (with_them, grads) = (
-        mean_losses(task, data, ids, w, engine),
+        SharedProbes(task, engine).mean_losses(data, ids, w),
         ExamplePlan(data, data.train, ids, engine).gradients(w),
     )
     assert losses.dtype == with_them.dtype == torch.float64
@@ -50,7 +51,7 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
 
 def test_evaluation_by_hand(setting):
     data, task, w, engine = setting
-    record = evaluate(task, data, w, engine)
+    record = evaluate(SharedProbes(task, engine), data, w)
     assert record.n_train.tolist() == list(UNEQUAL)
     assert record.n_test.tolist() == [0, 3, 1, 2, 0, 5, 4]
     for k in range(len(UNEQUAL)):
@@ -75,13 +76,13 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
     shared = replace(data, test=Rows.shared(data.test.index.numpy(), 7), central=True)
     seen = []
     inner = probes.client_sums
-    monkeypatch.setattr(evaluation, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
-    record = evaluate(task, shared, w, engine)
+    monkeypatch.setattr(shared_probes, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
+    record = evaluate(SharedProbes(task, engine), shared, w)
     assert seen == [1, 7]  # test, training
-    plain = evaluate(task, replace(shared, central=False), w, engine)
+    plain = evaluate(SharedProbes(task, engine), replace(shared, central=False), w)
     assert record.summary() == plain.summary()
     assert record.n_test.tolist() == [15] * 7
-    own = evaluate(task, shared, w.expand(7, -1).clone(), engine)
+    own = evaluate(SharedProbes(task, engine), shared, w.expand(7, -1).clone())
     assert own.correct.tolist() == record.correct.tolist() == plain.correct.tolist()
 
 
@@ -95,7 +96,9 @@ def test_ties_go_to_the_first_class(setting):
 def test_nobody_with_test_examples():
     data = federation(sizes=(4, 5), tests=(0, 0))
     task = task_for(data)
-    record = evaluate(task, data, task.init(torch.Generator()), Engine(make_oracle(task, "loop"), "loop", 1))
+    record = evaluate(
+        SharedProbes(task, Engine(make_oracle(task, "loop"), "loop", 1)), data, task.init(torch.Generator())
+    )
     assert np.isnan(record.summary()["accuracy_mean"])
     assert np.isnan(record.summary()["test_loss"])
     assert record.summary()["train_loss"] > 0
