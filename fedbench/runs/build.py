@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from fedbench.config.schema import LocalConfig, RunConfig
@@ -18,7 +17,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import cohort_size, sample_cohort
-from fedbench.core.trees import Tree
+from fedbench.core.trees import Tree, from_yaml
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
@@ -204,10 +203,10 @@ def cost_of(path: Path) -> tuple[str, str]:
     Args:
         path: The config file; it may start from another file of its group.
     """
-    section: Tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    section: Tree = from_yaml(path.read_text(encoding="utf-8"))
     for base in section.pop("defaults", []):
         if base != "_self_":
-            section = yaml.safe_load((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
+            section = from_yaml((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
     found = cost(_made(Component.of(section), {"local": SGD, "rounds": 9, "clients": 3}))
     return found.text(), " ".join(found.needs)
 
