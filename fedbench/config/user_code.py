@@ -100,7 +100,8 @@ def versions(files: Iterable[Path], module: str) -> dict[str, str]:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    return _metadata().packages_distributions()
+    found: Mapping[str, list[str]] = _metadata().packages_distributions()
+    return found
 
 
 def _metadata() -> ModuleType:
