@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.commands.launch import Job, launch_batch
+from fedbench.commands.launch import Job, launch_batch, make_directory
 from fedbench.commands.side_by_side import announce
 from fedbench.commands.workers import work_through
 from fedbench.config.compose import Composer, compose_run
@@ -136,6 +136,7 @@ def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[st
         if launcher:
             launch_batch(batch, folder, launcher)
         else:
+            make_directory(folder)
             announce(len(batch), jobs := min(jobs, len(batch)))
             work_through(Job(Composer(), loud=False), batch, folder, jobs)
         return notes(folder)

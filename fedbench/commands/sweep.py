@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-from fedbench.commands.launch import Job, launch, sweep_directory
+from fedbench.commands.launch import Job, launch, make_directory, sweep_directory
 from fedbench.commands.side_by_side import announce, jobs_by_default
 from fedbench.commands.workers import start_importing, work_through
 from fedbench.config.compose import Composer
@@ -53,6 +53,7 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
                 launch(composer, "config", typed, folder, Job(composer, loud))
             else:
                 jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
+                make_directory(folder)
                 announce(len(todo), jobs)
                 work_through(Job(composer, loud), combinations(overrides), folder, jobs)
         except KeyboardInterrupt:
@@ -88,15 +89,15 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
         RequestError: For the first combination that is wrong.
     """
     axes = [texts for o in overrides if (texts := o.each())]
-    seeds = next((texts for texts in reversed(axes) if texts[0].startswith("seed=")), [])
-    numbers = [integer("seed", parse_overrides([seed])[0].value) for seed in seeds]
+    later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
+    seeds = [integer("seed", parse_overrides([seed])[0].value) for seed in later]  # the first is checked below
     axes = [texts[:1] if texts[0].startswith("seed=") else texts for texts in axes]
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     todo: list[RunConfig] = []
     for combination in product(*axes):
         config = under_its_digest(composer.config(combination))
-        paths = [config.path.with_name(f"seed_{n}") for n in numbers] or [config.path]
+        paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         todo += [config] * len(missing)
         if missing:

@@ -24,11 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NamedTuple
 
-from fedbench.commands.launch import Job, make_directory
+from fedbench.commands.launch import Job
 from fedbench.runs.cores import available_cores
 from fedbench.runs.sweep_notes import Note, leave
 
-_PRELOADED = ["fedbench.runs.build", "fedbench.runs.train", "fedbench.config.compose"]
+# what takes long to import; not fedbench, which that process may find elsewhere: its path is not yet that of this one
+_PRELOADED = ["torch", "safetensors.torch", "hydra.core.override_parser.overrides_parser", "pandas", "pyarrow.parquet"]
 _PATIENCE = 10.0  # seconds for a worker to leave its run so that it can be resumed
 
 
@@ -53,14 +54,12 @@ def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: in
     Args:
         job: Carries out one run.
         runs: Overrides per run.
-        folder: Directory of the sweep.
+        folder: Directory of the sweep, which exists.
         jobs: Number of worker processes; 1 is this process.
 
     Raises:
-        RequestError: If the directory cannot be written to.
         KeyboardInterrupt: On Ctrl-C, when all workers have stopped.
     """
-    make_directory(folder)
     if jobs > 1:
         _in_workers(job, runs, folder, jobs)
         return
