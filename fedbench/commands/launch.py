@@ -10,6 +10,7 @@ from typing import Any
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
+from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.runs.data_sets import DataSets
@@ -49,22 +50,38 @@ class Job:
             overrides = list(self.batch[number])
         self.carry_out(number, overrides, Path(hydra.sweep.dir))
 
-    def carry_out(self, number: int, overrides: list[str], folder: Path, cores: int | None = None) -> None:
+    def compose(self, overrides: Sequence[str]) -> RunConfig:
+        """Return the configuration of a job.
+
+        Raises:
+            RequestError: If the request is wrong.
+        """
+        return under_its_digest(self.composer.config_with_departures(overrides))
+
+    def carry_out(
+        self,
+        number: int,
+        overrides: list[str],
+        folder: Path,
+        config: RunConfig | None = None,
+        cores: int | None = None,
+    ) -> None:
         """Carry out a job and leave its note.
 
         Args:
             number: Number of the job.
             overrides: The overrides of its run.
             folder: Directory of the sweep.
+            config: The configuration if it is composed already.
             cores: Number of cores that the run may use; None is all of this process.
         """
         with user_code_from(self.composer.own):
-            leave(folder, self._carried_out(number, overrides, cores))
+            leave(folder, self._carried_out(number, overrides, config, cores))
 
-    def _carried_out(self, number: int, overrides: list[str], cores: int | None) -> Note:
+    def _carried_out(self, number: int, overrides: list[str], config: RunConfig | None, cores: int | None) -> Note:
         path: str | None = None
         try:
-            config = under_its_digest(self.composer.config_with_departures(overrides))
+            config = config or self.compose(overrides)
             path = str(config.path)
             outcome = execute(config, self._data, cores)
             report(outcome)
