@@ -61,10 +61,9 @@ bench: .venv/base ## measure speed relative to a plain PyTorch loop
 	$(BIN)/python scripts/bench.py
 
 PROFILE ?= cpu
-RUNS ?= 1
+RUNS ?=
 reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time
-	$(if $(filter-out 1,$(RUNS)),$(PIP) --editable ".[parallel]")
-	$(BIN)/fedbench reproduce --profile $(PROFILE) --jobs $(RUNS)
+	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS))
 
 tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2

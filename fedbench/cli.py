@@ -37,6 +37,7 @@ Usage:
   fedbench --help, --version     Print this text or the version.
 
 Options:
+  --jobs N                       With -m or reproduce: runs at a time (default: as many as cores and memory allow).
   --config-dir DIR               Also look for config files and Python modules in DIR (docs/own_method.md).
   --package KEY, --resolve       With --cfg job: print one section only; replace ${{...}} by values.
   debug=true                     Print the traceback of an error.
@@ -138,7 +139,7 @@ def _run(args: list[str], folder: Path | None, loud: bool) -> int:
     with at_once():
         from fedbench.commands.sweep import sweep
 
-    return sweep(overrides, folder, loud)
+    return sweep(overrides, folder, loud, flags.jobs)
 
 
 def _list(args: list[str], folder: Path | None) -> int:

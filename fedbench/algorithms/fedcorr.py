@@ -10,9 +10,9 @@ from torch import Tensor
 from fedbench.algorithms.shared.label_noise_estimation import (
     corrected,
     estimate_levels,
-    mixture,
     nearly_clean,
     note_visit,
+    refuse_without_mixtures,
 )
 from fedbench.algorithms.shared.local_terms import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
@@ -77,7 +77,7 @@ def fedcorr(
     beta, neighbours = number("beta", beta, at_least=0), integer("neighbours", neighbours, at_least=1)
     sampler = None if frac2 is None else sample_cohort(number("frac2", frac2, above=0, at_most=1))
     mixed = with_mixup if boolean("mixup", mixup) else lambda algo: algo
-    mixture()  # a missing package is reported now and not in the middle of a run
+    refuse_without_mixtures()  # a missing package is reported now and not in the middle of a run
 
     def after_visit(t: int, ids: np.ndarray, server: State, client_states: State, y: Tensor, lab: Lab) -> Changed:
         server = note_visit(server, ids, y, lab, neighbours)

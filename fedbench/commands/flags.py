@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedbench.config.schema import TOP_KEYS, options
 from fedbench.core.errors import RequestError, nearest
@@ -12,6 +13,7 @@ from fedbench.core.errors import RequestError, nearest
 _SWITCHES = {"-m": "multirun", "--multirun": "multirun", "-r": "run", "--run": "run", "--resolve": "resolve"}
 _SWITCHES |= {"-sc": "completion", "--shell-completion": "completion"}
 _VALUED = {"--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info"}
+_VALUED |= {"--jobs": "jobs"}
 _TOP_SWITCHES = ("force", "improved_clients")  # keys that are true or false
 
 
@@ -26,6 +28,7 @@ class Flags:
         resolve: Resolve interpolations in what ``--cfg`` shows.
         info: What ``--info`` shows; None without it.
         completion: Install, remove or answer shell completion.
+        jobs: Number of runs of a sweep at a time; None without it.
     """
 
     multirun: bool = False
@@ -34,6 +37,7 @@ class Flags:
     resolve: bool = False
     info: str | None = None
     completion: bool = False
+    jobs: int | None = None
 
 
 def take_config_dir(args: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -66,7 +70,7 @@ def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
     Raises:
         RequestError: If a flag is unknown, lacks its value, or does not go with another.
     """
-    found: dict[str, str | bool] = {}
+    found: dict[str, Any] = {}
     rest, awaited = [], ""
     for arg in args:
         name, equals, value = arg.partition("=")
@@ -85,9 +89,17 @@ def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
     if awaited:
         raise RequestError(f"{awaited} needs a value")
     found.pop("run", None)  # the default
-    flags = Flags(**found)  # type: ignore[arg-type]
+    if "jobs" in found:
+        found["jobs"] = _jobs(found["jobs"])
+    flags = Flags(**found)
     _refuse_conflicts(flags)
     return flags, rest
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"--jobs must be an integer >= 1, got {text}")
+    return int(text)
 
 
 def _meant(key: str, flag: str, value: str) -> str:
@@ -102,6 +114,8 @@ def _meant(key: str, flag: str, value: str) -> str:
 
 
 def _refuse_conflicts(flags: Flags) -> None:
+    if flags.jobs is not None and not flags.multirun:
+        raise RequestError(f"--jobs {flags.jobs} sets how many runs of a sweep go on at a time; add -m, or remove it")
     if flags.cfg is None:
         for name in ("package", "resolve"):
             if getattr(flags, name):

@@ -1,4 +1,4 @@
-"""Jobs for Hydra's launchers: the one way in which sweeps and ``reproduce`` start runs."""
+"""Jobs: the one way in which sweeps and ``reproduce`` start runs, here, in workers, or through Hydra's launchers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from typing import Any
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
+from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
+from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.sweep_notes import Note, forget, leave
 
+_BASIC_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _INDEX = "planned_run"  # the axis of a sweep over a list of runs
 # what conf/config.yaml says of Hydra, for a sweep that is composed without it
 _BARE = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null", "hydra.sweep.subdir=.")
 
 
 class Job:
-    """What a launcher calls for every job of a sweep, maybe in another process.
+    """What carries out every job of a sweep, maybe in another process.
 
-    A job leaves a note in the sweep's directory and never stops the other jobs.
+    A job leaves a note in the sweep's directory and never stops the other jobs. Jobs share the data that they read.
 
     Args:
         composer: Composes the configuration of a job.
@@ -33,9 +37,10 @@ class Job:
 
     def __init__(self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None) -> None:
         self.composer, self.loud, self.batch = composer, loud, batch
+        self._data = DataSets()
 
     def __call__(self, config: Any) -> None:
-        """Carry out the job whose configuration Hydra has composed."""
+        """Carry out the job whose configuration Hydra has composed: what its launchers call."""
         from hydra.core.hydra_config import HydraConfig
 
         hydra = HydraConfig.get()
@@ -43,15 +48,42 @@ class Job:
         if self.batch is not None:
             number = int(config[_INDEX])
             overrides = list(self.batch[number])
-        with user_code_from(self.composer.own):
-            leave(Path(hydra.sweep.dir), self._carried_out(number, overrides))
+        self.carry_out(number, overrides, Path(hydra.sweep.dir))
 
-    def _carried_out(self, number: int, overrides: list[str]) -> Note:
+    def compose(self, overrides: Sequence[str]) -> RunConfig:
+        """Return the configuration of a job.
+
+        Raises:
+            RequestError: If the request is wrong.
+        """
+        return under_its_digest(self.composer.config_with_departures(overrides))
+
+    def carry_out(
+        self,
+        number: int,
+        overrides: list[str],
+        folder: Path,
+        config: RunConfig | None = None,
+        cores: int | None = None,
+    ) -> None:
+        """Carry out a job and leave its note.
+
+        Args:
+            number: Number of the job.
+            overrides: The overrides of its run.
+            folder: Directory of the sweep.
+            config: The configuration if it is composed already.
+            cores: Number of cores that the run may use; None is all of this process.
+        """
+        with user_code_from(self.composer.own):
+            leave(folder, self._carried_out(number, overrides, config, cores))
+
+    def _carried_out(self, number: int, overrides: list[str], config: RunConfig | None, cores: int | None) -> Note:
         path: str | None = None
         try:
-            config = under_its_digest(self.composer.config_with_departures(overrides))
+            config = config or self.compose(overrides)
             path = str(config.path)
-            outcome = execute(config)
+            outcome = execute(config, self._data, cores)
             report(outcome)
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
@@ -91,10 +123,7 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
     """
     from fedbench.config.explain import explain
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise not_writable(folder, error) from error
+    make_directory(folder)
     place = f"hydra.sweep.dir={quoted(str(folder))}"
     typed = [*overrides, *composer.search_path(), "hydra.mode=MULTIRUN", place]
     try:
@@ -108,8 +137,20 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
         raise clear from error
 
 
-def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[str]) -> Path:
-    """Return the directory that a sweep is to use, ``hydra.sweep.dir``."""
+def make_directory(folder: Path) -> None:
+    """Make the directory of a sweep.
+
+    Raises:
+        RequestError: If it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+
+
+def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[str]) -> tuple[Path, bool]:
+    """Return the directory that a sweep is to use, ``hydra.sweep.dir``, and whether Hydra's defaults carry it out."""
     from hydra.types import RunMode
 
     with composer.hydra() as hydra:
@@ -119,4 +160,5 @@ def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[st
             run_mode=RunMode.MULTIRUN,
             with_log_configuration=False,
         )
-        return Path(str(config.hydra.sweep.dir))
+        basic = config.hydra.launcher._target_ == _BASIC_LAUNCHER and config.hydra.sweeper._target_ == _BASIC_SWEEPER
+        return Path(str(config.hydra.sweep.dir)), basic

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.commands.launch import launch_batch
-from fedbench.config.compose import compose_run
+from fedbench.commands.launch import Job, launch_batch, make_directory
+from fedbench.commands.side_by_side import announce
+from fedbench.commands.workers import work_through
+from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.plan import PlannedRun, chosen
@@ -79,6 +81,7 @@ def carry_out(
     common: Sequence[str],
     results: Path,
     launcher: Sequence[str],
+    jobs: int,
 ) -> list[Entry]:
     """Carry out the runs that are not on disk, and return the results of all.
 
@@ -87,14 +90,15 @@ def carry_out(
         faults: Experiments without data, with the error message.
         common: Overrides for all runs.
         results: The directory of the ledger.
-        launcher: Overrides that choose Hydra's launcher.
+        launcher: Overrides that choose Hydra's launcher; none for no launcher.
+        jobs: Number of runs at a time without a launcher.
     """
     entries = [_entry(run, *_before(run, faults)) for run in runs]
     _record(results, runs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     if todo:
         try:
-            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher)
+            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher, jobs)
         finally:
             entries = [_entry(run, *_before(run, faults)) for run in runs]
             _record(results, runs, entries)
@@ -124,12 +128,17 @@ def _entry(run: PlannedRun, status: str, error: str | None) -> Entry:
     return Entry(run.experiment, run.algo, run.wanted, run.seed, status, line)
 
 
-def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str]) -> list[Note]:
+def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int) -> list[Note]:
     """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
     forget(folder)
     try:
-        launch_batch(batch, folder, launcher)
+        if launcher:
+            launch_batch(batch, folder, launcher)
+        else:
+            make_directory(folder)
+            announce(len(batch), jobs := min(jobs, len(batch)))
+            work_through(Job(Composer(), loud=False), batch, folder, jobs)
         return notes(folder)
     finally:
         forget(folder)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.side_by_side import jobs_by_default
+from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.errors import Parser, RequestError, install_hint
+from fedbench.core.errors import Parser, RequestError
 from fedbench.core.trees import config_value
 from fedbench.papers.claims import functions
 from fedbench.papers.durations import Durations
@@ -43,8 +44,7 @@ def _parser() -> Parser:
     p.add_argument(
         "--jobs",
         type=int,
-        default=1,
-        help="number of runs at a time, in processes (default: 1; needs the extra parallel)",
+        help="number of runs at a time, in processes (default: as many as cores and memory allow)",
     )
     p.add_argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm")
     return p
@@ -80,15 +80,17 @@ def reproduce(args: Sequence[str]) -> int:
         refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
     runs = locate(plan(asked.names, asked.profile, asked.seeds), common, only_existing=asked.plan)
-    side_by_side = asked.jobs if asked.launcher is None else 1
-    print(_shown(asked.names, runs, asked.profile, results, side_by_side), flush=True)
+    jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
+    print(_shown(asked.names, runs, asked.profile, results, jobs), flush=True)
     if asked.plan:
         return 0
-    return _carry_out(asked.names, runs, results, common, launcher)
+    if jobs > 1:
+        start_importing()
+    return _carry_out(asked.names, runs, results, common, launcher, jobs)
 
 
 def _carry_out(
-    names: Sequence[str], runs: list[PlannedRun], results: Path, common: list[str], launcher: list[str]
+    names: Sequence[str], runs: list[PlannedRun], results: Path, common: list[str], launcher: list[str], jobs: int
 ) -> int:
     """Train what is not done, write the report and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
@@ -101,7 +103,7 @@ def _carry_out(
         raise not_writable(f"results_dir={results}", error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common)
-    entries = carry_out(runs, faults, common, results, launcher)
+    entries = carry_out(runs, faults, common, results, launcher, jobs)
     print(write_report(results))
     wrong = [e for e in entries if e.status != "done"]
     if wrong:
@@ -110,21 +112,22 @@ def _carry_out(
 
 
 def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
-    if asked.launcher is not None:
-        compose_run([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
-        return [choice]
-    if asked.jobs == 1:
+    if asked.launcher is None:
         return []
-    try:
-        import hydra_plugins.hydra_joblib_launcher  # type: ignore[import-untyped]  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise RequestError(
-            f"--jobs {asked.jobs} needs the package hydra-joblib-launcher; run: {install_hint('parallel')}"
-        ) from error
-    return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={asked.jobs}"]
+    if asked.jobs is not None:
+        raise RequestError(f"--jobs cannot be combined with --launcher {asked.launcher}; remove one of them")
+    compose_run([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
+    return [choice]
 
 
-def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, results: Path, side_by_side: int) -> str:
+def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
+    """Return how many of the runs to carry out at a time."""
+    todo = [run for run in runs if not run.done]
+    configs = [run.config for run in todo if run.config is not None]  # of a mere plan, some are not composed
+    return jobs_by_default(configs or [compose_run(common)], len(todo))
+
+
+def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, results: Path, jobs: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     durations, ledger = Durations(results), read_ledger(results)
     lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
@@ -140,13 +143,9 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
         )
     total = durations.of(runs)
     done = sum(r.done for r in runs)
-    lines.append(f"{'in all, runs shared':<28}{len(runs):>6}{done:>6}{total.text(side_by_side):>14}")
+    lines.append(f"{'in all, runs shared':<28}{len(runs):>6}{done:>6}{total.text(jobs):>14}")
     if total.rough or total.unknown:
         lines.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
-    if side_by_side == 1 and total.seconds > 600 and (os.cpu_count() or 1) > 1:
-        lines.append(
-            "--jobs 2 or more runs several at a time, which is faster for small models (needs the extra parallel)"
-        )
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""``fedbench -m KEY=V1,V2 ...`` runs every combination, through whatever sweeper and launcher Hydra is given."""
+"""``fedbench -m KEY=V1,V2 ...`` runs every combination, here or through a sweeper and launcher that Hydra is given."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-from fedbench.commands.launch import Job, launch, sweep_directory
+from fedbench.commands.launch import Job, launch, make_directory, sweep_directory
+from fedbench.commands.side_by_side import announce, jobs_by_default
+from fedbench.commands.workers import start_importing, work_through
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides
+from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.execute import under_its_digest
@@ -21,13 +24,14 @@ from fedbench.runs.sweep_notes import forget, notes
 _MANY = 20  # configurations whose check takes seconds
 
 
-def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
+def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int | None = None) -> int:
     """Run every combination, print a table, and return the exit status: 0 if all runs are done.
 
     Args:
         texts: Overrides, some of which have several values.
         config_dir: A config tree of the user's own.
         loud: Print the traceback of a failed job.
+        jobs: Number of runs at a time; None is what the cores, the memory and the models suggest.
 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
@@ -37,36 +41,72 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool) -> int:
     for override in overrides:
         if override.key.startswith("hydra.sweeper.params"):
             raise RequestError(f"{override.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
+    launched = next((o.text for o in overrides if _for_hydra(o)), None)
+    if launched is not None and jobs is not None:
+        raise RequestError(f"--jobs {jobs} cannot be combined with {launched}; remove one of them")
     with user_code_from(config_dir):
-        check_combinations(overrides, composer)
+        todo = check_combinations(overrides, composer, jobs if launched is None else 1)
         typed = [o.text for o in overrides]
-        folder = sweep_directory(composer, "config", typed)
+        folder, basic = sweep_directory(composer, "config", typed)
         try:
-            launch(composer, "config", typed, folder, Job(composer, loud))
+            if launched is not None or not basic:
+                launch(composer, "config", typed, folder, Job(composer, loud))
+            else:
+                jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
+                make_directory(folder)
+                announce(len(todo), jobs)
+                work_through(Job(composer, loud), combinations(overrides), folder, jobs)
         except KeyboardInterrupt:
             _close(folder)
             raise
     return _close(folder)
 
 
-def check_combinations(overrides: Sequence[Override], composer: Composer) -> None:
+def _for_hydra(override: Override) -> bool:
+    """Return whether an override leaves the runs to Hydra's launchers: it names one, or values that Hydra must list."""
+    ours = ("hydra.sweep.dir", "hydra.sweep.subdir", "hydra.run.dir")
+    return (override.key.startswith(("hydra.", "hydra/")) and override.key not in ours) or not override.each()
+
+
+def combinations(overrides: Sequence[Override]) -> list[list[str]]:
+    """Return the overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
+    axes = {o.text.split("=", 1)[0]: o.each() for o in overrides if not o.key.startswith("hydra.")}
+    return [list(combination) for combination in product(*axes.values())]
+
+
+def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: int | None) -> list[RunConfig]:
     """Check the configuration and the method of every combination, with one seed, before anything is trained.
+
+    Args:
+        overrides: The axes of the sweep and all other overrides.
+        composer: Composes the configurations.
+        jobs: Number of runs at a time, as far as it is known; workers start to import torch while this goes on.
+
+    Returns:
+        The configuration of every run that is not on disk; the seeds of a setting share one.
 
     Raises:
         RequestError: For the first combination that is wrong.
     """
     axes = [texts for o in overrides if (texts := o.each())]
-    for seed in (text for texts in axes for text in texts[1:] if text.startswith("seed=")):
-        integer("seed", parse_overrides([seed])[0].value)
+    later = [text for texts in axes for text in texts[1:] if text.startswith("seed=")]
+    seeds = [integer("seed", parse_overrides([seed])[0].value) for seed in later]  # the first is checked below
     axes = [texts[:1] if texts[0].startswith("seed=") else texts for texts in axes]
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
+    todo: list[RunConfig] = []
     for combination in product(*axes):
         config = under_its_digest(composer.config(combination))
-        if not is_done(config.path):
+        paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
+        missing = [path for path in paths if config.force or not is_done(path)]
+        todo += [config] * len(missing)
+        if missing:
+            if len(todo) > 1 and (jobs or jobs_by_default(todo, len(todo))) > 1:
+                start_importing()
             with at_once():
                 from fedbench.runs.build import method_of  # imports torch
             method_of(config)
+    return todo
 
 
 def _close(folder: Path) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.metadata
 import site
 import sys
 import sysconfig
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 from fedbench.core.errors import RequestError
 
@@ -95,12 +95,18 @@ def versions(files: Iterable[Path], module: str) -> dict[str, str]:
     """Return name and version of the distributions that a module with these files comes from; none for user code."""
     if not all(map(is_installed, files)):
         return {}
-    return {name: importlib.metadata.version(name) for name in _distributions().get(module.split(".")[0], ())}
+    return {name: _metadata().version(name) for name in _distributions().get(module.split(".")[0], ())}
 
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
+    found: Mapping[str, list[str]] = _metadata().packages_distributions()
+    return found
+
+
+def _metadata() -> ModuleType:
+    """Return the module that knows installed packages: it takes 0.06 s to import, and most commands do without it."""
+    return importlib.import_module("importlib.metadata")
 
 
 def is_installed(path: Path) -> bool:

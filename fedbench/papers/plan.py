@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
@@ -138,6 +137,8 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     Raises:
         RequestError: If a configuration cannot be composed.
     """
+    from fedbench.config.experiment_composer import ExperimentComposer  # late: `list` shows names, and composes nothing
+
     composer = ExperimentComposer(common)
     settings = {run.setting: run for run in runs}
     ways: dict[tuple[str, str], list[dict[str, Any]]] = {}

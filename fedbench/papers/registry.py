@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 
 from fedbench.core.errors import RequestError
+from fedbench.core.trees import from_yaml
 from fedbench.papers.checks import Check
 from fedbench.papers.reading import AtLeast, Called, Known, Ref, RunField, entries, fill, one_of, read
 
@@ -436,7 +437,7 @@ def read_paper(path: Path) -> Paper:
         RequestError: With the file, the entry and its first fault.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = from_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise RequestError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
     try:

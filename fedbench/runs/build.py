@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from fedbench.config.schema import LocalConfig, RunConfig
@@ -18,7 +17,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import cohort_size, sample_cohort
-from fedbench.core.trees import Tree
+from fedbench.core.trees import Tree, from_yaml
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
@@ -33,8 +32,15 @@ from fedbench.simulation.engine import Engine
 from fedbench.simulation.task import Task
 
 
-def build(config: RunConfig) -> PreparedRun:
+def build(
+    config: RunConfig, load: Callable[[RunConfig], FederatedDataset] = federated, cores: int | None = None
+) -> PreparedRun:
     """Make everything a run needs, and refuse what cannot be run before anything is written.
+
+    Args:
+        config: The configuration.
+        load: Returns the data set of a configuration, on the host.
+        cores: Number of cores that the run may use; None is all of this process.
 
     Raises:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
@@ -43,7 +49,7 @@ def build(config: RunConfig) -> PreparedRun:
     device = _device(config.device)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
     _round_products(device, precision)
-    data = federated(config).to(device, dtype)
+    data = load(config).to(device, dtype)
     _refuse_too_many(config, data)
     stages = _stages(config, data)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
@@ -52,7 +58,7 @@ def build(config: RunConfig) -> PreparedRun:
     w = _initial(task, config)
     # a trace shows the calling thread alone
     engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
-    engine = make_engine(task, data.num_clients, engine_config)
+    engine = make_engine(task, data.num_clients, engine_config, cores)
     keep = config.keep_clients
     return PreparedRun(
         title=f"{config.names.algo} seed {config.seed} {config.task_name}",
@@ -204,10 +210,10 @@ def cost_of(path: Path) -> tuple[str, str]:
     Args:
         path: The config file; it may start from another file of its group.
     """
-    section: Tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    section: Tree = from_yaml(path.read_text(encoding="utf-8"))
     for base in section.pop("defaults", []):
         if base != "_self_":
-            section = yaml.safe_load((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
+            section = from_yaml((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
     found = cost(_made(Component.of(section), {"local": SGD, "rounds": 9, "clients": 3}))
     return found.text(), " ".join(found.needs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +10,7 @@ from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.cores import available_cores
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, keep_memory
@@ -23,8 +23,15 @@ _SMALL = 2**16  # parameters up to which threads over chunks only wait for each 
 _LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
 
 
-def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
-    """Choose how to simulate; docs/performance.md has the measurements behind the rules."""
+def make_engine(task: Task, clients: int, config: EngineConfig, cores: int | None = None) -> Engine:
+    """Choose how to simulate; docs/performance.md has the measurements behind the rules.
+
+    Args:
+        task: The model and its loss.
+        clients: Number of clients.
+        config: The section ``engine``.
+        cores: Number of cores that the run may use; None is all of this process.
+    """
     dense, gpu = task.traits.dense, task.device.type == "cuda"
     if not gpu:
         keep_memory()
@@ -37,7 +44,7 @@ def make_engine(task: Task, clients: int, config: EngineConfig) -> Engine:
     if size is None:
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     if workers is None:
-        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else _cores()
+        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else cores or available_cores()
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
     return Engine(oracle, mode, size, workers, kernel, why_not)
 
@@ -61,10 +68,6 @@ def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
     if mode == "compiled":
         raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
     return None, why_not
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _stack(task: Task, gpu: bool) -> int:

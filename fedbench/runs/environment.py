@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,9 @@ def utc_now() -> str:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Return versions, the commit of the checkout that fedbench runs from (None if it is installed), and the device."""
-    versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "versions": versions | {k: version(k) for k in _RECORDED},
+        "versions": _versions(),
         **_commit(),
         "device": str(device),
         "device_name": name,
@@ -36,6 +36,13 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+@cache  # as the process has imported them
+def _versions() -> dict[str, str]:
+    own = {"fedbench": fedbench.__version__, "python": platform.python_version()}
+    return own | {k: version(k) for k in _RECORDED}
+
+
+@cache  # the commit of the code that runs, whatever happens in the checkout later
 def _commit() -> dict[str, Any]:
     root = Path(fedbench.__file__).resolve().parent.parent
     if not (root / ".git").exists():  # an installed package; a repository around it would be another project's

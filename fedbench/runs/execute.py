@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
+from fedbench.runs.data_sets import DataSets
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.store import Recorder, ResultStore, Run, is_done, read_run
 
@@ -43,10 +44,15 @@ class Outcome:
         return what + f"{result} after {meta['rounds']} rounds, {how}"
 
 
-def execute(config: RunConfig) -> Outcome:
+def execute(config: RunConfig, load: DataSets | None = None, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
     If another process is working on the same run, wait for it and answer from disk.
+
+    Args:
+        config: The configuration.
+        load: The data sets that this process has read; None reads those of the run.
+        cores: Number of cores that the run may use; None is all of this process.
 
     Raises:
         RequestError: If the request cannot be carried out; nothing is left on disk.
@@ -68,7 +74,7 @@ def execute(config: RunConfig) -> Outcome:
         from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
 
-    prepared = build(config)
+    prepared = build(config, load or DataSets(), cores)
     try:
         recorder = Recorder(config.path)
         lock = FileLock(config.path / ".lock")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import yaml
 
 from fedbench.config.names import present, renamed
+from fedbench.core.trees import from_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -342,7 +343,7 @@ def read_run(path: Path) -> Run:
         DamagedRun: If its configuration or its facts cannot be read.
     """
     try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
         if not isinstance(config, dict) or not isinstance(meta, dict):
             raise ValueError("config.yaml or meta.json is empty")

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +29,8 @@ from fedbench.report import write
 from fedbench.runs import train as runner
 from fedbench.runs.store import Run, read_run
 
-SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke"]  # three runs of made data
+# three runs of made data, in this process, where tests can reach into them
+SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke", "--jobs", "1"]
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
 
 
@@ -62,7 +62,7 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # tests/report has the figures
         patch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
         status, out, err = call(*SMOKE, f"results_dir={root / 'results'}")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "fedbench: 3 runs, one at a time (jobs=1)\n")
     return SimpleNamespace(results=root / "results", out=out)
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
     """Its outcome, a failure above all, has to show in either row."""
     found = locate(plan(["adafedadam/table4", "adafedadam/figure3"], "full", seeds=1), [f"results_dir={tmp_path}"])
     (both,) = [j for j in found if len(j.parts) == 2]
-    carry_out([both], {both.experiment: "why"}, [], tmp_path, [])
+    carry_out([both], {both.experiment: "why"}, [], tmp_path, [], jobs=1)
     ledger = read_ledger(tmp_path)
     for wanted in ({}, {"algo.alpha": 1.0}):
         assert [(e.status, e.error) for e in ledger.of(both.experiment, "adafedadam", wanted)] == [("refused", "why")]
@@ -337,6 +337,7 @@ BAD = [
     (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
     (["--seeds", "two"], "invalid int value: 'two'"),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
+    (["--jobs", "2", "--launcher", "basic"], "--jobs cannot be combined with --launcher basic; remove one of them"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
     (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
@@ -361,16 +362,6 @@ def test_results_that_cannot_be_written_are_refused_before_data_are_read(tmp_pat
     assert (
         err == "fedbench: results_dir=/proc/none cannot be written to (No such file or directory); change results_dir\n"
     )
-
-
-def test_jobs_side_by_side_need_joblib(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_joblib_launcher", None)
-    status, _, err = call("reproduce", "adafedadam/table4", "--jobs", "2")
-    assert (status, err) == (
-        2,
-        "fedbench: --jobs 2 needs the package hydra-joblib-launcher; run: pip install 'fedbench-harness[parallel]'\n",
-    )
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_is_carried_out(done):
@@ -425,7 +416,10 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypat
         patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
         stopping(patch, 6, KeyboardInterrupt())
         status, _, err = call(*SMOKE)
-    assert (status, err) == (130, "fedbench: interrupted; run the same command again to resume\n")
+    assert status == 130
+    assert err.splitlines() == [
+        "fedbench: 3 runs, one at a time (jobs=1)", "fedbench: interrupted; run the same command again to resume",
+    ]  # fmt: skip
     results = tmp_path / "results"
     assert [e[3] for e in entries(results)] == ["done", "planned", "planned"]
     assert not (results / "sweeps").exists()
@@ -562,9 +556,9 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
 
 @pytest.mark.slow
 def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report):
-    results = tmp_path / "results"  # absolute: joblib keeps its processes, and where they were
-    status, _, err = call(*SMOKE, "--jobs", "2", f"results_dir={results}")
-    assert status == 0, err
+    results = tmp_path / "results"
+    status, _, err = call(*SMOKE[:4], "--jobs", "2")
+    assert (status, err) == (0, "fedbench: 3 runs, 2 at a time (jobs=2)\n")
     assert entries(results) == entries(done.results)
     assert not (results / "sweeps").exists()
     for a, b in zip(models(results).values(), models(done.results).values(), strict=True):
@@ -572,13 +566,14 @@ def test_two_at_a_time_are_the_same_runs(tmp_path, done, no_report):
 
 
 @pytest.mark.slow
-def test_a_failure_in_another_process_is_told(tmp_path, no_report):
+@pytest.mark.parametrize("how", [["--jobs", "3"], ["--launcher", "joblib"]], ids=" ".join)
+def test_a_failure_in_another_process_is_told(tmp_path, no_report, how):
     """A file stands where the directory of a run belongs."""
     where = f"results_dir={tmp_path}"
     jobs = locate(plan(["adafedadam/table4"], "smoke"), [where])
     jobs[1].path.parent.mkdir(parents=True)
     jobs[1].path.write_text("in the way")
-    status, _, _ = call(*SMOKE, "--launcher", "joblib", where)
+    status, _, _ = call(*SMOKE[:4], *how, where)
     assert [e[3] for e in entries(tmp_path)] == ["done", "refused", "done"]
     assert f"results_dir={tmp_path} cannot be written to" in read_ledger(tmp_path).entries[1].error
     assert status == 1  # it has data

@@ -18,8 +18,7 @@ from rich.console import Console
 from urllib3.util import Retry
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files import archives
-from fedbench.data.files import download as fetch
+from fedbench.data.files import archives, transfer
 from fedbench.data.files.download import Remote, checksum, ensure, unpack
 
 CONTENT = bytes(range(256)) * 40  # 10240 bytes
@@ -186,8 +185,8 @@ def test_an_interruption_keeps_what_is_there(server, tmp_path, monkeypatch):
 
 
 def test_a_silent_server_is_asked_again(server, get, monkeypatch, waits):
-    monkeypatch.setattr(fetch, "_TIMEOUT", (1.0, 0.1))
-    monkeypatch.setattr(fetch, "_CHUNK", 1000)
+    monkeypatch.setattr(transfer, "_TIMEOUT", (1.0, 0.1))
+    monkeypatch.setattr(transfer, "_CHUNK", 1000)
     quiet = threading.Event()
 
     def stalls(h):
@@ -244,7 +243,7 @@ def test_tries_are_counted_and_waits_double(server, get, waits):
 
 
 def test_progress_earns_new_tries(server, get, waits, monkeypatch):
-    monkeypatch.setattr(fetch, "_PROGRESS", 1000)
+    monkeypatch.setattr(transfer, "_PROGRESS", 1000)
     assert get(server.url(ranged(CONTENT, cut=1000))) == CONTENT
     assert len(server.asked()) == 11  # 10240 bytes in thousands; six tries were not enough
     assert waits == []
@@ -331,7 +330,7 @@ def test_a_full_disk_is_no_reason_to_ask_again(server, get, monkeypatch, waits):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fetch.os, "fsync", full)
+    monkeypatch.setattr(transfer.os, "fsync", full)
     with pytest.raises(RequestError, match="No space left on device.; free some space"):
         get(server.url(whole(CONTENT)))
     assert (waits, len(server.asked())) == ([], 1)
@@ -445,8 +444,8 @@ def test_quiet_where_nobody_watches(server, get, capsys):
 def test_a_bar_on_a_terminal(server, tmp_path, monkeypatch):
     shown = io.StringIO()
     console = Console(width=100, force_terminal=True, file=shown)
-    monkeypatch.setattr(fetch.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(fetch, "Console", lambda **options: console)
+    monkeypatch.setattr(transfer.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(transfer, "Console", lambda **options: console)
     remote = Remote("a.bin", (server.url(ranged(CONTENT, cut=4000)),), md5=MD5)
     ensure([remote], tmp_path, download=True, what="Letters")
     assert re.search(r"a\.bin .*10\.2/10\.2 kB", shown.getvalue())

@@ -16,7 +16,7 @@ def test_rounds_accuracy_and_rate_fit_80_columns(monkeypatch):
     """A bar drawn for a terminal of 80 columns shows everything but the end of a long title."""
     console = Console(width=80, force_terminal=True, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "Console", lambda **options: console)
+    monkeypatch.setattr("rich.console.Console", lambda **options: console)
     with Bar("adafedadam seed 0 adafedadam/table5_synthetic", 1000, done=100) as bar:
         bar.advance(500, 12_345, 0.98765)
         console.print(bar._bar.get_renderable())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -100,20 +102,16 @@ def corrected(server: State, y: Tensor, lab: Lab, confidence: float, share: floa
     return y
 
 
-def mixture() -> type:
-    """Return scikit-learn's Gaussian mixture.
+def refuse_without_mixtures() -> None:
+    """Refuse a method that fits mixtures if scikit-learn is missing; importing it takes seconds, and waits for a fit.
 
     Raises:
         RequestError: If scikit-learn is not installed.
     """
-    try:
-        from sklearn.mixture import GaussianMixture
-    except ModuleNotFoundError as error:
+    if find_spec("sklearn") is None:
         raise RequestError(
             f"fedcorr needs the package scikit-learn, which is not installed; run: {install_hint('fedcorr')}"
-        ) from error
-    made: type = GaussianMixture
-    return made
+        )
 
 
 def high_component(values: np.ndarray) -> np.ndarray:
@@ -123,6 +121,8 @@ def high_component(values: np.ndarray) -> np.ndarray:
     """
     if len(np.unique(values)) < 2:
         return np.zeros(len(values), dtype=bool)
-    fitted = mixture()(n_components=2, random_state=0).fit(values.reshape(-1, 1))
+    from sklearn.mixture import GaussianMixture  # late: it takes seconds
+
+    fitted = GaussianMixture(n_components=2, random_state=0).fit(values.reshape(-1, 1))
     chosen: np.ndarray = fitted.predict(values.reshape(-1, 1)) == int(np.argmax(fitted.means_[:, 0]))
     return chosen

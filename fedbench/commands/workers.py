@@ -1,0 +1,241 @@
+"""The runs of a sweep without Hydra's launchers: in this process, or several at a time in worker processes.
+
+A worker imports torch once, lives as long as the sweep, and takes one run after another, so that runs share the data
+that it has read. What a run prints is sent to this process, which prints it in whole lines. Ctrl-C reaches this process
+alone; it stops the workers, whose runs are resumed by the next command. A worker whose process dies costs its run, and
+another one takes its place.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess, parent_process
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NamedTuple
+
+from fedbench.commands.launch import Job
+from fedbench.config.schema import RunConfig
+from fedbench.core.errors import RequestError
+from fedbench.runs.cores import available_cores
+from fedbench.runs.sweep_notes import Note, leave
+
+# what takes long to import; not fedbench, which that process may find elsewhere: its path is not yet that of this one
+_PRELOADED = ["torch", "safetensors.torch", "hydra.core.override_parser.overrides_parser", "pandas", "pyarrow.parquet"]
+_PATIENCE = 10.0  # seconds for a worker to leave its run so that it can be resumed
+
+
+class _Task(NamedTuple):
+    """A run for a worker: its number, its overrides, its configuration, and the number of cores that it may use."""
+
+    number: int
+    overrides: list[str]
+    config: RunConfig | None
+    cores: int
+
+
+class _Message(NamedTuple):
+    """What a worker sends: lines that its run has printed, or that the run is over."""
+
+    kind: Literal["out", "err", "over"]
+    text: str = ""
+
+
+def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int) -> None:
+    """Carry out runs, ``jobs`` at a time; the notes in ``folder`` have the results.
+
+    Args:
+        job: Carries out one run.
+        runs: Overrides per run.
+        folder: Directory of the sweep, which exists.
+        jobs: Number of worker processes; 1 is this process.
+
+    Raises:
+        KeyboardInterrupt: On Ctrl-C, when all workers have stopped.
+    """
+    if jobs > 1:
+        _in_workers(job, runs, folder, jobs)
+        return
+    for number, overrides in enumerate(runs):
+        job.carry_out(number, list(overrides), folder)
+
+
+def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int) -> None:
+    shares = core_shares(len(runs), jobs, available_cores())
+    waiting = deque(range(len(runs)))
+
+    def next_task() -> _Task:
+        number = waiting.popleft()
+        return _Task(number, list(runs[number]), _composed(job, runs[number]), shares[number])
+
+    workers: list[_Worker] = []
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < jobs:
+                workers.append(_Worker(job, folder))
+                workers[-1].give(next_task())
+            ready = wait([w.connection for w in workers])
+            for worker in [w for w in workers if w.connection in ready]:
+                if worker.listen():
+                    continue
+                if waiting and worker.alive:
+                    worker.give(next_task())
+                else:
+                    worker.dismiss()
+                    workers.remove(worker)
+    except BaseException:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join(_PATIENCE)
+            worker.process.kill()
+        raise
+
+
+def _composed(job: Job, overrides: Sequence[str]) -> RunConfig | None:
+    """Return the configuration of a run, composed here: Hydra takes 0.3 s for a choice of groups, in every process.
+
+    None if the request is wrong, which its worker finds and reports.
+    """
+    try:
+        return job.compose(overrides)
+    except RequestError:
+        return None
+
+
+def core_shares(runs: int, jobs: int, cores: int) -> list[int]:
+    """Return how many cores each of a number of runs may use; those that are left at the end share all of them."""
+    left = (runs - k // jobs * jobs for k in range(runs))
+    return [max(1, cores // min(jobs, n)) for n in left]
+
+
+def start_importing() -> None:
+    """Let the process that workers are forked from import torch, while this one does something else."""
+    _context()
+    if sys.platform == "linux":
+        from multiprocessing.forkserver import ensure_running
+
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for this process
+        try:
+            ensure_running()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _context() -> BaseContext:
+    """Return how workers are started: forked from a process that has imported torch, or anew where forks are unsafe."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+class _Worker:
+    """A worker process, seen from the process that started it."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        start_importing()
+        context = _context()
+        self.connection, theirs = context.Pipe()
+        given = (theirs, job, folder, dict(os.environ))
+        self.process: BaseProcess = context.Process(target=_work, args=given, daemon=True)  # type: ignore[attr-defined]
+        self.process.start()
+        theirs.close()  # so that the end of the process is the end of the connection
+        self.folder, self.task, self.alive = folder, _Task(0, [], None, 0), True
+
+    def give(self, task: _Task) -> None:
+        self.task = task
+        with suppress(BrokenPipeError):  # it has died: listening says so
+            self.connection.send(task)
+
+    def listen(self) -> bool:
+        """Print what the worker has sent, and return whether it is still at work."""
+        try:
+            message: _Message = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.alive = False
+            self.process.join()
+            leave(self.folder, Note(self.task.number, self.task.overrides, "failed", None, self._death()))
+            return False
+        if message.kind != "over":
+            print(message.text, end="", file=sys.stdout if message.kind == "out" else sys.stderr, flush=True)
+        return message.kind != "over"
+
+    def dismiss(self) -> None:
+        with suppress(BrokenPipeError):
+            self.connection.send(None)
+        self.connection.close()
+        self.process.join()
+
+    def _death(self) -> str:
+        code = self.process.exitcode or 0
+        if code >= 0:
+            return f"the process of the run ended with exit status {code}"
+        short = "; if memory was short, run fewer at a time (--jobs)" if code == -signal.SIGKILL else ""
+        return f"the process of the run was ended by {signal.Signals(-code).name}{short}"
+
+
+# ---- in the worker
+
+
+def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[str, str]) -> None:
+    """Carry out the runs that arrive, until None does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)  # the process that it was forked from may be older than these
+    lock = threading.Lock()
+    out, err = _Sent(connection, "out", lock), _Sent(connection, "err", lock)
+    with suppress(KeyboardInterrupt), redirect_stdout(out), redirect_stderr(err):
+        while (task := connection.recv()) is not None:
+            job.carry_out(task.number, task.overrides, folder, task.config, task.cores)
+            out.flush_all()
+            err.flush_all()
+            connection.send(_Message("over"))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave_with_parent() -> None:
+    """Stop this worker when the process that started it is gone, even if that was killed."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Sent(io.TextIOBase):
+    """A text stream to the process that prints: errors by the line, and what belongs to a run's result in one piece."""
+
+    def __init__(self, connection: Connection, kind: Literal["out", "err"], lock: threading.Lock) -> None:
+        self._connection, self._kind, self._lock, self._text = connection, kind, lock, ""
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            self._text += text
+            end = self._text.rfind("\n") + 1
+            if self._kind == "err" and end:
+                self._connection.send(_Message(self._kind, self._text[:end]))
+                self._text = self._text[end:]
+        return len(text)
+
+    def flush_all(self) -> None:
+        """Send what is left."""
+        with self._lock:
+            if self._text:
+                self._connection.send(_Message(self._kind, self._text))
+                self._text = ""

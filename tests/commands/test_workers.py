@@ -1,0 +1,189 @@
+"""Runs of a sweep in worker processes: the same runs, whole lines, and what becomes of killed and interrupted ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from command_line import FAST
+
+from fedbench.commands import side_by_side
+from fedbench.commands.side_by_side import jobs_by_default
+from fedbench.commands.workers import core_shares
+from fedbench.config.compose import compose_run
+from fedbench.runs.cores import available_cores
+
+LONG = [
+    "data.clients=8",
+    "rounds=1000000",
+    "eval_every=1000000",
+]  # a checkpoint after every round that took long enough
+
+
+def models(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
+
+
+@pytest.fixture
+def more_cores(monkeypatch):
+    """A machine of four cores and 16 GB without a GPU."""
+    monkeypatch.setattr(side_by_side, "available_cores", lambda: 4)
+    monkeypatch.setattr(side_by_side, "_GPU_FILES", ())
+    monkeypatch.setattr(side_by_side.psutil, "virtual_memory", lambda: type("", (), {"available": 16 * 2**30}))
+
+
+def test_workers_leave_the_runs_that_one_process_leaves(fed, tmp_path):
+    """Bit for bit, of two methods and two seeds; every run has its two lines together, then comes one table."""
+    asked = ["-m", *FAST, "engine.mode=loop", "algo=fedavg,fedprox", "seed=0,1"]
+    status, alone, err = fed(*asked, "--jobs", "1", "results_dir=one")
+    assert (status, err) == (0, "fedbench: 4 runs, one at a time (jobs=1)\n")
+    status, out, err = fed(*asked, "--jobs", "3", "results_dir=two")
+    assert (status, err) == (0, "fedbench: 4 runs, 3 at a time (jobs=3)\n")
+    assert models(tmp_path / "one") == models(tmp_path / "two")
+    assert len(models(tmp_path / "two")) == 4
+    for lines, folder in ((alone, "one/"), (out, "two/")):
+        assert [line.startswith(folder) for line in lines[:8]] == [False, True] * 4
+        pairs = list(zip(lines[:8:2], lines[1:8:2], strict=True))
+        assert all(line.split()[1] in path and path.endswith(line.split(": ")[0][-1]) for line, path in pairs)
+    rows = [[line for line in lines if line.startswith("| fed")] for lines in (alone, out)]
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]
+    facts = [json.loads(p.read_text()) for p in (tmp_path / "two").rglob("meta.json")]
+    assert sorted(f["engine"]["workers"] for f in facts) == sorted(core_shares(4, 3, available_cores()))
+
+
+def test_a_single_run_that_is_left_has_no_worker(fed, tmp_path):
+    fed(*FAST, "seed=0")
+    status, out, err = fed("-m", *FAST, "seed=0,1")
+    assert (status, err) == (0, "")
+    assert ["done already" in line for line in out[:4:2]] == [True, False]
+
+
+def test_a_worker_that_dies_costs_its_run_alone(fed, tmp_path):
+    """A method of one's own kills its process; the other runs are done, and the next command trains what is left."""
+    (tmp_path / "own" / "algo").mkdir(parents=True)
+    (tmp_path / "own" / "algo" / "deadly.yaml").write_text("_target_: deadly.deadly\nlr: 1.0\n")
+    (tmp_path / "own" / "deadly.py").write_text(
+        "import os, signal\nfrom fedbench import Algorithm, server_descent\n\n"
+        "def deadly(local=None, lr=1.0):\n"
+        "    def direction(up, cohort):\n"
+        "        if lr == 0.5 and not os.path.exists('harmless'):\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return cohort.p @ up['delta']\n"
+        "    return Algorithm(**server_descent(lr=lr, direction=direction))\n"
+    )
+    asked = ["-m", "--jobs", "2", "--config-dir", "own", *FAST, "algo=deadly", "algo.lr=1,0.5,0.25"]
+    status, out, err = fed(*asked)
+    assert status == 1
+    assert sum("accuracy" in line and "seed 0" in line for line in out) == 2
+    assert "algo=deadly algo.lr=0.5: the process of the run was ended by SIGKILL; if memory was short" in err
+    (tmp_path / "harmless").touch()
+    status, out, _ = fed(*asked)
+    assert status == 0
+    assert sum("done already" in line for line in out) == 2
+
+
+def started(tmp_path, *args):
+    """Start a sweep of two endless runs in a process of its own, and wait until both are at work."""
+    command = [sys.executable, "-m", "fedbench", "-m", "--jobs", "2", *LONG, "seed=0,1", *args]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for _ in range(6000):
+        if len(list(tmp_path.rglob("state.safetensors"))) == 2:
+            break
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+@pytest.mark.parametrize("whom", ["the process", "its group"])
+def test_ctrl_c_ends_all_runs_so_that_they_can_be_resumed(tmp_path, whom):
+    """A terminal interrupts the whole group, workers and all; `kill -INT` one process."""
+    process = started(tmp_path)
+    below = psutil.Process(process.pid).children(recursive=True)
+    (os.kill if whom == "the process" else os.killpg)(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[0] == "fedbench: 2 runs, 2 at a time (jobs=2)"
+    assert err.splitlines()[-1] == "fedbench: interrupted; run the same command again to resume"
+    assert "Traceback" not in err
+    facts = [json.loads(p.read_text()) for p in tmp_path.rglob("meta.json")]
+    assert [(f["status"], f["error"]) for f in facts] == [("failed", "interrupted")] * 2
+    assert len(list(tmp_path.rglob("state.safetensors"))) == 2
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+
+
+def test_workers_end_with_the_process_that_is_killed(tmp_path):
+    process = started(tmp_path)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert len(below) >= 2
+    process.kill()
+    process.communicate(timeout=60)
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+    assert len(list(tmp_path.rglob("state.safetensors"))) == 2
+
+
+def test_cores_are_shared_by_the_runs_that_are_left():
+    assert core_shares(5, 2, cores=2) == [1, 1, 1, 1, 2]
+    assert core_shares(6, 4, cores=4) == [1, 1, 1, 1, 2, 2]
+    assert core_shares(3, 3, cores=2) == [1, 1, 1]
+    assert core_shares(2, 2, cores=9) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("model", "runs", "jobs"),
+    [("linear", 9, 4), ("linear", 3, 3), ("mlp", 9, 4), ("cnn", 3, 3), ("cnn", 9, 4), ("linear", 0, 1)],
+)
+def test_there_are_as_many_jobs_as_cores_and_runs(more_cores, model, runs, jobs):
+    data = "mnist_iid" if model == "cnn" else "synthetic_leaf"
+    assert jobs_by_default([compose_run([f"data={data}", f"model={model}"])], runs) == jobs
+
+
+def test_memory_and_a_gpu_limit_the_jobs(more_cores, monkeypatch):
+    """1 GiB for a dense model, 4 GiB for others; runs that may be on a GPU follow one another."""
+    dense, other = compose_run([]), compose_run(["data=mnist_iid", "model=cnn"])
+    monkeypatch.setattr(side_by_side.psutil, "virtual_memory", lambda: type("", (), {"available": 3.5 * 2**30}))
+    assert jobs_by_default([dense], 9) == 3
+    assert jobs_by_default([other], 9) == 1
+    assert jobs_by_default([dense, other], 9) == 1
+    monkeypatch.setattr(side_by_side, "_GPU_FILES", (side_by_side.Path(__file__),))
+    assert jobs_by_default([dense], 9) == 1
+    assert jobs_by_default([compose_run(["device=cpu"])], 9) == 3
+    monkeypatch.setattr(side_by_side, "_GPU_FILES", ())
+    assert jobs_by_default([compose_run(["device=cuda:1"])], 9) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--jobs", "2", "seed=0"], "--jobs 2 sets how many runs of a sweep go on at a time; add -m, or remove it"),
+        (["-m", "--jobs", "0", "seed=0,1"], "--jobs must be an integer >= 1, got 0"),
+        (["-m", "--jobs=two", "seed=0,1"], "--jobs must be an integer >= 1, got two"),
+        (["-m", "--jobs"], "--jobs needs a value"),
+        (
+            ["-m", "--jobs", "2", "hydra/launcher=basic", "seed=0,1"],
+            "--jobs 2 cannot be combined with hydra/launcher=basic; remove one of them",
+        ),
+    ],
+)
+def test_wrong_jobs_are_refused(fed, tmp_path, args, message):
+    status, _, err = fed(*args)
+    assert (status, err) == (2, f"fedbench: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_launchers_of_hydra_leave_the_same_runs(fed, tmp_path, launcher):
+    """They are used where they are asked for, and say nothing of jobs; `glob` is listed by Hydra."""
+    asked = ["-m", *FAST, "seed=0,1"]
+    assert fed(*asked, "--jobs", "1", "results_dir=here")[0] == 0
+    status, out, err = fed(*asked, f"hydra/launcher={launcher}", f"results_dir={tmp_path / 'there'}")
+    assert (status, err) == (0, "")
+    assert any(line.startswith("| fedavg |     2 |") for line in out)
+    assert models(tmp_path / "here") == models(tmp_path / "there")
