@@ -101,7 +101,8 @@ class Task:
         self.traits = traits_of(model)
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
-        self._copies, self._layers = threading.local(), None
+        self._copies = threading.local()
+        self._layers: LayerKernels | None = None
 
     def use_layers(self, kernels: LayerKernels | None) -> None:
         """Compute the layers that have a compiled form by these kernels from now on, or by none."""

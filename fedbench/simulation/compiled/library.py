@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-_SOURCES = tuple(Path(__file__).with_name(f"{name}.cpp") for name in ("dense", "pooling"))
+_SOURCES = tuple(Path(__file__).with_name(f"{name}.cpp") for name in ("dense", "pooling", "lstm"))
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 _SHARED = ("-shared", "-fPIC")

@@ -1,16 +1,15 @@
 // An LSTM layer on a CPU, forward and backward.
 //
-// Every product is one of blocks of a few rows with weights that are packed into panels of two vectors: a block's sums
-// stay in registers, and a panel comes from the core's second cache. The products with the inputs are taken for all
-// tokens at once, those with the previous outputs token by token, and the gates are computed from them before they
-// leave the registers. Examples pass through a layer in blocks of at most ROWS, and no sum of an example depends on the
-// others; sums over examples are in their order. No state is shared between calls.
+// Every product is one of a few rows with a matrix that is packed into panels of two vectors: the sums stay in
+// registers, and a panel comes from the core's second cache. The products with the inputs are taken for all tokens at
+// once, those with the previous outputs token by token. Examples pass through a layer in blocks of at most ROWS, and no
+// sum of an example depends on the others; sums over examples are in their order. No state is shared between calls.
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -25,7 +24,7 @@ template <typename T> struct Integers;
 template <> struct Integers<float> { typedef int32_t type __attribute__((vector_size(BYTES), may_alias)); };
 template <> struct Integers<double> { typedef int64_t type __attribute__((vector_size(BYTES), may_alias)); };
 
-// ---- what a caller passes; compiled/lstm.py has the same structures
+// ---- what a caller passes; compiled/layers.py has the same structures
 
 // Gates are in the order i, f, g, o. Examples come first, then tokens.
 struct Pass {
@@ -34,9 +33,7 @@ struct Pass {
   const void* w_in;   // [4 hidden, inputs]
   const void* w_out;  // [4 hidden, hidden], multiplied by the outputs at the previous token
   const void* bias;   // [4 hidden]
-  void* gates;        // [examples, tokens, 4 hidden] values of the gates; null if no backward pass follows
-  void* cell;         // [examples, tokens, hidden] c, or null
-  void* squashed;     // [examples, tokens, hidden] tanh(c), or null
+  void* state;        // [examples, tokens, 6 hidden], hidden rounded up to 64 bytes; null if no backward pass follows
   void* out;          // [examples, tokens, hidden] h
 };
 
@@ -109,7 +106,7 @@ template <typename T> struct Products {
     return static_cast<V*>(found);
   }
 
-  static int64_t many(int64_t values) { return (values + L - 1) / L; }       // vectors
+  static int64_t many(int64_t values) { return (values + L - 1) / L; }             // vectors
   static int64_t pairs(int64_t values) { return (values + 2 * L - 1) / (2 * L); }  // of vectors
 
   static V load(const T* from, int64_t count) {
@@ -182,8 +179,7 @@ template <typename T> struct Products {
   }
 
   // sum[r] += sum over k < count of a[r * across + k * along] panel[k], for R rows of two vectors
-  template <int R>
-  static inline void product(const T* a, int64_t across, int64_t along, int64_t count, const V* panel, V (*sum)[2]) {
+  template <int R> static void rows(const T* a, int64_t across, int64_t along, int64_t count, const V* panel, V (*sum)[2]) {
     V own[R][2];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) own[r][0] = sum[r][0], own[r][1] = sum[r][1];
@@ -200,45 +196,35 @@ template <typename T> struct Products {
     for (int r = 0; r < R; r++) sum[r][0] = own[r][0], sum[r][1] = own[r][1];
   }
 
-  // calls f.run<R>(first) for blocks of at most ROWS rows whose sizes differ by at most one
-  template <typename F> static void blocks(int64_t rows, F f) {
-    const int64_t number = (rows + ROWS - 1) / ROWS;
-    for (int64_t b = 0; b < number; b++) {
-      const int64_t first = b * rows / number;
-      by_size<ROWS>((b + 1) * rows / number - first, first, f);
-    }
+  typedef void (*Rows)(const T*, int64_t, int64_t, int64_t, const V*, V (*)[2]);
+
+  template <int... R> static Rows of_size(int64_t size, std::integer_sequence<int, R...>) {
+    static constexpr Rows all[] = {rows<R + 1>...};
+    return all[size - 1];
   }
 
-  template <int R, typename F> static void by_size(int64_t size, int64_t first, F& f) {
-    if constexpr (R > 0) {
-      if (size == R) f.template run<R>(first);
-      else by_size<R - 1>(size, first, f);
-    }
+  // the product for `size` rows, 1 to ROWS
+  static Rows product(int64_t size) { return of_size(size, std::make_integer_sequence<int, ROWS>()); }
+
+  // calls f(first, size) for blocks of at most ROWS of `count` rows; their sizes differ by at most one
+  template <typename F> static void blocks(int64_t count, F f) {
+    const int64_t number = (count + ROWS - 1) / ROWS;
+    for (int64_t b = 0; b < number; b++) f(b * count / number, (b + 1) * count / number - b * count / number);
   }
-};
 
-// c [rows, columns] = or += a [rows, count] with the panels of a matrix [count, columns]; a is given by its strides
-template <typename T> struct Multiply {
-  using P = Products<T>;
-  using V = typename P::V;
-  const T* a;
-  int64_t across, along, count;
-  const V* panels;
-  T* c;
-  int64_t columns;
-  bool add;
-
-  template <int R> void run(int64_t first) {
-    for (int64_t p = 0; p < P::pairs(columns); p++) {
-      V sum[R][2] = {};
-      T* to = c + first * columns + 2 * p * P::L;
-      const int64_t left = columns - 2 * p * P::L;
-      if (add)
-        for (int r = 0; r < R; r++)
-          for (int v = 0; v < 2; v++) sum[r][v] = P::load(to + r * columns + v * P::L, left - v * P::L);
-      P::template product<R>(a + first * across, across, along, count, panels + p * count * 2, sum);
-      for (int r = 0; r < R; r++)
-        for (int v = 0; v < 2; v++) P::store(to + r * columns + v * P::L, sum[r][v], left - v * P::L);
+  // c [size, columns] = or += a [size, count] with the panels of a matrix [count, columns]; a is given by its strides
+  static void multiply(int64_t size, const T* a, int64_t across, int64_t along, int64_t count, const V* panels, T* c,
+                       int64_t columns, bool add) {
+    const Rows product_of_rows = product(size);
+    for (int64_t p = 0; p < pairs(columns); p++) {
+      V sum[ROWS][2];
+      const int64_t at = 2 * p * L;
+      for (int64_t r = 0; r < size; r++)
+        for (int64_t v = 0; v < 2; v++)
+          sum[r][v] = add ? load(c + r * columns + at + v * L, columns - at - v * L) : V{};
+      product_of_rows(a, across, along, count, panels + p * count * 2, sum);
+      for (int64_t r = 0; r < size; r++)
+        for (int64_t v = 0; v < 2; v++) store(c + r * columns + at + v * L, sum[r][v], columns - at - v * L);
     }
   }
 };
@@ -250,220 +236,182 @@ template <typename T> struct Layer {
   using V = typename P::V;
   static constexpr int64_t L = P::L;
 
+  // values of one unit's vector kept for the backward pass: the gates, c and tanh(c)
+  struct State {
+    V gate[4], cell, squashed;
+  };
+
   const Pass& at;
   const int64_t tokens, inputs, hidden, units;  // vectors of units
-  V* memory;
-  T *gates, *cell, *squashed;  // of the block of examples at work
+  V* memory = nullptr;
+  V *in_panels, *out_panels;
+  State *spare = nullptr, *state;  // [tokens, units, examples of the block], of the block at work
   T* out;
+  int64_t size;  // examples of the block
 
   explicit Layer(const Pass& pass)
-      : at(pass), tokens(pass.tokens), inputs(pass.inputs), hidden(pass.hidden), units(P::many(pass.hidden)), memory(nullptr) {}
+      : at(pass), tokens(pass.tokens), inputs(pass.inputs), hidden(pass.hidden), units(P::many(pass.hidden)) {}
 
   ~Layer() { std::free(memory); }
 
   const T* input(int64_t example) const { return static_cast<const T*>(at.x) + example * tokens * inputs; }
 
-  // ---- forward
+  int64_t left(int64_t unit) const { return hidden - unit * L; }
 
-  V *in_panels, *out_panels;
-  T* spare;  // of gates, cell and squashed for one block, where the caller keeps none
+  State& state_of(int64_t t, int64_t unit, int64_t r) const { return state[(t * units + unit) * size + r]; }
+
+  void choose(int64_t first, int64_t count) {
+    size = count;
+    out = static_cast<T*>(at.out) + first * tokens * hidden;
+    state = at.state ? static_cast<State*>(at.state) + first * tokens * units : spare;
+  }
+
+  // ---- forward
 
   void forward() {
     const int64_t of_in = units * 4 * inputs, of_out = units * 4 * hidden;
-    const int64_t kept = at.gates ? 0 : P::many(ROWS * tokens * 6 * hidden);
-    memory = P::vectors(of_in + of_out + kept);
+    memory = P::vectors(of_in + of_out + (at.state ? 0 : ROWS * tokens * units * 6));
     in_panels = memory;
     out_panels = in_panels + of_in;
-    spare = reinterpret_cast<T*>(out_panels + of_out);
+    spare = reinterpret_cast<State*>(out_panels + of_out);
     P::pack_gates(static_cast<const T*>(at.w_in), hidden, inputs, in_panels);
     P::pack_gates(static_cast<const T*>(at.w_out), hidden, hidden, out_panels);
-    P::blocks(at.examples, Forward{*this});
+    P::blocks(at.examples, [&](int64_t first, int64_t count) {
+      choose(first, count);
+      P::blocks(count * tokens, [&](int64_t row, int64_t rows) { drive(input(first), row, rows); });
+      for (int64_t t = 0; t < tokens; t++)
+        for (int64_t u = 0; u < units; u++) token(t, u);
+    });
   }
 
-  void choose(int64_t first) {
-    out = static_cast<T*>(at.out) + first * tokens * hidden;
-    gates = at.gates ? static_cast<T*>(at.gates) + first * tokens * 4 * hidden : spare;
-    cell = at.gates ? static_cast<T*>(at.cell) + first * tokens * hidden : spare + ROWS * tokens * 4 * hidden;
-    squashed = at.gates ? static_cast<T*>(at.squashed) + first * tokens * hidden : spare + ROWS * tokens * 5 * hidden;
-  }
-
-  struct Forward {
-    Layer& layer;
-
-    template <int R> void run(int64_t first) {
-      layer.choose(first);
-      P::blocks(R * layer.tokens, Drive{layer, layer.input(first)});
-      for (int64_t t = 0; t < layer.tokens; t++)
-        for (int64_t u = 0; u < layer.units; u++) layer.template token<R>(t, u);
-    }
-  };
-
-  // the products with the inputs, of rows of examples and tokens
-  struct Drive {
-    Layer& layer;
-    const T* x;
-
-    template <int R> void run(int64_t first) {
-      const int64_t hidden = layer.hidden, inputs = layer.inputs;
-      for (int64_t u = 0; u < layer.units; u++)
-        for (int pair = 0; pair < 2; pair++) {
-          V sum[R][2];
-          for (int v = 0; v < 2; v++) {
-            const V bias = P::load(static_cast<const T*>(layer.at.bias) + (2 * pair + v) * hidden + u * L, hidden - u * L);
-            for (int r = 0; r < R; r++) sum[r][v] = bias;
-          }
-          P::template product<R>(x + first * inputs, inputs, 1, inputs, layer.in_panels + (u * 2 + pair) * inputs * 2, sum);
-          for (int r = 0; r < R; r++)
-            for (int v = 0; v < 2; v++)
-              P::store(layer.gates + ((first + r) * 4 + 2 * pair + v) * hidden + u * L, sum[r][v], hidden - u * L);
+  // the products with the inputs x of the block, of some rows of examples and tokens
+  void drive(const T* x, int64_t row, int64_t rows) {
+    const auto product = P::product(rows);
+    for (int64_t u = 0; u < units; u++)
+      for (int64_t pair = 0; pair < 2; pair++) {
+        V sum[ROWS][2];
+        for (int64_t v = 0; v < 2; v++) {
+          const V bias = P::load(static_cast<const T*>(at.bias) + (2 * pair + v) * hidden + u * L, left(u));
+          for (int64_t r = 0; r < rows; r++) sum[r][v] = bias;
         }
-    }
-  };
+        product(x + row * inputs, inputs, 1, inputs, in_panels + (u * 2 + pair) * inputs * 2, sum);
+        for (int64_t r = 0; r < rows; r++) {
+          State& s = state_of((row + r) % tokens, u, (row + r) / tokens);
+          s.gate[2 * pair] = sum[r][0];
+          s.gate[2 * pair + 1] = sum[r][1];
+        }
+      }
+  }
 
-  template <int R> void token(int64_t t, int64_t u) {
-    const int64_t left = hidden - u * L;
-    V sum[2][R][2];
-    for (int r = 0; r < R; r++)
-      for (int gate = 0; gate < 4; gate++)
-        sum[gate / 2][r][gate % 2] = P::load(gates + ((r * tokens + t) * 4 + gate) * hidden + u * L, left);
-    for (int r = 0; r < R; r++)
-      for (T* to : {cell, squashed, out}) __builtin_prefetch(to + (r * tokens + t) * hidden + u * L, 1);
+  void token(int64_t t, int64_t u) {
+    V sum[2][ROWS][2] = {};
     if (t > 0)
-      for (int pair = 0; pair < 2; pair++)
-        P::template product<R>(out + (t - 1) * hidden, tokens * hidden, 1, hidden, out_panels + (u * 2 + pair) * hidden * 2, sum[pair]);
-    for (int r = 0; r < R; r++) {
-      const int64_t place = r * tokens + t, where = place * hidden + u * L;
-      const V i = sigmoid<T>(sum[0][r][0]), f = sigmoid<T>(sum[0][r][1]);
-      const V g = hyperbolic_tangent<T>(sum[1][r][0]), o = sigmoid<T>(sum[1][r][1]);
-      V c = i * g;
-      if (t > 0) c += f * P::load(cell + where - hidden, left);
-      const V s = hyperbolic_tangent<T>(c);
-      const V each[4] = {i, f, g, o};
-      for (int gate = 0; gate < 4; gate++) P::store(gates + (place * 4 + gate) * hidden + u * L, each[gate], left);
-      P::store(cell + where, c, left);
-      P::store(squashed + where, s, left);
-      P::store(out + where, o * s, left);
+      for (int64_t pair = 0; pair < 2; pair++)
+        P::product(size)(out + (t - 1) * hidden, tokens * hidden, 1, hidden, out_panels + (u * 2 + pair) * hidden * 2, sum[pair]);
+    for (int64_t r = 0; r < size; r++) {
+      State& s = state_of(t, u, r);
+      const V i = sigmoid<T>(s.gate[0] + sum[0][r][0]), f = sigmoid<T>(s.gate[1] + sum[0][r][1]);
+      const V g = hyperbolic_tangent<T>(s.gate[2] + sum[1][r][0]), o = sigmoid<T>(s.gate[3] + sum[1][r][1]);
+      s.cell = t > 0 ? i * g + f * state_of(t - 1, u, r).cell : i * g;
+      s.squashed = hyperbolic_tangent<T>(s.cell);
+      s.gate[0] = i;
+      s.gate[1] = f;
+      s.gate[2] = g;
+      s.gate[3] = o;
+      P::store(out + (r * tokens + t) * hidden + u * L, o * s.squashed, left(u));
     }
   }
 
   // ---- backward
 
   const Derivatives* d;
-  V* carried;  // [ROWS, units] derivative by c that the next token hands to this one
-  V* bias;     // [units, 4]
-  V *in_rows, *out_rows;  // panels of inputs and of outputs at the previous token
-  T* copy;                // [ROWS tokens, ROWS]
+  V (*carried)[ROWS];        // [units] derivative by c that the next token hands to this one
+  V (*bias)[4];              // [units]
+  V *in_rows, *out_rows;     // panels of inputs and of outputs at the previous token
+  T* copy;                   // [ROWS tokens, ROWS]
   const T* d_out;
-  T* d_gates;      // [ROWS tokens, stride] derivatives by the gates before their functions
-  int64_t stride;  // more than 4 hidden: rows a power of two apart would share a few places of the cache
+  T* d_gates;                // [ROWS tokens, stride] derivatives by the gates before their functions
+  int64_t stride;            // more than 4 hidden: rows a power of two apart would share a few places of the cache
 
   void backward(const Derivatives& derivatives) {
     d = &derivatives;
-    const int64_t longest = ROWS * tokens, of_in = d->x ? P::pairs(inputs) * 8 * hidden : 0, of_out = P::pairs(hidden) * 8 * hidden;
+    const int64_t longest = ROWS * tokens;
+    const int64_t of_in = d->x ? P::pairs(inputs) * 8 * hidden : 0, of_out = P::pairs(hidden) * 8 * hidden;
     const int64_t of_in_rows = P::pairs(inputs) * 2 * longest, of_out_rows = P::pairs(hidden) * 2 * longest;
     stride = (P::many(4 * hidden) + 1) * L;
-    memory = P::vectors(of_in + of_out + of_in_rows + of_out_rows + ROWS * units + 4 * units + longest * stride / L + P::many(longest * ROWS));
+    memory = P::vectors(of_in + of_out + of_in_rows + of_out_rows + (ROWS + 4) * units + longest * stride / L + P::many(longest * ROWS));
     in_panels = memory;
     out_panels = in_panels + of_in;
     in_rows = out_panels + of_out;
     out_rows = in_rows + of_in_rows;
-    carried = out_rows + of_out_rows;
-    bias = carried + ROWS * units;
-    d_gates = reinterpret_cast<T*>(bias + 4 * units);
+    carried = reinterpret_cast<V(*)[ROWS]>(out_rows + of_out_rows);
+    bias = reinterpret_cast<V(*)[4]>(carried + units);
+    d_gates = reinterpret_cast<T*>(bias + units);
     copy = d_gates + longest * stride;
     if (d->x) P::pack(static_cast<const T*>(at.w_in), 4 * hidden, inputs, in_panels);
     P::pack(static_cast<const T*>(at.w_out), 4 * hidden, hidden, out_panels);
-    for (int64_t i = 0; i < 4 * units; i++) bias[i] = V{};
-    P::blocks(at.examples, Backward{*this});
+    std::memset(bias, 0, static_cast<size_t>(units) * 4 * BYTES);
+    P::blocks(at.examples, [&](int64_t first, int64_t count) { block_back(first, count); });
     for (int64_t u = 0; u < units; u++)
-      for (int gate = 0; gate < 4; gate++)
-        P::store(static_cast<T*>(d->bias) + gate * hidden + u * L, bias[u * 4 + gate], hidden - u * L);
+      for (int64_t gate = 0; gate < 4; gate++)
+        P::store(static_cast<T*>(d->bias) + gate * hidden + u * L, bias[u][gate], left(u));
   }
 
-  struct Backward {
-    Layer& layer;
-
-    template <int R> void run(int64_t first) { layer.template examples_back<R>(first); }
-  };
-
-  template <int R> void examples_back(int64_t first) {
-    choose(first);
-    const int64_t length = R * tokens;
+  void block_back(int64_t first, int64_t count) {
+    choose(first, count);
+    const int64_t length = size * tokens;
     d_out = static_cast<const T*>(d->out) + first * tokens * hidden;
-    for (int64_t i = 0; i < ROWS * units; i++) carried[i] = V{};
+    std::memset(carried, 0, static_cast<size_t>(units) * ROWS * BYTES);
     for (int64_t t = tokens - 1; t >= 0; t--)
-      for (int64_t u = 0; u < units; u += 2) token_back<R>(t, u);
-    if (d->x)
-      P::blocks(length, Multiply<T>{d_gates, stride, 1, 4 * hidden, in_panels, static_cast<T*>(d->x) + first * tokens * inputs, inputs, false});
+      for (int64_t u = 0; u < units; u += 2) token_back(t, u);
+    if (d->x) {
+      T* d_x = static_cast<T*>(d->x) + first * tokens * inputs;
+      P::blocks(length, [&](int64_t row, int64_t rows) {
+        P::multiply(rows, d_gates + row * stride, stride, 1, 4 * hidden, in_panels, d_x + row * inputs, inputs, false);
+      });
+    }
     P::pack(input(first), length, inputs, in_rows);
     pack_previous(length);
-    P::blocks(4 * hidden, Weights{*this, length, first > 0});
+    P::blocks(4 * hidden, [&](int64_t row, int64_t rows) { weights_back(row, rows, length, first > 0); });
   }
-
-  // the gradients of rows of both weights: the derivatives by the gates, transposed, times the inputs and the outputs
-  struct Weights {
-    Layer& layer;
-    int64_t length;
-    bool add;
-
-    template <int R> void run(int64_t first) {
-      T* copy = layer.copy;
-      for (int64_t k = 0; k < length; k++) std::memcpy(copy + k * R, layer.d_gates + k * layer.stride + first, sizeof(T) * R);
-      multiply<R>(layer.in_rows, static_cast<T*>(layer.d->w_in), layer.inputs, first);
-      multiply<R>(layer.out_rows, static_cast<T*>(layer.d->w_out), layer.hidden, first);
-    }
-
-    template <int R> void multiply(const V* panels, T* gradient, int64_t columns, int64_t first) {
-      Multiply<T>{layer.copy, 1, R, length, panels, gradient + first * columns, columns, add}.template run<R>(0);
-    }
-  };
 
   // panels of the outputs at the previous tokens, 0 before the first
   void pack_previous(int64_t length) {
     V* to = out_rows;
     for (int64_t p = 0; p < P::pairs(hidden); p++)
       for (int64_t k = 0; k < length; k++)
-        for (int64_t v = 2 * p; v < 2 * p + 2; v++)
-          *to++ = k % tokens ? P::load(out + (k - 1) * hidden + v * L, hidden - v * L) : V{};
+        for (int64_t v = 2 * p; v < 2 * p + 2; v++) *to++ = k % tokens ? P::load(out + (k - 1) * hidden + v * L, left(v)) : V{};
   }
 
-  template <int R> void token_back(int64_t t, int64_t u) {
-    const int wide = u + 1 < units ? 2 : 1;
-    for (int r = 0; r < R; r++) fetch(r * tokens + t, u);
-    V sum[R][2] = {};
+  // the gradients of some rows of both weights: the derivatives by the gates, transposed, times inputs and outputs
+  void weights_back(int64_t row, int64_t rows, int64_t length, bool add) {
+    for (int64_t k = 0; k < length; k++) std::memcpy(copy + k * rows, d_gates + k * stride + row, sizeof(T) * rows);
+    P::multiply(rows, copy, 1, rows, length, in_rows, static_cast<T*>(d->w_in) + row * inputs, inputs, add);
+    P::multiply(rows, copy, 1, rows, length, out_rows, static_cast<T*>(d->w_out) + row * hidden, hidden, add);
+  }
+
+  void token_back(int64_t t, int64_t u) {
+    V sum[ROWS][2] = {};
     if (t + 1 < tokens)
-      P::template product<R>(d_gates + (t + 1) * stride, tokens * stride, 1, 4 * hidden, out_panels + u * 4 * hidden, sum);
-    for (int v = 0; v < wide; v++)
-      for (int r = 0; r < R; r++) gates_back(r, t, u + v, sum[r][v]);
+      P::product(size)(d_gates + (t + 1) * stride, tokens * stride, 1, 4 * hidden, out_panels + u * 4 * hidden, sum);
+    for (int64_t v = 0; v < 2 && u + v < units; v++)
+      for (int64_t r = 0; r < size; r++) gates_back(r, t, u + v, sum[r][v]);
   }
 
-  // brings what the gates of two vectors of units need into the cache while the product is computed
-  void fetch(int64_t place, int64_t u) const {
-    for (int64_t i = u * L; i < (u + 2) * L && i < hidden; i += 64 / sizeof(T)) {
-      for (int gate = 0; gate < 4; gate++) {
-        __builtin_prefetch(gates + (place * 4 + gate) * hidden + i);
-        __builtin_prefetch(d_gates + place * stride + gate * hidden + i, 1);
-      }
-      __builtin_prefetch(d_out + place * hidden + i);
-      __builtin_prefetch(squashed + place * hidden + i);
-      __builtin_prefetch(cell + (place > 0 ? place - 1 : 0) * hidden + i);
-    }
-  }
-
-  // the derivatives by the gates before their functions, for one vector of units, from the derivative by their outputs
+  // the derivatives by the gates of one vector of units; `by_next` is that by their outputs through the next token
   void gates_back(int64_t r, int64_t t, int64_t u, V by_next) {
-    const int64_t place = r * tokens + t, where = place * hidden + u * L, left = hidden - u * L;
-    V each[4];
-    for (int gate = 0; gate < 4; gate++) each[gate] = P::load(gates + (place * 4 + gate) * hidden + u * L, left);
-    const V i = each[0], f = each[1], g = each[2], o = each[3], s = P::load(squashed + where, left);
-    const V by_out = by_next + P::load(d_out + where, left);
-    const V before = t > 0 ? P::load(cell + where - hidden, left) : V{};
-    const V by_cell = carried[r * units + u] + by_out * o * (1 - s * s);
-    carried[r * units + u] = by_cell * f;
-    const V found[4] = {by_cell * g * i * (1 - i), by_cell * before * f * (1 - f), by_cell * i * (1 - g * g), by_out * s * o * (1 - o)};
-    for (int gate = 0; gate < 4; gate++) {
-      P::store(d_gates + place * stride + gate * hidden + u * L, found[gate], left);
-      bias[u * 4 + gate] += found[gate];
+    const State& s = state_of(t, u, r);
+    const V i = s.gate[0], f = s.gate[1], g = s.gate[2], o = s.gate[3];
+    const int64_t place = r * tokens + t;
+    const V by_out = by_next + P::load(d_out + place * hidden + u * L, left(u));
+    const V by_cell = carried[u][r] + by_out * o * (1 - s.squashed * s.squashed);
+    const V before = t > 0 ? state_of(t - 1, u, r).cell : V{};
+    carried[u][r] = by_cell * f;
+    const V found[4] = {by_cell * g * i * (1 - i), by_cell * before * f * (1 - f), by_cell * i * (1 - g * g),
+                        by_out * s.squashed * o * (1 - o)};
+    for (int64_t gate = 0; gate < 4; gate++) {
+      P::store(d_gates + place * stride + gate * hidden + u * L, found[gate], left(u));
+      bias[u][gate] += found[gate];
     }
   }
 };

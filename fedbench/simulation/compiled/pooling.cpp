@@ -37,7 +37,7 @@ template <typename T> struct Pool {
 
   const Pooling& at;
 
-  // calls f(offset of the first of the four values, offset of the result, values in the vector)
+  // calls f(offset of the first of the four values, offset of the result, channel, values in the vector)
   template <typename F> void image(int64_t number, F f) const {
     const int64_t high = at.height / 2, wide = at.width / 2, row = at.width * at.channels;
     for (int64_t i = 0; i < high; i++)
