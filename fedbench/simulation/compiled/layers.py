@@ -62,7 +62,7 @@ class LayerKernels:
 
     def _pooled_conv(self, layer: nn.Module, x: Tensor) -> Tensor:
         assert isinstance(layer, PooledConv)
-        y: Tensor = _PooledConv.apply(x, layer.weight, layer.bias, layer.padding, self)
+        y: Tensor = _PooledConv.apply(x, layer.weight, layer.bias, layer.padding, self)  # type: ignore[no-untyped-call]
         return y
 
     def _lstm(self, layer: nn.Module, x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class LayerKernels:
             y: Tensor = nn.LSTM.forward(layer, x)[0]
             return y
         bias = layer.bias_ih_l0 + layer.bias_hh_l0
-        y = _LSTM.apply(x, layer.weight_ih_l0, layer.weight_hh_l0, bias, self)
+        y = _LSTM.apply(x, layer.weight_ih_l0, layer.weight_hh_l0, bias, self)  # type: ignore[no-untyped-call]
         return y
 
 
