@@ -53,13 +53,13 @@ template <> struct Exponential<float> {
   static constexpr int degree = 7, bits = 23, bias = 127;
 };
 template <> struct Exponential<double> {
-  static constexpr double most = 708, shift = 6755399441055744, high = 0.693147180369123816490, low = 1.90821492927058770002e-10;
+  static constexpr double most = 708, shift = 6755399441055744;
+  static constexpr double high = 0.693147180369123816490, low = 1.90821492927058770002e-10;  // of the logarithm of 2
   static constexpr int degree = 13, bits = 52, bias = 1023;
 };
 
 // exp(x) = scale + scale * rest, where rest is exact to rounding near x = 0; NaN stays
-template <typename T> inline void exponential(typename Vector<T>::type x, typename Vector<T>::type& scale, typename Vector<T>::type& rest) {
-  using V = typename Vector<T>::type;
+template <typename T, typename V = typename Vector<T>::type> inline void exponential(V x, V& scale, V& rest) {
   using E = Exponential<T>;
   using I = typename Integers<T>::type;
   const V most = V{} + E::most;
@@ -138,7 +138,7 @@ template <typename T> struct Products {
         for (int64_t first = 0; first < columns; first += L) {
           V block[L];
           for (int64_t lane = 0; lane < L; lane++)
-            block[lane] = lane < lanes ? load(m + (gate * hidden + u * L + lane) * columns + first, columns - first) : V{};
+            block[lane] = load(m + (gate * hidden + u * L + lane) * columns + first, lane < lanes ? columns - first : 0);
           transpose(block, exchange);
           for (int64_t k = 0; k < L && first + k < columns; k++) to[2 * (first + k)] = block[k];
         }
@@ -179,7 +179,8 @@ template <typename T> struct Products {
   }
 
   // sum[r] += sum over k < count of a[r * across + k * along] panel[k], for R rows of two vectors
-  template <int R> static void rows(const T* a, int64_t across, int64_t along, int64_t count, const V* panel, V (*sum)[2]) {
+  template <int R>
+  static void rows(const T* a, int64_t across, int64_t along, int64_t count, const V* panel, V (*sum)[2]) {
     V own[R][2];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) own[r][0] = sum[r][0], own[r][1] = sum[r][1];
@@ -307,7 +308,8 @@ template <typename T> struct Layer {
     V sum[2][ROWS][2] = {};
     if (t > 0)
       for (int64_t pair = 0; pair < 2; pair++)
-        P::product(size)(out + (t - 1) * hidden, tokens * hidden, 1, hidden, out_panels + (u * 2 + pair) * hidden * 2, sum[pair]);
+        P::product(size)(out + (t - 1) * hidden, tokens * hidden, 1, hidden, out_panels + (u * 2 + pair) * hidden * 2,
+                         sum[pair]);
     for (int64_t r = 0; r < size; r++) {
       State& s = state_of(t, u, r);
       const V i = sigmoid<T>(s.gate[0] + sum[0][r][0]), f = sigmoid<T>(s.gate[1] + sum[0][r][1]);
@@ -339,7 +341,8 @@ template <typename T> struct Layer {
     const int64_t of_in = d->x ? P::pairs(inputs) * 8 * hidden : 0, of_out = P::pairs(hidden) * 8 * hidden;
     const int64_t of_in_rows = P::pairs(inputs) * 2 * longest, of_out_rows = P::pairs(hidden) * 2 * longest;
     stride = (P::many(4 * hidden) + 1) * L;
-    memory = P::vectors(of_in + of_out + of_in_rows + of_out_rows + (ROWS + 4) * units + longest * stride / L + P::many(longest * ROWS));
+    const int64_t of_gates = longest * stride / L, of_copy = P::many(longest * ROWS);
+    memory = P::vectors(of_in + of_out + of_in_rows + of_out_rows + (ROWS + 4) * units + of_gates + of_copy);
     in_panels = memory;
     out_panels = in_panels + of_in;
     in_rows = out_panels + of_out;
@@ -380,7 +383,8 @@ template <typename T> struct Layer {
     V* to = out_rows;
     for (int64_t p = 0; p < P::pairs(hidden); p++)
       for (int64_t k = 0; k < length; k++)
-        for (int64_t v = 2 * p; v < 2 * p + 2; v++) *to++ = k % tokens ? P::load(out + (k - 1) * hidden + v * L, left(v)) : V{};
+        for (int64_t v = 2 * p; v < 2 * p + 2; v++)
+          *to++ = k % tokens ? P::load(out + (k - 1) * hidden + v * L, left(v)) : V{};
   }
 
   // the gradients of some rows of both weights: the derivatives by the gates, transposed, times inputs and outputs

@@ -1,8 +1,8 @@
 // 2x2 max pooling followed by ReLU on images whose channels are next to each other, forward and backward.
 //
-// One pass each: the forward pass notes which of the four values a result comes from, or that it is 0; the backward pass
-// writes every derivative once, zeros included, and adds up those of each channel, which is the gradient of the bias of
-// a convolution before the pooling.
+// One pass each: the forward pass notes which of the four values a result comes from, or that it is 0; the backward
+// pass writes every derivative once, zeros included, and adds up those of each channel, which is the gradient of the
+// bias of a convolution before the pooling.
 
 #include <cstdint>
 #include <cstring>
@@ -108,7 +108,7 @@ template <typename T> struct Pool {
     const int64_t row = at.width * at.channels;
     if (at.height % 2) std::memset(image + (at.height - 1) * row, 0, sizeof(T) * row);
     if (at.width % 2)
-      for (int64_t i = 0; i < at.height; i++) std::memset(image + (i + 1) * row - at.channels, 0, sizeof(T) * at.channels);
+      for (int64_t i = 1; i <= at.height; i++) std::memset(image + i * row - at.channels, 0, sizeof(T) * at.channels);
   }
 };
 
