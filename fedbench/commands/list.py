@@ -57,7 +57,10 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
         built = kernels()
         compiled = f"built by {built.source}" if built.library else f"not available here: {built.source}"
         return [
-            ("loop", "one client at a time, any model"),
+            (
+                "loop",
+                "one client at a time, any model; chosen by auto, with compiled layers for CNNs and LSTMs on a CPU",
+            ),
             ("stacked", "a chunk of clients at once, any model"),
             ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
         ]

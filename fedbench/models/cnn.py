@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -11,6 +11,27 @@ from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError, integer, sizes
 from fedbench.models.base import require_images
+
+
+class PooledConv(nn.Conv2d):
+    """Convolution, 2x2 max pooling and ReLU, [B, channels, height, width] -> [B, channels', height / 2, width / 2].
+
+    Args:
+        inputs: Input channels.
+        outputs: Output channels.
+        kernel: Side of the kernel; odd, so that the convolution keeps the size.
+    """
+
+    compiled: Callable[[nn.Module, Tensor], Tensor] | None = None
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__(inputs, outputs, kernel, padding=kernel // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled images."""
+        if self.compiled is not None:
+            return self.compiled(self, x)
+        return torch.relu(F.max_pool2d(super().forward(x), 2))
 
 
 class ConvNet(nn.Module):
@@ -41,13 +62,13 @@ class ConvNet(nn.Module):
                 f"{len(channels)} poolings need images of at least {2 ** len(channels)} pixels a side, "
                 f"got {input_shape[1]} x {input_shape[2]}; give model.channels fewer entries"
             )
-        self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
+        self.convs = nn.ModuleList(PooledConv(a, b, kernel) for a, b in pairwise(widths))
         self.hidden = nn.Linear(widths[-1] * side[0] * side[1], integer("hidden", hidden, at_least=1))
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, channels, height, width] to logits [B, classes]."""
         for conv in self.convs:
-            x = torch.relu(F.max_pool2d(conv(x), 2))
+            x = conv(x)
         logits: Tensor = self.out(torch.relu(self.hidden(x.flatten(1))))
         return logits

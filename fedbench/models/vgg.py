@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedbench.core.torchvision_compat import torchvision
 from fedbench.models.base import ModelTraits, require_images
+from fedbench.models.cnn import PooledConv
 
 _POOLINGS = 5
 
@@ -32,11 +33,10 @@ class VGG11(nn.Module):
         super().__init__()
         require_images(input_shape, 2**_POOLINGS)
         layers = list(torchvision().models.vgg11().features)
-        first = layers[0]
-        layers[0] = nn.Conv2d(input_shape[0], first.out_channels, first.kernel_size, padding=first.padding)
-        for k in range(len(layers) - 1):
-            if isinstance(layers[k], nn.ReLU) and isinstance(layers[k + 1], nn.MaxPool2d):
-                layers[k : k + 2] = [layers[k + 1], layers[k]]
+        for k, layer in enumerate(layers):
+            if isinstance(layer, nn.Conv2d) and isinstance(layers[k + 2], nn.MaxPool2d):  # with the ReLU between them
+                pooled = PooledConv(layer.in_channels if k else input_shape[0], layer.out_channels, 3)
+                layers[k : k + 3] = [pooled, nn.Identity(), nn.Identity()]  # their places name the parameters
         self.features = nn.Sequential(*layers)
         sides = [s // 2**_POOLINGS for s in input_shape[1:]]
         self.classifier = nn.Linear(512 * sides[0] * sides[1], classes)

@@ -12,6 +12,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.cores import available_cores
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
+from fedbench.simulation.compiled.layers import LayerKernels, has_compiled_layers
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.oracles import KernelOracle, make_oracle
@@ -43,10 +44,12 @@ def make_engine(task: Task, clients: int, config: EngineConfig, cores: int | Non
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
     if size is None:
         size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
+    layers = _layers(task) if config.mode == "auto" and mode == "loop" else None
+    task.use_layers(layers)
     if workers is None:
         workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else cores or available_cores()
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel, why_not)
+    return Engine(oracle, mode, size, workers, kernel, why_not, layers is not None)
 
 
 def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
@@ -70,6 +73,15 @@ def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
     return None, why_not
 
 
+def _layers(task: Task) -> LayerKernels | None:
+    """Return the compiled layers for a model that has any, if there is a compiler."""
+    on_cpu = task.device.type == "cpu" and not task.bf16
+    if not on_cpu or not has_compiled_layers(task.model):
+        return None
+    library = kernels().library
+    return None if library is None else LayerKernels(library, task.dtype)
+
+
 def _stack(task: Task, gpu: bool) -> int:
     bytes_each = task.size * task.dtype.itemsize
     if not gpu:
@@ -87,6 +99,8 @@ def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset,
         data: The data set.
         augmented: Whether training images are augmented.
     """
+    if engine.layers:
+        return f"layers; {kernels().source}"
     if engine.kernel is None:
         return f"none: {engine.why_no_kernel}"
     algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]

@@ -53,6 +53,7 @@ class Engine:
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
         why_no_kernel: The reason why there is none, for the record of the run.
+        layers: Whether layers of the model are computed in compiled code, for the record of the run.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class Engine:
         workers: int = 1,
         kernel: DenseKernel | None = None,
         why_no_kernel: str = "",
+        layers: bool = False,
     ) -> None:
         self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
-        self.kernel, self.why_no_kernel = kernel, why_no_kernel
+        self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
         # subnormal numbers take a CPU several times as long; decaying moments are full of them
         self._pool = ThreadPoolExecutor(workers, initializer=flush_subnormals) if workers > 1 else None
 

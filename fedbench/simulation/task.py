@@ -17,6 +17,7 @@ from torch.func import functional_call
 from fedbench.core.errors import RequestError
 from fedbench.models.base import FusedLayer, traits_of
 from fedbench.models.init import initial
+from fedbench.simulation.compiled.layers import LayerKernels
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
 # the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
@@ -101,6 +102,11 @@ class Task:
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
+        self._layers: LayerKernels | None = None
+
+    def use_layers(self, kernels: LayerKernels | None) -> None:
+        """Compute the layers that have a compiled form by these kernels from now on, or by none."""
+        self._copies, self._layers = threading.local(), kernels
 
     def take_table(self) -> Tensor | None:
         """Return the table that tokens are looked up in, and let go of it: every worker thread copies the model."""
@@ -127,6 +133,8 @@ class Task:
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
             self._copies.model = copy.deepcopy(self.model)
+            if self._layers is not None:
+                self._layers.install(self._copies.model)
         return self._call(self._copies.model, parameters, x, key)
 
     def apply_each(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:

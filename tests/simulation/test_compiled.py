@@ -231,10 +231,8 @@ def test_a_compiler_that_fails_is_one_line(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("CXX", compiler)
     assert library.kernels().library is None
     lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == "fedbench: compiling the kernels for dense models (once per machine)"
-    assert lines[1:] == [
-        f"fedbench: the kernels for dense models are not available, runs are slower: {compiler} failed: x: error: no"
-    ]
+    assert lines[0] == "fedbench: compiling the kernels (once per machine)"
+    assert lines[1:] == [f"fedbench: the kernels are not available, runs are slower: {compiler} failed: x: error: no"]
     assert not list(cache.glob("*.so"))
 
 

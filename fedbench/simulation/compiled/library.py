@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from fedbench.core.errors import install_hint
 
-_SOURCE = Path(__file__).with_name("dense.cpp")
+_SOURCES = tuple(Path(__file__).with_name(f"{name}.cpp") for name in ("dense", "pooling", "lstm"))
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 _SHARED = ("-shared", "-fPIC")
@@ -45,7 +45,7 @@ class Kernels:
 def kernels() -> Kernels:
     """Return the compiled kernels of this machine; the first call on a machine compiles them, which takes seconds.
 
-    A compilation that fails is one line on stderr; runs then use the stacked mode.
+    A compilation that fails is one line on stderr; runs then go without.
     """
     compiler = _compiler()
     if compiler is None:
@@ -53,7 +53,7 @@ def kernels() -> Kernels:
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
         version = _run([*compiler, "--version"]).splitlines()[0]
-        where = _cache() / f"dense-{_digest(version)}.so"
+        where = _cache() / f"kernels-{_digest(version)}.so"
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
                 _build(compiler, where)
@@ -61,7 +61,7 @@ def kernels() -> Kernels:
         return Kernels(ctypes.CDLL(str(where)), version)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = _reason(error)
-        print(f"fedbench: the kernels for dense models are not available, runs are slower: {reason}", file=sys.stderr)
+        print(f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr)
         return Kernels(None, reason)
 
 
@@ -80,8 +80,9 @@ def _run(command: list[str]) -> str:
 
 
 def _digest(compiler: str) -> str:
-    """Return a hash of what the library depends on: its source, the flags, the compiler and the CPU."""
-    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, compiler, _processor())
+    """Return a hash of what the library depends on: its sources, the flags, the compiler and the CPU."""
+    sources = (path.read_text(encoding="utf-8") for path in _SOURCES)
+    parts = (*sources, *_FLAGS, compiler, _processor())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -118,10 +119,10 @@ def _refuse_foreign(path: Path) -> None:
 def _build(compiler: list[str], where: Path) -> None:
     started = time.monotonic()
     slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
-    print(f"fedbench: compiling the kernels for dense models (once per machine{slow})", file=sys.stderr)
+    print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
         made = Path(directory) / where.name
-        _run([*compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
+        _run([*compiler, *_FLAGS, *_SHARED, *map(str, _SOURCES), "-o", str(made)])
         made.chmod(0o700)
         made.replace(where)
     print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
