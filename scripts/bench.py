@@ -223,7 +223,7 @@ def fed_rounds(
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
     config = compose_run([])
-    engine = make_engine(task, data.num_clients, config.engine)
+    engine = make_engine(task, data, w.work, config.engine)
     start = task.init(generator(0, Purpose.INIT))
     snapshots = simulate([Stage(algorithm, rounds)], task, data, w.work, engine, start, 0, sample_cohort(w.sampled))
     recorder = Recorder(folder)

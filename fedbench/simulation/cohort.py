@@ -172,6 +172,7 @@ class Cohort:
         n, device = data.train.counts[ids], data.x.device
         count = torch.from_numpy(n).to(device, data.dtype)
         self._own: dict[bool, list[ExamplePlan]] = {}
+        self._planned = engine.limits
         self._facts = {
             "id": torch.from_numpy(ids).to(device),
             "n": count,
@@ -204,9 +205,18 @@ class Cohort:
     @cached_property
     def _shares(self) -> list[_Share]:
         assert self.engine.kernel is not None
-        number = max(self.engine.workers, -(-len(self.ids) // self.engine.kernel.most_clients))
+        most = self.engine.at_once("clients", self.engine.kernel.most_clients)
+        number = max(self.engine.workers, -(-len(self.ids) // most))
         cost = self.tau * self.work.widths(self.data.train.counts[self.ids])
-        return [_Share(p, self.ids[p], self.tau[p], self.data, self.work) for p in balanced(cost, number)]
+        return [_Share(p, self.ids[p], self.tau[p], self.data, self.work) for p in balanced(cost, number, most)]
+
+    def _follow_limits(self) -> None:
+        """Drop the plans of chunks if the engine works on less at once than when they were made."""
+        if self._planned != self.engine.limits:
+            self._planned = self.engine.limits
+            self._own.clear()
+            for name in ("_parts", "_shares"):
+                self.__dict__.pop(name, None)
 
     def _kernel(self, algo: Algorithm) -> DenseKernel | None:
         """Return the compiled code for the local phase of a method, or None if it cannot express it."""
@@ -250,9 +260,38 @@ class Cohort:
             seed: Random seed of the run.
             round: Rounds done before this one.
             purpose: The stream that the order of the examples is drawn from.
+
+        Raises:
+            OutOfMemory: If the local phase of one client does not fit.
         """
+        kernel = self._kernel(algo)
+
+        def used() -> int:
+            parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
+            return max(len(part.positions) for part in parts)
+
+        return self.engine.within_memory(
+            lambda: self._train(kernel, algo, msg, clients, info, seed, round, purpose),
+            "clients",
+            used,
+            "the local phase of one client does not fit into memory; use a smaller local.batch_size or model",
+        )
+
+    @torch.no_grad()
+    def _train(
+        self,
+        kernel: DenseKernel | None,
+        algo: Algorithm,
+        msg: State,
+        clients: State,
+        info: ClientInfo,
+        seed: int,
+        round: int,
+        purpose: Purpose,
+    ) -> Trained:
+        self._follow_limits()
         measured = bool(algo.needs & {"loss_after", "accuracy_after"})
-        gathered, kernel = _Gathered(len(self.ids)), self._kernel(algo)
+        gathered = _Gathered(len(self.ids))
         parts: Sequence[_Part | _Share] = self._parts if kernel is None else self._shares
         plans = (
             self._plans(kernel is not None, parts) if measured else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 from fedbench.core.types import Batch, Examined
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.engine import Engine, balanced, chunks
+from fedbench.simulation.engine import Engine, Limits, balanced, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
+
+T = TypeVar("T")
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
@@ -29,10 +31,24 @@ def client_sums(
     """Return the sum of the example losses per client, and with ``hits`` the number of correct examples, [C] float64.
 
     This is one flat pass of w [P] over the examples of all clients, whatever their numbers.
+
+    Raises:
+        OutOfMemory: If a single example does not fit.
     """
     kernel = _kernel(data, engine)
     if kernel is not None:
         return _compiled_sums(kernel, data, rows, ids, w, engine, hits)
+    return _in_blocks(data, engine, lambda: _flat_sums(task, data, rows, ids, w, engine, hits))
+
+
+def _in_blocks(data: FederatedDataset, engine: Engine, work: Callable[[], T]) -> T:
+    """Return ``work()``, which measures blocks of examples, smaller ones if memory runs out."""
+    return engine.within_memory(work, "examples", lambda: _block(data, engine), "one example does not fit into memory")
+
+
+def _flat_sums(
+    task: Task, data: FederatedDataset, rows: Rows, ids: np.ndarray, w: Tensor, engine: Engine, hits: bool
+) -> list[Tensor]:
     index = rows.of_clients(ids)
 
     @torch.no_grad()
@@ -40,7 +56,7 @@ def client_sums(
         return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
     lengths = torch.from_numpy(rows.counts[ids]).to(index.device)
-    blocks = engine.map(block, index.split(_block(data)))  # an empty index has one empty block
+    blocks = engine.map(block, index.split(_block(data, engine)))  # an empty index has one empty block
     return [
         torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
         for values in zip(*blocks, strict=True)
@@ -73,7 +89,11 @@ def _compiled_sums(
         loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
         return loss, correct
 
-    shares = balanced(counts, engine.workers if threads else 1)
+    number, most = engine.workers if threads else 1, None
+    if w.dim() == 2:  # the models of a share are copied
+        most = engine.at_once("clients", kernel.most_clients)
+        number = max(number, -(-len(owner) // most))
+    shares = balanced(counts, number, most)
     found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
     for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
         for total, some in zip(found, sums, strict=False):
@@ -108,8 +128,11 @@ class Inspection:
         def block(part: Tensor) -> Tensor:
             return self.task.predict(w, self.data.features(part))
 
+        def all_blocks() -> Tensor:
+            return torch.cat(self.engine.map(block, rows.split(_block(self.data, self.engine))))
+
         rows = self.data.train.of_clients(ids)
-        logits = torch.cat(self.engine.map(block, rows.split(_block(self.data))))
+        logits = _in_blocks(self.data, self.engine, all_blocks)
         return Examined(rows, self.data.train.counts[ids], logits, y.index_select(0, rows))
 
 
@@ -121,22 +144,22 @@ class _Group(NamedTuple):
     weight: Tensor  # [A, n] 1 / (all examples of the client) on real examples, 0 on padding
 
 
-def _block(data: FederatedDataset) -> int:
+def _block(data: FederatedDataset, engine: Engine) -> int:
     """Return the number of examples of a block."""
     values = max(1, prod(data.shape), data.work_values)
-    return max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
+    return engine.at_once("examples", max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values)))
 
 
-def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, most_clients: int) -> list[_Group]:
+def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> list[_Group]:
     """Cut the examples of every client into blocks of at most ``_MOST_ROWS``, and group blocks of similar size."""
     groups: list[_Group] = []
     n, first = rows.counts[ids], rows.starts[ids]
-    block, device = _block(data), data.x.device
+    block, device = _block(data, engine), data.x.device
     size = min(_MOST_ROWS, block)
     for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one
         have = np.flatnonzero(n > start)
         length = np.minimum(n[have] - start, size)
-        most = max(1, min(most_clients, 8 * block // int(length.max())))
+        most = max(1, min(engine.cohort_size, 8 * block // int(length.max())))
         for group in chunks(have, np.ones_like(length), length, most):
             members, count = have[group], length[group][:, None]
             column = np.arange(count.max())
@@ -165,13 +188,29 @@ class ExamplePlan:
     def __init__(self, data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> None:
         self.data, self.rows, self.ids, self.engine, self.count = data, rows, ids, engine, len(ids)
         self._kernel = _kernel(data, engine)
-        self._groups = [] if self._kernel else _groups(data, rows, ids, engine.cohort_size)
+        self._cut: tuple[Limits, list[_Group]] | None = None
+        self._groups()  # before the first round, and not in the worker threads
 
-    @torch.no_grad()
+    def _groups(self) -> list[_Group]:
+        """Return the blocks, cut again if the engine has less memory than before."""
+        if self._cut is None or self._cut[0] != self.engine.limits:
+            groups = [] if self._kernel else _groups(self.data, self.rows, self.ids, self.engine)
+            self._cut = self.engine.limits, groups
+        return self._cut[1]
+
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client."""
+        """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client.
+
+        Raises:
+            OutOfMemory: If a single example does not fit.
+        """
         if self._kernel is not None:
             return self._compiled_gradients(self._kernel, w)
+        return _in_blocks(self.data, self.engine, lambda: self._gradients(w))
+
+    @torch.no_grad()
+    def _gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        groups = self._groups()
 
         @torch.no_grad()
         def part(group: _Group) -> tuple[Tensor, Tensor]:
@@ -180,7 +219,7 @@ class ExamplePlan:
 
         loss = torch.zeros(self.count, dtype=torch.float64, device=w.device)
         grad = w.new_zeros(self.count, len(w))
-        for group, (f, g) in zip(self._groups, self.engine.map(part, self._groups), strict=True):
+        for group, (f, g) in zip(groups, self.engine.map(part, groups), strict=True):
             loss[group.clients] += f.squeeze(1).double()  # no client is in a group twice
             grad[group.clients] += g
         return loss, grad
@@ -207,14 +246,23 @@ class ExamplePlan:
         Args:
             w: The clients' models [C, P], on any device.
             hits: Whether to count correct examples too.
-            threads: Whether to use the engine's worker threads.
+            threads: Whether to use the engine's worker threads; without them allocation errors are the caller's.
 
         Returns:
             One or two tensors [C] in float64.
+
+        Raises:
+            OutOfMemory: If a single example does not fit.
         """
         if self._kernel is not None:
             return _compiled_sums(self._kernel, self.data, self.rows, self.ids, w, self.engine, hits, threads)
-        device = self.data.x.device
+        if not threads:
+            return self._sums(w, hits, threads)
+        return _in_blocks(self.data, self.engine, lambda: self._sums(w, hits, threads))
+
+    @torch.no_grad()
+    def _sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+        device, groups = self.data.x.device, self._groups()
 
         @torch.no_grad()
         def part(group: _Group) -> list[Tensor]:
@@ -224,10 +272,10 @@ class ExamplePlan:
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
         done: Sequence[list[Tensor]] = (
-            self.engine.map(part, self._groups) if threads else [part(group) for group in self._groups]
+            self.engine.map(part, groups) if threads else [part(group) for group in groups]
         )
         totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
-        for group, values in zip(self._groups, done, strict=True):
+        for group, values in zip(groups, done, strict=True):
             for total, v in zip(totals, values, strict=True):
                 total[group.clients] += v  # no client is in a group twice
         return totals
