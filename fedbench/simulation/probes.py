@@ -37,13 +37,22 @@ def client_sums(
     """
     kernel = _kernel(data, engine)
     if kernel is not None:
-        return _compiled_sums(kernel, data, rows, ids, w, engine, hits)
+        return _in_shares(kernel, engine, lambda: _compiled_sums(kernel, data, rows, ids, w, engine, hits))
     return _in_blocks(data, engine, lambda: _flat_sums(task, data, rows, ids, w, engine, hits))
 
 
 def _in_blocks(data: FederatedDataset, engine: Engine, work: Callable[[], T]) -> T:
     """Return ``work()``, which measures blocks of examples, smaller ones if memory runs out."""
     return engine.within_memory(work, "examples", lambda: _block(data, engine), "one example does not fit into memory")
+
+
+def _in_shares(kernel: DenseKernel, engine: Engine, work: Callable[[], T]) -> T:
+    """Return ``work()``, in which compiled code measures clients, fewer at once if memory runs out."""
+    return engine.within_memory(work, "clients", lambda: _most_clients(kernel, engine), "one model does not fit")
+
+
+def _most_clients(kernel: DenseKernel, engine: Engine) -> int:
+    return engine.at_once("clients", kernel.most_clients)
 
 
 def _flat_sums(
@@ -89,11 +98,8 @@ def _compiled_sums(
         loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
         return loss, correct
 
-    number, most = engine.workers if threads else 1, None
-    if w.dim() == 2:  # the models of a share are copied
-        most = engine.at_once("clients", kernel.most_clients)
-        number = max(number, -(-len(owner) // most))
-    shares = balanced(counts, number, most)
+    most = _most_clients(kernel, engine) if w.dim() == 2 else None  # the models of a share are copied
+    shares = balanced(counts, engine.workers if threads else 1, most)
     found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
     for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
         for total, some in zip(found, sums, strict=False):
@@ -204,8 +210,9 @@ class ExamplePlan:
         Raises:
             OutOfMemory: If a single example does not fit.
         """
-        if self._kernel is not None:
-            return self._compiled_gradients(self._kernel, w)
+        kernel = self._kernel
+        if kernel is not None:
+            return _in_shares(kernel, self.engine, lambda: self._compiled_gradients(kernel, w))
         return _in_blocks(self.data, self.engine, lambda: self._gradients(w))
 
     @torch.no_grad()
@@ -236,7 +243,7 @@ class ExamplePlan:
             where = torch.from_numpy(share)
             loss[where], grad[where] = f, g  # no client is in two shares
 
-        self.engine.map(part, balanced(counts, self.engine.workers))
+        self.engine.map(part, balanced(counts, self.engine.workers, _most_clients(kernel, self.engine)))
         return loss / torch.from_numpy(counts), grad
 
     @torch.no_grad()
@@ -254,11 +261,18 @@ class ExamplePlan:
         Raises:
             OutOfMemory: If a single example does not fit.
         """
-        if self._kernel is not None:
-            return _compiled_sums(self._kernel, self.data, self.rows, self.ids, w, self.engine, hits, threads)
+        kernel = self._kernel
+
+        def work() -> list[Tensor]:
+            if kernel is None:
+                return self._sums(w, hits, threads)
+            return _compiled_sums(kernel, self.data, self.rows, self.ids, w, self.engine, hits, threads)
+
         if not threads:
-            return self._sums(w, hits, threads)
-        return _in_blocks(self.data, self.engine, lambda: self._sums(w, hits, threads))
+            return work()
+        if kernel is None:
+            return _in_blocks(self.data, self.engine, work)
+        return _in_shares(kernel, self.engine, work)
 
     @torch.no_grad()
     def _sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
@@ -271,9 +285,7 @@ class ExamplePlan:
             values = _per_example(logits, self.data.labels(group.rows), hits, 2)
             return [(v.double() * (group.weight > 0)).sum(1) for v in values]
 
-        done: Sequence[list[Tensor]] = (
-            self.engine.map(part, groups) if threads else [part(group) for group in groups]
-        )
+        done: Sequence[list[Tensor]] = self.engine.map(part, groups) if threads else [part(group) for group in groups]
         totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
         for group, values in zip(groups, done, strict=True):
             for total, v in zip(totals, values, strict=True):
