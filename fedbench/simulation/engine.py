@@ -157,17 +157,17 @@ class Engine:
             self._halve(unit, used(), alone, reason)
 
     def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
-        errors = self.limits.errors + 1
+        errors, half = self.limits.errors + 1, -(-used // 2)
         if used == 1 and self.workers == 1:
             raise OutOfMemory(f"{alone} ({reason})")
         if used == 1:
             limits = replace(self.limits, workers=self.workers // 2, errors=errors)
         elif unit == "clients":
-            limits = replace(self.limits, clients=used // 2, errors=errors)
+            limits = replace(self.limits, clients=half, errors=errors)
         else:
-            limits = replace(self.limits, examples=used // 2, errors=errors)
+            limits = replace(self.limits, examples=half, errors=errors)
         self.restrict(limits)
-        changed = f"{self.workers} threads" if used == 1 else f"{used // 2} {unit} per thread"
+        changed = f"{self.workers} threads" if used == 1 else f"{half} {unit} per thread"
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:

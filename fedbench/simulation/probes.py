@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
+_GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
 _PIECE = 4096  # examples of a client that one call of compiled code measures
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
@@ -41,9 +42,11 @@ def client_sums(
     return _in_blocks(data, engine, lambda: _flat_sums(task, data, rows, ids, w, engine, hits))
 
 
-def _in_blocks(data: FederatedDataset, engine: Engine, work: Callable[[], T]) -> T:
-    """Return ``work()``, which measures blocks of examples, smaller ones if memory runs out."""
-    return engine.within_memory(work, "examples", lambda: _block(data, engine), "one example does not fit into memory")
+def _in_blocks(data: FederatedDataset, engine: Engine, work: Callable[[], T], many: int = 1) -> T:
+    """Return ``work()``, which measures ``many`` blocks of examples at once, fewer examples if memory runs out."""
+    return engine.within_memory(
+        work, "examples", lambda: _block(data, engine, many), "measuring one example does not fit into memory"
+    )
 
 
 def _in_shares(kernel: DenseKernel, engine: Engine, work: Callable[[], T]) -> T:
@@ -150,22 +153,21 @@ class _Group(NamedTuple):
     weight: Tensor  # [A, n] 1 / (all examples of the client) on real examples, 0 on padding
 
 
-def _block(data: FederatedDataset, engine: Engine) -> int:
-    """Return the number of examples of a block."""
+def _block(data: FederatedDataset, engine: Engine, many: int = 1) -> int:
+    """Return the number of examples of ``many`` blocks."""
     values = max(1, prod(data.shape), data.work_values)
-    return engine.at_once("examples", max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values)))
+    return engine.at_once("examples", many * max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values)))
 
 
 def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> list[_Group]:
     """Cut the examples of every client into blocks of at most ``_MOST_ROWS``, and group blocks of similar size."""
     groups: list[_Group] = []
     n, first = rows.counts[ids], rows.starts[ids]
-    block, device = _block(data, engine), data.x.device
-    size = min(_MOST_ROWS, block)
+    size, device = min(_MOST_ROWS, _block(data, engine)), data.x.device
     for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one
         have = np.flatnonzero(n > start)
         length = np.minimum(n[have] - start, size)
-        most = max(1, min(engine.cohort_size, 8 * block // int(length.max())))
+        most = max(1, min(engine.cohort_size, _block(data, engine, _GROUP) // int(length.max())))
         for group in chunks(have, np.ones_like(length), length, most):
             members, count = have[group], length[group][:, None]
             column = np.arange(count.max())
@@ -213,7 +215,7 @@ class ExamplePlan:
         kernel = self._kernel
         if kernel is not None:
             return _in_shares(kernel, self.engine, lambda: self._compiled_gradients(kernel, w))
-        return _in_blocks(self.data, self.engine, lambda: self._gradients(w))
+        return _in_blocks(self.data, self.engine, lambda: self._gradients(w), _GROUP)
 
     @torch.no_grad()
     def _gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -271,7 +273,7 @@ class ExamplePlan:
         if not threads:
             return work()
         if kernel is None:
-            return _in_blocks(self.data, self.engine, work)
+            return _in_blocks(self.data, self.engine, work, _GROUP)
         return _in_shares(kernel, self.engine, work)
 
     @torch.no_grad()
