@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from tools import close, engine_of, federation, make, snapshots, stages_of, task_for
+from tools import close, engine_of, federation, make, stages_of, task_for
 
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.samplers import sample_cohort
