@@ -31,6 +31,7 @@ from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
 _CHECKPOINT_SHARE = 20
+_SMALL_STATES, _WRITTEN_PER_SECOND = 2**26, 1e9  # in bytes: what the first checkpoint is taken to cost
 _PIECE = 2**22  # values of models that are checked at once
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
@@ -155,6 +156,7 @@ class _Session:
         self.prepared, self.recorder = prepared, recorder
         self.seconds = {"train": 0.0, "eval": 0.0}
         self.last: Snapshot | None = None
+        self._checked: tuple[Snapshot, bool] | None = None  # the last snapshot whose models were checked
         folder = recorder.path / "checkpoint" / "client_states"
         self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
         watched = Watched(prepared.stages, prepared.task, prepared.engine, prepared.evaluated)
@@ -168,7 +170,7 @@ class _Session:
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
-        self._saved_at, self._cost = self.seconds["train"], 0.0
+        self._saved_at, self._cost = self.seconds["train"], None if self.last is None else 0.0
 
     def consume(self, step: Callable[[], None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
@@ -260,6 +262,8 @@ class _Session:
     def _save_if_due(self, s: Snapshot) -> None:
         if any(d.pending for d in self.diagnostics.values()):
             return
+        if self._cost is None:  # the first checkpoint of large states waits too
+            self._cost = max(0, self.allocator.bytes - _SMALL_STATES) / _WRITTEN_PER_SECOND
         if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
             return
         start = time.perf_counter()
@@ -304,6 +308,14 @@ class _Session:
 
     def _finite(self, s: Snapshot) -> bool:
         """Return whether the global model and the models that clients are judged on are finite."""
-        models = (s.server["w"].unsqueeze(0), self.deployed(s).reshape(-1, self.prepared.task.size))
-        parts = (part for v in models for part in v.split(max(1, _PIECE // v.shape[1])))
-        return all(bool(torch.isfinite(part).all()) for part in parts)
+        if self._checked is None or self._checked[0] is not s:
+            models = (s.server["w"], self.deployed(s).reshape(-1, self.prepared.task.size))
+            self._checked = s, all(_all_finite(v) for v in models)
+        return self._checked[1]
+
+
+def _all_finite(models: Tensor) -> bool:
+    """Return whether models [..., P] are finite, without a temporary tensor of their size."""
+    if bool(torch.isfinite(models.sum(-1)).all()):
+        return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
+    return all(bool(torch.isfinite(v).all()) for v in models.view(-1).split(_PIECE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 from math import prod
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedbench.core.types import State, nbytes
 
 Place: TypeAlias = Literal["device", "host", "file"]
 _SHARE = 0.5  # share of the free memory that the states may take
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
 _PIECE = 2**24  # bytes that are written to a file at once
 
 
@@ -87,8 +89,11 @@ class StateAllocator:
         if self.place == "file":
             return self._in_file(name, v, shape)
         pinned = self.place == "host" and self.device.type == "cuda"
-        if not (pinned or v.any()):  # the system gives memory for zeros when they are first changed
-            return torch.zeros(shape, dtype=v.dtype, device=v.device)
+        if v.device.type == "cpu" and not pinned and not v.any():
+            pages = mmap.mmap(
+                -1, count * v.nbytes, **_PRIVATE
+            )  # zeros: the system gives a page when it is first changed
+            return torch.frombuffer(pages, dtype=v.dtype).view(shape)
         room = torch.empty(shape, dtype=v.dtype, pin_memory=pinned, device=v.device if self.place == "device" else None)
         return room.copy_(v.expand(shape))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import psutil
 import torch
 from torch import Tensor
@@ -20,9 +22,11 @@ class OutOfMemory(Exception):
 
 
 def allocation_failed(error: BaseException) -> bool:
-    """Return whether an error means that memory could not be allocated, by torch, NumPy or compiled code."""
+    """Return whether an error is that memory could not be allocated: by torch, NumPy, compiled code or the system."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
 
 

@@ -95,19 +95,23 @@ def _compiled_sums(
     first = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * _PIECE
     starts, counts = rows.starts[ids][owner] + first, np.minimum(rows.counts[ids][owner] - first, _PIECE)
 
+    found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
+
     @torch.no_grad()
-    def part(share: np.ndarray) -> tuple[Tensor, Tensor | None]:
+    def part(share: np.ndarray) -> None:
         models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
         loss, _, correct = kernel.measure(data, rows.index, starts[share], counts[share], models, hits=hits)
-        return loss, correct
+        for total, some in zip(found, (loss, correct), strict=False):
+            assert some is not None
+            total[torch.from_numpy(share)] = some  # no set of examples is in two shares
 
     most = _most_clients(kernel, engine) if w.dim() == 2 else None  # the models of a share are copied
     shares = balanced(counts, engine.workers if threads else 1, most)
-    found = torch.zeros(1 + hits, len(owner), dtype=torch.float64)
-    for share, sums in zip(shares, engine.map(part, shares) if threads else map(part, shares), strict=True):
-        for total, some in zip(found, sums, strict=False):
-            assert some is not None
-            total[torch.from_numpy(share)] = some
+    if threads:
+        engine.map(part, shares)
+    else:
+        for share in shares:
+            part(share)
     return list(torch.zeros(1 + hits, len(ids), dtype=torch.float64).index_add_(1, torch.from_numpy(owner), found))
 
 
