@@ -274,7 +274,8 @@ class Cohort:
             lambda: self._train(kernel, algo, msg, clients, info, seed, round, purpose),
             "clients",
             used,
-            "the local phase of one client does not fit into memory; use a smaller local.batch_size or model",
+            "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
+            "local.batch_size, model or participation",
         )
 
     @torch.no_grad()
