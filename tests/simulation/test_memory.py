@@ -121,7 +121,7 @@ def test_a_client_that_does_not_fit_is_an_error_with_the_remedy():
     engine.oracle = Short(engine.oracle, MemoryError("std::bad_alloc"), 0)
     seen = []
     engine.notify = lambda sentence: seen.append((engine.cohort_size, engine.workers))
-    with pytest.raises(OutOfMemory, match=r"of one client does not fit .* use a smaller local.batch_size .*bad_alloc"):
+    with pytest.raises(OutOfMemory, match=r"of one client does not fit .* use a smaller local.batch_size, .*bad_alloc"):
         run(fedavg(), engine, data, task)
     assert seen == [(3, 4), (2, 4), (1, 4), (1, 2), (1, 1)]
 
