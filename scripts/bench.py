@@ -235,7 +235,7 @@ def fed_rounds(
         task=task,
         data=data,
         work=w.work,
-        engine=make_engine(task, data.num_clients, config.engine),
+        engine=make_engine(task, data, w.work, config.engine),
         w=task.init(generator(0, Purpose.INIT)),
         sampler=sample_cohort(w.sampled),
         client_state="device",

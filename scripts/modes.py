@@ -60,10 +60,11 @@ def seconds(hidden: Sequence[int], data: FederatedDataset, mode: Mode, size: int
     with torch.device("meta"):
         task = Task(MLP(data.shape, CLASSES, hidden), torch.device("cpu"), torch.float32)
     options = EngineConfig(mode, size, workers, "float32", "auto", profile=False)
-    engine = make_engine(task, data.num_clients, options)
+    work = LocalWork(0.01, batch)
+    engine = make_engine(task, data, work, options)
     w = task.init(generator(0, Purpose.INIT))
     stages = [Stage(fedavg(), ROUNDS)]
-    rounds = simulate(stages, task, data, LocalWork(0.01, batch), engine, w, 0, sample_cohort())
+    rounds = simulate(stages, task, data, work, engine, w, 0, sample_cohort())
     next(rounds)
     times = []
     for _ in range(ROUNDS):

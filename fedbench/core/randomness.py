@@ -127,9 +127,20 @@ def without_replacement(base: int, size: int, weight: np.ndarray, uniform: bool 
     keys = hashes(base, ids)
     if not uniform:
         u = (keys.astype(np.float64) + 0.5) / 2.0**63
-        clocks = -np.log(u) / weight[ids]
-        return np.sort(ids[np.argsort(clocks, kind="stable")[:size]])
-    return np.sort(ids[np.argsort(keys, kind="stable")[:size]])
+        chosen = _smallest(-np.log(u) / weight[ids], size)
+    else:
+        chosen = _smallest(keys, size)
+    drawn: np.ndarray = ids[chosen]
+    return drawn
+
+
+def _smallest(values: np.ndarray, size: int) -> np.ndarray:
+    """Return the positions of the ``size`` smallest values, ascending; of equal values the first ones."""
+    if size == 0:
+        return np.arange(0)
+    largest = np.partition(values, size - 1)[size - 1]
+    below, equal = np.flatnonzero(values < largest), np.flatnonzero(values == largest)
+    return np.sort(np.concatenate([below, equal[: size - len(below)]]))
 
 
 def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:

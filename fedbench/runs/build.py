@@ -58,7 +58,15 @@ def build(
     w = _initial(task, config)
     # a trace shows the calling thread alone
     engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
-    engine = make_engine(task, data.num_clients, engine_config, cores)
+    work = LocalWork(
+        local.lr,
+        local.batch_size,
+        local.epochs,
+        local.steps,
+        random=task.traits.random,
+        augment=_augmentation(local, data),
+    )
+    engine = make_engine(task, data, work, engine_config, cores)
     keep = config.keep_clients
     return PreparedRun(
         title=f"{config.names.algo} seed {config.seed} {config.task_name}",
@@ -66,14 +74,7 @@ def build(
         stages=stages,
         task=task,
         data=data,
-        work=LocalWork(
-            local.lr,
-            local.batch_size,
-            local.epochs,
-            local.steps,
-            random=task.traits.random,
-            augment=_augmentation(local, data),
-        ),
+        work=work,
         engine=engine,
         w=w,
         sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),

@@ -11,45 +11,71 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.cores import available_cores
+from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.layers import LayerKernels, has_compiled_layers
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, keep_memory
+from fedbench.simulation.memory import client_bytes, free_bytes
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
 _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
+_SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
 _LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
 
 
-def make_engine(task: Task, clients: int, config: EngineConfig, cores: int | None = None) -> Engine:
+def make_engine(
+    task: Task, data: FederatedDataset, work: LocalWork, config: EngineConfig, cores: int | None = None
+) -> Engine:
     """Choose how to simulate; docs/performance.md has the measurements behind the rules.
 
     Args:
         task: The model and its loss.
-        clients: Number of clients.
-        config: The section ``engine``.
+        data: The data set, on the task's device.
+        work: The local work of a client in a round.
+        config: The choices of the user; None is left to this function.
         cores: Number of cores that the run may use; None is all of this process.
     """
     dense, gpu = task.traits.dense, task.device.type == "cuda"
     if not gpu:
         keep_memory()
-    mode, size, workers = config.mode, config.cohort_size, config.workers
+    mode = config.mode
     kernel, why_not = _kernel(task, mode)
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
         mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
-    if size is None:
-        size = 1 if mode == "loop" else min(clients, _stack(task, gpu))
     layers = _layers(task) if config.mode == "auto" and mode == "loop" else None
     task.use_layers(layers)
-    if workers is None:
-        workers = 1 if gpu or (mode == "stacked" and task.size < _SMALL) else cores or available_cores()
+    size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, _stack(task, gpu)))
+    alone = gpu or (mode == "stacked" and task.size < _SMALL)
+    workers = config.workers or (1 if alone else cores or available_cores())
+    chosen = config.cohort_size is None, config.workers is None
+    if kernel is None and not gpu and any(chosen):  # compiled code keeps the activations of one example batch
+        needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
+        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes()))
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
     return Engine(oracle, mode, size, workers, kernel, why_not, layers is not None)
+
+
+def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:
+    """Return the clients per chunk and the threads, halved until the chunks of all threads fit into ``room``.
+
+    Args:
+        size: Clients per chunk that are best for speed, or that the user asked for.
+        workers: Threads, likewise.
+        chosen: Whether each of the two may be changed, which the user's numbers may not.
+        needed: Bytes that the local phase of one client takes.
+        room: Bytes for the chunks.
+    """
+    while chosen[0] and size > 1 and size * workers * needed > room:
+        size //= 2
+    while chosen[1] and workers > 1 and size * workers * needed > room:
+        workers //= 2
+    return size, workers
 
 
 def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:

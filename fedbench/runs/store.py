@@ -134,13 +134,15 @@ class Recorder:
         import pandas as pd
 
         self._state.parent.mkdir(exist_ok=True)
-        table = pd.DataFrame({"round": round, **{k: list(v) for k, v in columns.items()}})
+        table = pd.DataFrame(
+            {"round": round, **{k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}}
+        )
         with _replacing(self._state.parent / f"clients_{round:09d}.parquet") as part:
             table.to_parquet(part, index=False)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
-        from safetensors.torch import save_file
+        from fedbench.runs.tensors import save_tensors  # imports torch
 
         self._state.parent.mkdir(exist_ok=True)
         beside = self._beside(checkpoint.progress["round"])
@@ -150,7 +152,7 @@ class Recorder:
                 shutil.copyfile(path, beside / path.name)
         progress = {**checkpoint.progress, "lines": self._written}
         with _replacing(self._state) as part:
-            save_file(_on_host(checkpoint.tensors), part, metadata={"progress": json.dumps(progress)})
+            save_tensors(checkpoint.tensors, part, {"progress": json.dumps(progress)})
         for old in self._state.parent.glob("files_*"):
             if old != beside:
                 shutil.rmtree(old)
@@ -186,14 +188,14 @@ class Recorder:
     def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
         """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE."""
         import pandas as pd
-        from safetensors.torch import save_file
+
+        from fedbench.runs.tensors import save_tensors  # imports torch
 
         self.close()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
                 with _replacing(self.path / f"{name}.safetensors") as part:
-                    save_file(_on_host(tensors), part)
-                    part.chmod((self.path / "meta.json").stat().st_mode)  # safetensors writes for the owner only
+                    save_tensors(tensors, part)
         kept = sorted(self._state.parent.glob("clients_*.parquet"))
         if kept:
             with _replacing(self.path / "clients.parquet") as part:
@@ -207,10 +209,6 @@ class Recorder:
         if self._rounds is not None:
             self._rounds.close()
             self._rounds = None
-
-
-def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
 
 
 @dataclass(frozen=True)

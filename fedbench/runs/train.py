@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -21,16 +21,19 @@ from fedbench.runs.progress import Bar
 from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import Place, StateAllocator, read_file
+from fedbench.simulation.client_states import Place, StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
-from fedbench.simulation.engine import Engine, flush_subnormals
+from fedbench.simulation.engine import Engine, Limits, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
 _CHECKPOINT_SHARE = 20
+_SMALL_STATES, _WRITTEN_PER_SECOND = 2**26, 1e9  # in bytes: what the first checkpoint is taken to cost
+_PIECE = 2**22  # values of models that are checked at once
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
 
@@ -123,6 +126,12 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         recorder.write_meta(meta | {"status": "failed", "ended": utc_now(), "error": what})
         tracker.finish("failed")
+        if allocation_failed(error):
+            raise OutOfMemory(
+                "memory ran out outside of the chunks of clients, whose size is limited by engine.cohort_size; the "
+                "server needs the uploads of all clients of a round: lower participation, use a smaller model, or "
+                f"keep the clients' states in a file with engine.client_state=file ({what})"
+            ) from error
         raise
     finally:
         recorder.close()
@@ -167,6 +176,7 @@ class Session:
         watched = Watched(prepared.stages, prepared.task, self.probes, prepared.evaluated)
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
+        prepared.engine.notify = self._announce
         saved = recorder.load()
         if saved is None:
             recorder.clear()
@@ -174,7 +184,7 @@ class Session:
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
-        self._saved_at, self._cost = self.seconds["train"], 0.0
+        self._saved_at, self._cost = self.seconds["train"], None if self.last is None else 0.0
 
     def consume(self, step: Callable[[], None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
@@ -229,6 +239,11 @@ class Session:
             self._save_if_due(s)
         return accuracy
 
+    def _announce(self, sentence: str) -> None:
+        """Say that less is done at once from now on, the first time that this happens."""
+        if self.prepared.engine.limits.errors == 1:
+            print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
+
     def outcome(self, last: Snapshot) -> Fields:
         """Return the facts of the finished run, from its last snapshot."""
         p, trained = self.prepared, self.seconds["train"]
@@ -240,8 +255,18 @@ class Session:
             "client_steps_per_second": last.client_steps / trained if trained else None,
             "peak_memory_bytes": peak_memory_bytes(p.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
+            "engine": self._engine_facts(),
             "remarks": p.stages[last.stage].algorithm.remarks(last.server),
         }
+
+    def _engine_facts(self) -> Fields:
+        """Return how the run was simulated in the end: on less at once than planned, if memory ran out."""
+        engine = self.prepared.engine
+        facts: Fields = self.prepared.facts.get("engine", {})
+        if not engine.limits.errors:
+            return facts
+        used = {"cohort_size": engine.cohort_size, "workers": engine.workers}
+        return {**facts, **used, "memory_errors": engine.limits.errors}
 
     def _measure(self, s: Snapshot) -> float:
         """Evaluate a snapshot, record the row, and return the mean accuracy."""
@@ -296,6 +321,8 @@ class Session:
     def _save_if_due(self, s: Snapshot) -> None:
         if any(d.pending for d in self.diagnostics.values()):
             return
+        if self._cost is None:  # the first checkpoint of large states waits too
+            self._cost = max(0, self.allocator.bytes - _SMALL_STATES) / _WRITTEN_PER_SECOND
         if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
             return
         start = time.perf_counter()
@@ -305,6 +332,7 @@ class Session:
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
+        progress["limits"] = asdict(self.prepared.engine.limits)
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
 
@@ -317,16 +345,34 @@ class Session:
         )
         server = {k: v.to(device) for k, v in server.items()}
         counted = {k: saved.progress[k] for k in _COUNTED}
+        p.engine.restrict(Limits(**saved.progress.get("limits", {})))  # checkpoints of fedbench 0.1.0 have none
         fresh = p.stages[counted["stage"]].algorithm.client_init(server["w"])
         states = self.allocator.allocate(fresh, data.num_clients)
         for name, v in states.items():
-            v.copy_(clients[name] if name in clients else read_file(saved.files[name], v))
+            if name in clients:
+                v.copy_(clients[name])
+            else:
+                self._read(name, v, saved)
         kept = {k: v.to(device) for k, v in clients.items() if k not in states}
         if "labels" in saved.tensors:
             data = data.relabelled(saved.tensors["labels"].to(device))
         return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
 
+    def _read(self, name: str, room: Tensor, saved: Checkpoint) -> None:
+        """Read client states that a checkpoint has in a file."""
+        try:
+            self.allocator.read(name, room, saved.files[name])
+        except (KeyError, OSError, ValueError) as error:
+            raise DamagedRun(f"{self.recorder.path}: client states {name}: {error!r}") from error
+
     def _finite(self, s: Snapshot) -> bool:
         """Return whether the global model and the models that clients are judged on are finite."""
         w, deployed = s.server["w"], self.deployed(s)
-        return all(bool(torch.isfinite(v).all()) for v in ((w,) if deployed is w else (w, deployed)))
+        return all(_all_finite(v) for v in ((w,) if deployed is w else (w, deployed)))
+
+
+def _all_finite(models: Tensor) -> bool:
+    """Return whether models [..., P] are finite, without a temporary tensor of their size."""
+    if bool(torch.isfinite(models.sum(-1)).all()):
+        return True  # no sum is finite that has NaN or an infinity in it, but the sum of large numbers may be infinite
+    return all(bool(torch.isfinite(v).all()) for v in models.reshape(-1).split(_PIECE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import shutil
 from math import prod
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -14,6 +16,8 @@ from fedbench.core.types import State, nbytes
 
 Place: TypeAlias = Literal["device", "host", "file"]
 _SHARE = 0.5  # share of the free memory that the states may take
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not on Windows
+_PIECE = 2**24  # bytes that are written to a file at once
 
 
 class StateAllocator:
@@ -57,6 +61,21 @@ class StateAllocator:
             return {}
         return {name: self.folder / f"{name}.bin" for name in self._names}
 
+    def read(self, name: str, room: torch.Tensor, source: Path) -> None:
+        """Read the states ``room`` that were last allocated under ``name`` from a copy of their file.
+
+        Raises:
+            ValueError: If the copy has another size.
+        """
+        if source.stat().st_size != room.nbytes:
+            raise ValueError(f"{source} has {source.stat().st_size} bytes, not {room.nbytes}")
+        files = self.files()
+        if name in files:  # file to file, which maps nothing
+            with source.open("rb") as old, files[name].open("r+b") as new:
+                shutil.copyfileobj(old, new, _PIECE)
+        else:
+            room.copy_(torch.from_file(str(source), shared=False, size=room.numel(), dtype=room.dtype).view_as(room))
+
     def _choose(self) -> Place:
         host = psutil.virtual_memory().available
         if self.device.type == "cuda":
@@ -67,22 +86,28 @@ class StateAllocator:
 
     def _allocate(self, name: str, v: torch.Tensor, count: int) -> torch.Tensor:
         shape = (count, *v.shape)
-        if self.place == "device":
-            return v.expand(shape).clone()
-        if self.place == "host":
-            room = torch.empty(shape, dtype=v.dtype, pin_memory=self.device.type == "cuda")
-        else:
-            if self.folder is None:
-                raise RequestError(f"the client states take {self.bytes / 1e9:.1f} GB and no folder for them was given")
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.folder / f"{name}.bin"
-            path.unlink(missing_ok=True)
-            room = torch.from_file(str(path), shared=True, size=prod(shape), dtype=v.dtype).view(shape)
-        for part in room.split(max(1, 2**24 // max(1, v.numel()))):
-            part.copy_(v.expand_as(part))
-        return room
+        if self.place == "file":
+            return self._in_file(name, v, shape)
+        pinned = self.place == "host" and self.device.type == "cuda"
+        if v.device.type == "cpu" and not pinned and not v.any():
+            pages = mmap.mmap(
+                -1, count * v.nbytes, **_PRIVATE
+            )  # zeros: the system gives a page when it is first changed
+            return torch.frombuffer(pages, dtype=v.dtype).view(shape)
+        room = torch.empty(shape, dtype=v.dtype, pin_memory=pinned, device=v.device if self.place == "device" else None)
+        return room.copy_(v.expand(shape))
 
-
-def read_file(path: Path, like: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in a file of states, memory-mapped, with the shape and type of ``like``."""
-    return torch.from_file(str(path), shared=False, size=like.numel(), dtype=like.dtype).view(like.shape)
+    def _in_file(self, name: str, v: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return states in a file, written without mapping it: pages that no client changes take no memory."""
+        if self.folder is None:
+            raise RequestError(f"the client states take {self.bytes / 1e9:.1f} GB and no folder for them was given")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.bin"
+        path.unlink(missing_ok=True)
+        rows = max(1, _PIECE // max(1, v.nbytes))
+        piece = v.cpu().expand(rows, *v.shape).contiguous().flatten().view(torch.uint8).numpy().data
+        left = prod(shape) * v.element_size()
+        with path.open("wb") as file:
+            while left:
+                left -= file.write(piece[:left])
+        return torch.from_file(str(path), shared=True, size=prod(shape), dtype=v.dtype).view(shape)

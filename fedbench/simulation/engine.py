@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.memory import OutOfMemory, allocation_failed
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,6 +46,26 @@ def keep_memory() -> None:
         mallopt(option, value)
 
 
+Unit: TypeAlias = Literal["clients", "examples"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What allocation errors have left of the work that is done at once; they hold for the rest of a run.
+
+    Attributes:
+        clients: Largest number of clients that a worker trains side by side; None is no limit.
+        examples: Largest number of examples in a block that a worker measures; None is no limit.
+        workers: Largest number of threads; None is no limit.
+        errors: Number of allocation errors so far.
+    """
+
+    clients: int | None = None
+    examples: int | None = None
+    workers: int | None = None
+    errors: int = 0
+
+
 class Engine:
     """How the simulation is carried out; nothing here changes the result beyond rounding.
 
@@ -54,6 +77,10 @@ class Engine:
         kernel: Compiled code for what it can express; None for none.
         why_no_kernel: The reason why there is none, for the record of the run.
         layers: Whether layers of the model are computed in compiled code, for the record of the run.
+
+    Attributes:
+        limits: What allocation errors have left of these numbers.
+        notify: Called with a sentence when an allocation error changes the limits.
     """
 
     def __init__(
@@ -66,16 +93,89 @@ class Engine:
         why_no_kernel: str = "",
         layers: bool = False,
     ) -> None:
-        self.oracle, self.mode, self.cohort_size, self.workers = oracle, mode, cohort_size, workers
+        self.oracle, self.mode = oracle, mode
         self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
-        # subnormal numbers take a CPU several times as long; decaying moments are full of them
-        self._pool = ThreadPoolExecutor(workers, initializer=flush_subnormals) if workers > 1 else None
+        self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
+        self.notify: Callable[[str], None] = lambda sentence: None
+        self._pool = self._threads()
+
+    @property
+    def cohort_size(self) -> int:
+        """Number of clients trained side by side."""
+        return self.at_once("clients", self._cohort_size)
+
+    @property
+    def workers(self) -> int:
+        """Number of threads that work on chunks."""
+        return _lower(self._workers, self.limits.workers)
+
+    def at_once(self, unit: Unit, most: int) -> int:
+        """Return ``most``, a number of clients or examples, or fewer where memory is short."""
+        return _lower(most, self.limits.clients if unit == "clients" else self.limits.examples)
+
+    def restrict(self, limits: Limits) -> None:
+        """Work within ``limits`` from now on."""
+        before, self.limits = self.workers, limits
+        if self.workers != before:
+            self.close()
+            self._pool = self._threads()
 
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Apply ``f`` to every item, on the worker threads if there are several, and keep the order."""
+        """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
+
+        When an error is raised, no thread is at work any more.
+        """
         if self._pool is None:
             return [f(item) for item in items]
-        return list(self._pool.map(f, items))
+        futures = [self._pool.submit(f, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+    def within_memory(self, work: Callable[[], T], unit: Unit, used: Callable[[], int], alone: str) -> T:
+        """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
+
+        What is done at once is halved down to one client or example per thread, then the threads are halved.
+
+        Args:
+            work: A function that follows the limits, changes nothing and can be called again.
+            unit: What it does several of at once.
+            used: Returns how many of them a thread does at once.
+            alone: What remains to be done at once in the end, and how to make it smaller, for the message.
+
+        Raises:
+            OutOfMemory: If one client or example does not fit on a single thread.
+        """
+        while True:
+            try:
+                return work()
+            except (MemoryError, RuntimeError) as error:
+                if not allocation_failed(error):
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            gc.collect()  # the frames of the failed attempt hold its tensors
+            self._halve(unit, used(), alone, reason)
+
+    def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
+        errors, half = self.limits.errors + 1, -(-used // 2)
+        if used == 1 and self.workers == 1:
+            raise OutOfMemory(f"{alone} ({reason})")
+        if used == 1:
+            limits = replace(self.limits, workers=self.workers // 2, errors=errors)
+        elif unit == "clients":
+            limits = replace(self.limits, clients=half, errors=errors)
+        else:
+            limits = replace(self.limits, examples=half, errors=errors)
+        self.restrict(limits)
+        changed = f"{self.workers} threads" if used == 1 else f"{half} {unit} per thread"
+        self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
+
+    def _threads(self) -> ThreadPoolExecutor | None:
+        # subnormal numbers take a CPU several times as long; decaying moments are full of them
+        return ThreadPoolExecutor(self.workers, initializer=flush_subnormals) if self.workers > 1 else None
 
     def close(self) -> None:
         """End the worker threads."""
@@ -99,18 +199,24 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
         Positions in ``ids``, each exactly once.
     """
     order = np.lexsort((ids, -widths, -tau))
-    groups: list[list[int]] = []
+    sorted_widths = widths[order]
+    runs = np.flatnonzero(np.diff(sorted_widths, prepend=-1))  # a loop over widths, not over clients
+    cuts: list[int] = []
     low = high = 0
-    for k, width in zip(order.tolist(), widths[order].tolist(), strict=True):
+    for start, width in zip(runs.tolist(), sorted_widths[runs].tolist(), strict=True):
         low, high = min(low, width), max(high, width)
-        if not groups or high > _SIMILAR * low + _SLACK:
-            groups.append([])
+        if not cuts or high > _SIMILAR * low + _SLACK:
+            cuts.append(start)
             low = high = width
-        groups[-1].append(k)
-    return [part for g in groups for part in np.array_split(np.array(g), -(-len(g) // size))]
+    groups = np.split(order, cuts[1:])
+    return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
 
 
-def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
+def _lower(most: int, limit: int | None) -> int:
+    return most if limit is None else max(1, min(most, limit))
+
+
+def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
     The items in order of falling cost are cut where the sum of the costs passes the next equal share.
@@ -118,6 +224,7 @@ def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
     Args:
         cost: Positive costs [C].
         parts: Number of parts.
+        most: Largest number of items of a part, of which there are then more; None is no limit.
 
     Returns:
         The items of each part that has any, ascending; each item exactly once.
@@ -126,4 +233,4 @@ def balanced(cost: np.ndarray, parts: int) -> list[np.ndarray]:
     middle = np.cumsum(cost[order]) - cost[order] / 2
     part = (middle * parts / cost.sum()).astype(np.int64)  # below ``parts``, since the costs are positive
     members = (np.sort(order[part == k]) for k in range(parts))
-    return [m for m in members if len(m)]
+    return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]

@@ -17,8 +17,9 @@ from fedbench.core.types import State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
-from fedbench.simulation.cohort import Cohort, store
+from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.gathering import store
 from fedbench.simulation.probes import Inspection
 from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task

@@ -1,5 +1,6 @@
 """The round of a cohort: uploads that are added up as clients finish, and client states written in place."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,8 +8,8 @@ from fedbench.core.algorithm import Averaging
 from fedbench.core.samplers import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
-from fedbench.simulation.cohort import _Gathered
 from fedbench.simulation.compiled import dense
+from fedbench.simulation.gathering import Gathered
 from fedbench.simulation.loop import Observer
 from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
 
@@ -72,13 +73,13 @@ def test_models_of_clients_are_not_held(mode, monkeypatch):
     object.__setattr__(algo, "update", Averaging(step, rule.weights))
     part_by_part(monkeypatch)
     puts = []
-    put = _Gathered.put
-    monkeypatch.setattr(_Gathered, "put", lambda self, total, rows, some: puts.append(nbytes(some)))
+    put = Gathered.put
+    monkeypatch.setattr(Gathered, "put", lambda self, total, rows, some: puts.append(nbytes(some)))
     data = federation()
     final(algo, data, rounds=2, mode=mode, cohort_size=2)
     assert [len(s) for s in shapes] == [1, 1]
     assert sum(puts) == 0
-    monkeypatch.setattr(_Gathered, "put", put)
+    monkeypatch.setattr(Gathered, "put", put)
     seen = []
     watcher = Observer(lambda round: round == 2, lambda exchange: seen.append(exchange))
     final(algo, data, rounds=2, mode=mode, cohort_size=2, observers=[watcher])
@@ -89,9 +90,11 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
     """1e16 + 1 - 1e16 is 0 in this order and 1 in another."""
     values = [torch.tensor([v], dtype=torch.float64) for v in (1e16, 1.0, -1e16)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        gathered = _Gathered(3)
+        gathered = Gathered(3)
         for number in order:
-            gathered.add(number, {"u": values[number].clone()}, {"u": values[number].unsqueeze(0)})
+            gathered.finish(
+                number, np.array([number]), {"u": values[number].clone()}, {"u": values[number].unsqueeze(0)}
+            )
         assert gathered.trained().uploads["u"].item() == 0
         assert gathered.trained().bytes_up == 24
 

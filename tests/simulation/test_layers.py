@@ -3,12 +3,14 @@
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 import torch
 from tools import close, federation, final, make
 
 from fedbench.config.compose import compose_run
 from fedbench.core.types import Batch
+from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.cnn import ConvNet, PooledConv
 from fedbench.models.dense import MLP
 from fedbench.models.lstm import LSTM, Layer
@@ -196,6 +198,13 @@ def options(mode):
     return compose_run([f"engine.mode={mode}", "engine.workers=1"]).engine
 
 
+def data_of(batch):
+    """Each client's batch as its training examples."""
+    x, y, n = batch.x.flatten(0, 1), batch.y.flatten(), batch.y.shape[1]
+    train = Rows.of([np.arange(k * n, (k + 1) * n) for k in range(len(batch.x))])
+    return FederatedDataset(x=x, y=y, train=train, test=train, names=("a", "b"), classes=5)
+
+
 def task_of(name):
     build, shape = MODELS[name]
     with torch.device("meta"):
@@ -211,7 +220,7 @@ def test_models_agree_with_plain_operations(name):
     w = torch.stack([task.init(gen) for _ in range(2)])
     found = {}
     for mode in ("loop", "auto"):
-        engine = make_engine(task, 2, options(mode))
+        engine = make_engine(task, data_of(batch), LocalWork(0.1, 5), options(mode))
         assert engine.layers == (mode == "auto")
         assert kernel_used(engine, [], None, False).startswith(
             "layers; " if mode == "auto" else "none: engine.mode=loop"
@@ -224,7 +233,7 @@ def test_models_agree_with_plain_operations(name):
 def test_without_a_compiler_models_use_plain_operations(monkeypatch):
     monkeypatch.setattr("fedbench.runs.build_engine.kernels", lambda: Kernels(None, "no C++ compiler found"))
     task, batch = task_of("images"), batch_of("images")
-    engine = make_engine(task, 2, options("auto"))
+    engine = make_engine(task, data_of(batch), LocalWork(0.1, 5), options("auto"))
     assert (engine.mode, engine.layers) == ("loop", False)
     w = task.init(torch.Generator().manual_seed(2)).expand(2, -1)
     assert torch.equal(engine.oracle.grad(w, batch), LoopOracle(task_of("images")).grad(w, batch))

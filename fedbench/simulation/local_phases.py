@@ -1,0 +1,205 @@
+"""The local phases of the parts of a cohort: step by step through an oracle, or in one call of compiled code."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.randomness import Purpose, key
+from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
+from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.batches import LocalWork, Plan
+from fedbench.simulation.compiled.dense import DenseKernel, Work
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.probes import ExamplePlan
+
+
+class Part(ABC):
+    """Clients of a cohort that are trained together.
+
+    Args:
+        positions: Their positions in the cohort [c].
+        ids: The clients [c].
+        data: The data set.
+        engine: How the work is carried out.
+
+    Attributes:
+        rows: The positions, on the device of the data; a slice if they are consecutive.
+    """
+
+    def __init__(self, positions: np.ndarray, ids: np.ndarray, data: FederatedDataset, engine: Engine) -> None:
+        self.positions, self.ids, self.data, self.engine = positions, ids, data, engine
+        self.rows: Tensor | slice = torch.from_numpy(positions).to(data.x.device)
+        if (np.diff(positions) == 1).all():
+            self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
+
+    @cached_property
+    def examples(self) -> ExamplePlan:
+        """The clients' training examples, on which their own models are measured."""
+        return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
+
+    @abstractmethod
+    def local_phase(
+        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
+    ) -> tuple[State, State, State]:
+        """Return the uploads, the new client states and the last local variables, [c, ...].
+
+        Args:
+            algo: The method.
+            msg: The broadcast.
+            clients: States of these clients, [c, ...].
+            info: Facts of these clients, leaves [c].
+            seed: Random seed of the run.
+            round: Rounds done before this one.
+            purpose: The stream that the order of the examples is drawn from.
+        """
+
+
+class Chunk(Part):
+    """Clients whose steps are taken one after another through an oracle, ordered by falling number of steps.
+
+    Args:
+        positions: Their positions in the cohort [c].
+        ids: The clients [c].
+        tau: Their local steps [c].
+        data: The data set.
+        work: The local work.
+        engine: How the work is carried out.
+    """
+
+    def __init__(
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
+        engine: Engine,
+    ) -> None:
+        super().__init__(positions, ids, data, engine)
+        self._plan = Plan(ids, tau, data, work)
+
+    def local_phase(
+        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
+    ) -> tuple[State, State, State]:
+        """Return the uploads, the new client states and the last local variables, [c, ...]."""
+        batches = self._plan.batches(seed, round, purpose)
+        return train_cohort(algo, self.engine.oracle, msg, clients, info, batches)
+
+
+class Share(Part):
+    """Clients that compiled code trains in one call.
+
+    Args:
+        positions: Their positions in the cohort [c].
+        ids: The clients [c].
+        tau: Their local steps [c].
+        data: The data set.
+        work: The local work.
+        engine: How the work is carried out.
+        kernel: The compiled code.
+    """
+
+    def __init__(
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
+        engine: Engine,
+        kernel: DenseKernel,
+    ) -> None:
+        super().__init__(positions, ids, data, engine)
+        self._kernel = kernel
+        self._starts, self._counts, self._steps = data.train.starts[ids], data.train.counts[ids], tau.astype(np.int64)
+        self._width, self._shuffled = int(work.widths(self._counts).max()), work.batch_size is not None
+
+    def local_phase(
+        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
+    ) -> tuple[State, State, State]:
+        """Return the uploads, the new client states and the last local variables, [c, ...]."""
+        order = key(seed, purpose, round)
+        work = Work(self._starts, self._counts, self._steps, self._width, self._shuffled, order)
+        info = info.columns()
+        last = self._kernel.descend(self.data, work, algo.step, msg, _started(algo, msg, clients, info), info)
+        return *algo.finish(msg, clients, last, info), last
+
+
+def train_cohort(
+    algo: Algorithm,
+    oracle: Oracle,
+    msg: State,
+    clients: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> tuple[State, State, State]:
+    """Carry out the local phase of one chunk.
+
+    Args:
+        algo: The method.
+        oracle: Computes losses and gradients.
+        msg: The broadcast.
+        clients: States of the chunk's clients, [C, ...].
+        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C].
+        batches: (batch, A) per step; the first A clients are still at work.
+
+    Returns:
+        The uploads, the new client states and the last local variables, [C, ...].
+    """
+    count, info = len(info.id), info.columns()
+    local = _started(algo, msg, clients, info)
+    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
+        last = _descend(algo.step, oracle, msg, local, info, batches)
+        return *algo.finish(msg, clients, last, info), last
+    finished: State = {}
+    active, at_work = count, info
+    for batch, k in batches:
+        if k < active:
+            _store_finished(finished, local, k, active, count)
+            local = {name: v[:k] for name, v in local.items()}
+            active, at_work = k, info.head(k)
+        local = algo.step(oracle, msg, local, batch, at_work)
+    _store_finished(finished, local, 0, active, count)
+    return *algo.finish(msg, clients, finished, info), finished
+
+
+def _started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
+    """Return the local variables before the first step, [C, ...]."""
+    started = algo.start(msg, clients, info)
+    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in started.items()}
+
+
+def _descend(
+    step: Descent,
+    oracle: Descending,
+    msg: State,
+    local: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> State:
+    """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
+    w = local["w"].clone()
+    for batch, k in batches:
+        w_at_work, lr = w[:k], info.lr[:k]
+        extra = None
+        if step.extra is not None:
+            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": w_at_work}, info.head(k))
+        oracle.descend_(w_at_work, batch, lr)
+        if extra is not None:
+            w_at_work.addcmul_(lr, extra, value=-1)
+    return {**local, "w": w}
+
+
+def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:
+    """Copy the clients start..stop out of ``local``; a view of it would keep the whole chunk's memory alive."""
+    for name, v in local.items():
+        if name not in finished:
+            finished[name] = v.new_empty(count, *v.shape[1:])
+        finished[name][start:stop] = v[start:]
