@@ -168,7 +168,7 @@ class Cohort:
         cost = tau * self.work.widths(self.data.train.counts[ids])
         count, most = len(ids), self.engine.at_once("clients", kernel.most_clients)
         if count <= most:
-            parts = balanced(cost, self.engine.workers)
+            parts = balanced(cost, kernel.threads(int(cost.sum()), self.engine.workers))
         else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
             parts = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
             parts.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone

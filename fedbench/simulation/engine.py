@@ -125,7 +125,8 @@ class Engine:
 
         When an error is raised, no thread is at work any more.
         """
-        if self._pool is None:
+        items = list(items)
+        if self._pool is None or len(items) == 1:
             return [f(item) for item in items]
         futures = [self._pool.submit(f, item) for item in items]
         try:

@@ -22,7 +22,6 @@ _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed f
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
 _GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
 _PIECE = 4096  # examples of a client that one call of compiled code measures
-_LITTLE = 2**21  # products of a pass of compiled code that a second thread would not shorten
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
 
 
@@ -93,8 +92,6 @@ def _compiled_sums(
 ) -> list[Tensor]:
     """Return what ``client_sums`` does, from compiled code; w is [P], or [C, P]: a model for each client."""
     owner, starts, counts = _pieces(rows, ids)
-    little = counts.sum() * w.shape[-1] <= _LITTLE
-
     found = np.zeros((1 + hits, len(owner)))
 
     def part(share: np.ndarray) -> None:
@@ -105,8 +102,7 @@ def _compiled_sums(
             total[share] = some.numpy()  # no set of examples is in two shares
 
     most = _most_clients(kernel, engine) if w.dim() == 2 else None  # the models of a share are copied
-    threads = threads and not little
-    shares = balanced(counts, engine.workers if threads else 1, most)
+    shares = balanced(counts, kernel.threads(int(counts.sum()), engine.workers) if threads else 1, most)
     if threads:
         engine.map(part, shares)
     else:
@@ -268,7 +264,8 @@ class ExamplePlan:
             f, _ = kernel.measure(data, rows.index, starts[share], counts[share], w, gradients=(grad, share))
             loss[torch.from_numpy(share)] = f  # no client is in two shares
 
-        self.engine.map(part, balanced(counts, self.engine.workers, _most_clients(kernel, self.engine)))
+        threads = kernel.threads(int(counts.sum()), self.engine.workers)
+        self.engine.map(part, balanced(counts, threads, _most_clients(kernel, self.engine)))
         return loss / torch.from_numpy(counts), grad
 
     @torch.no_grad()

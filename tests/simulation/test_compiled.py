@@ -17,6 +17,7 @@ from fedbench.models.dense import MLP
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled import library
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
+from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import balanced
 from fedbench.simulation.probes import ExamplePlan, client_sums
 
@@ -120,6 +121,15 @@ def test_a_probability_that_rounds_to_one_gives_no_gradient(dtype):
     w = torch.zeros(task.size, dtype=dtype)
     w[-data.classes] = 1000.0
     assert torch.equal(final(make("fedavg"), data, task=task, w=w, mode="compiled"), w)
+
+
+def test_little_work_is_done_by_one_thread():
+    """The model has 21 parameters: 399457 examples are the most within 2^23 products."""
+    library = kernels().library
+    if library is None:
+        pytest.skip(kernels().source)
+    kernel = DenseKernel(library, task_for(federation()))
+    assert [kernel.threads(n, 4) for n in (1, 399457, 399458)] == [1, 1, 4]
 
 
 def test_workers_and_cohorts_change_no_bit():

@@ -36,7 +36,8 @@ class Short:
 
     def __getattr__(self, name):
         what = getattr(self._inner, name)
-        return what if name in ("most_clients", "reads", "carries_out", "task") else self._guarded(name, what)
+        plain = ("most_clients", "reads", "carries_out", "task", "threads", "weighted_sum")
+        return what if name in plain else self._guarded(name, what)
 
     def _guarded(self, name, what):
         def call(*args, **options):

@@ -17,6 +17,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.task import Task
 
 _INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_LITTLE = 2**23  # examples times parameters: two or three milliseconds, of which a second thread would save little
 SHARE_BYTES = 2**24  # models that one call trains; a method makes further vectors of this size of them
 
 
@@ -83,9 +84,14 @@ class DenseKernel:
         self._measure: Callable[..., int] = getattr(kernels, f"measure_{kind}")
         self._sum: Callable[..., None] = getattr(kernels, f"sum_{kind}")
         self._dtype = task.dtype
+        self._parameters = task.size
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
         self._sizes = np.array(layer_sizes(task), dtype=np.int64)
         self._scales: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def threads(self, examples: int, workers: int) -> int:
+        """Return how many of ``workers`` threads are worth their start for passes over a number of examples."""
+        return 1 if examples * self._parameters <= _LITTLE else workers
 
     def reads(self, data: FederatedDataset) -> bool:
         """Return whether the kernels can read a data set: numbers of the model's type or bytes, a label per example."""
