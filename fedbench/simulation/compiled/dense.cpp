@@ -344,20 +344,28 @@ template <typename T> struct Network {
   // Logits of m examples -> `share` times (probabilities - labels), in place; adds up losses and hits where asked.
   void residual(const int64_t* rows, int64_t m, T share, double* loss, double* hits) {
     const Layer& last = layer[layers - 1];
-    const int64_t classes = last.outputs, stride = last.out * L;
+    const int64_t classes = last.outputs, whole = classes / L;  // vectors without padding
+    const V zero{};
+    V lane;
+    for (int64_t k = 0; k < L; k++) lane[k] = static_cast<T>(k);
+    const auto real = lane < static_cast<T>(classes % L);  // lanes of the vector after them that are classes
+    const auto padded = [&](int64_t i, V v, V padding) {
+      return i < whole ? v : i > whole ? padding : real ? v : padding;
+    };
     for (int64_t b = 0; b < m; b++) {
       T* z = reinterpret_cast<T*>(last.d + b * last.out);
       const int64_t label = problem.y[rows[b]];
       V* row = last.d + b * last.out;
       if (hits) *hits += predicted(z, classes) == label;
-      for (int64_t k = classes; k < stride; k++) z[k] = z[0];
-      V top = row[0];
-      for (int64_t i = 1; i < last.out; i++) top = row[i] > top ? row[i] : top;
+      const V first = zero + z[0];
+      V top = first;
+      for (int64_t i = 0; i < last.out; i++) {
+        const V v = padded(i, row[i], first);
+        top = v > top ? v : top;
+      }
       const T most = largest<T>(top), own = z[label] - most;
-      for (int64_t i = 0; i < last.out; i++) row[i] = exponential<T>(row[i] - most);
-      for (int64_t k = classes; k < stride; k++) z[k] = 0;
-      V part = row[0];
-      for (int64_t i = 1; i < last.out; i++) part += row[i];
+      V part{};
+      for (int64_t i = 0; i < last.out; i++) part += row[i] = padded(i, exponential<T>(row[i] - most), zero);
       const T sum = total<T>(part);  // NaN if a logit is
       if (loss) *loss += static_cast<double>(std::log(sum) - own);
       const T factor = share / sum;
