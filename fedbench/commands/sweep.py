@@ -48,6 +48,11 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
         todo = check_combinations(overrides, composer, jobs if launched is None else 1)
         typed = [o.text for o in overrides]
         folder, basic = sweep_directory(composer, "config", typed)
+        if jobs is not None and not basic:
+            raise RequestError(
+                f"--jobs {jobs} cannot be combined with the launcher or sweeper of Hydra that the configuration "
+                "chooses; remove one of them"
+            )
         try:
             if launched is not None or not basic:
                 launch(composer, "config", typed, folder, Job(composer, loud))
@@ -95,14 +100,16 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
     if (count := prod(map(len, axes))) > _MANY:
         print(f"fedbench: checking {count} configurations", file=sys.stderr)
     todo: list[RunConfig] = []
+    importing = False
     for combination in product(*axes):
         config = under_its_digest(composer.config(combination))
         paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         todo += [config] * len(missing)
         if missing:
-            if len(todo) > 1 and (jobs or jobs_by_default(todo, len(todo))) > 1:
+            if not importing and len(todo) > 1 and (jobs or jobs_by_default(todo, len(todo))) > 1:
                 start_importing()
+                importing = True
             with at_once():
                 from fedbench.runs.build import method_of  # imports torch
             method_of(config)

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -26,7 +27,6 @@ from typing import Literal, NamedTuple
 
 from fedbench.commands.launch import Job
 from fedbench.config.schema import RunConfig
-from fedbench.core.errors import RequestError
 from fedbench.runs.cores import available_cores
 from fedbench.runs.sweep_notes import Note, leave
 
@@ -94,22 +94,31 @@ def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int
                     worker.dismiss()
                     workers.remove(worker)
     except BaseException:
+        _stop(workers)
+        raise
+
+
+def _stop(workers: Sequence[_Worker]) -> None:
+    """Stop workers: all have the same time to leave their runs, which a second Ctrl-C cuts short."""
+    end = time.monotonic() + _PATIENCE
+    try:
         for worker in workers:
             worker.process.terminate()
         for worker in workers:
-            worker.process.join(_PATIENCE)
+            worker.process.join(max(0.0, end - time.monotonic()))
+    finally:
+        for worker in workers:
             worker.process.kill()
-        raise
 
 
 def _composed(job: Job, overrides: Sequence[str]) -> RunConfig | None:
     """Return the configuration of a run, composed here: Hydra takes 0.3 s for a choice of groups, in every process.
 
-    None if the request is wrong, which its worker finds and reports.
+    None if that fails: its worker fails likewise, and reports it without stopping the other runs.
     """
     try:
         return job.compose(overrides)
-    except RequestError:
+    except Exception:
         return None
 
 
@@ -133,7 +142,7 @@ def start_importing() -> None:
 
 
 def _context() -> BaseContext:
-    """Return how workers are started: forked from a process that has imported torch, or anew where forks are unsafe."""
+    """Return how workers are started: forked from a process that has imported torch, or afresh if forks are unsafe."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -156,14 +165,14 @@ class _Worker:
 
     def give(self, task: _Task) -> None:
         self.task = task
-        with suppress(BrokenPipeError):  # it has died: listening says so
+        with suppress(ConnectionError):  # it has died: listening says so
             self.connection.send(task)
 
     def listen(self) -> bool:
         """Print what the worker has sent, and return whether it is still at work."""
         try:
             message: _Message = self.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError: it died in the middle of a message
             self.alive = False
             self.process.join()
             leave(self.folder, Note(self.task.number, self.task.overrides, "failed", None, self._death()))
@@ -173,7 +182,7 @@ class _Worker:
         return message.kind != "over"
 
     def dismiss(self) -> None:
-        with suppress(BrokenPipeError):
+        with suppress(ConnectionError):
             self.connection.send(None)
         self.connection.close()
         self.process.join()
@@ -199,11 +208,21 @@ def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[s
     lock = threading.Lock()
     out, err = _Sent(connection, "out", lock), _Sent(connection, "err", lock)
     with suppress(KeyboardInterrupt), redirect_stdout(out), redirect_stderr(err):
-        while (task := connection.recv()) is not None:
+        while (task := _received(connection)) is not None:
             job.carry_out(task.number, task.overrides, folder, task.config, task.cores)
             out.flush_all()
             err.flush_all()
-            connection.send(_Message("over"))
+            with lock:  # threads of a run, such as those of a tracker, may still print
+                connection.send(_Message("over"))
+
+
+def _received(connection: Connection) -> _Task | None:
+    """Return the next run; None if there is none, or if the process that had it is gone."""
+    try:
+        task: _Task | None = connection.recv()
+    except (EOFError, ConnectionResetError):
+        return None
+    return task
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

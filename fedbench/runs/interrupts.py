@@ -13,7 +13,7 @@ from types import FrameType
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """End the process with status 130 on Ctrl-C inside this block.
+    """End the process with status 130 on Ctrl-C inside this block, unless Ctrl-C is ignored.
 
     Some libraries swallow the exception that Python raises instead, if it comes while they are imported.
     """
@@ -22,7 +22,8 @@ def at_once() -> Iterator[None]:
         print("fedbench: interrupted", file=sys.stderr, flush=True)
         os._exit(130)
 
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # in the background, and in a worker of a sweep
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGINT, leave)

@@ -36,10 +36,14 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Return a temporary path, which replaces ``path`` at the end of this block."""
+    """Give a temporary path, which replaces ``path`` at the end of this block, and is removed if that fails."""
     part = path.with_name(path.name + ".part")
-    yield part
-    part.replace(path)
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)  # on a full disk, half of a large file would stay in the way
+        raise
 
 
 def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:

@@ -329,17 +329,20 @@ def test_a_damaged_run_is_named_and_left_out(fed, tmp_path, two_runs, no_figures
     assert fed(*FAST, "seed=1", "force=true")[0] == 0
 
 
-def test_ctrl_c_while_starting_ends_the_process(tmp_path):
-    """An import may swallow KeyboardInterrupt; the run must stop nevertheless."""
+@pytest.mark.parametrize(
+    ("handler", "result"), [("default_int_handler", (130, "fedbench: interrupted\n")), ("SIG_IGN", (0, ""))]
+)
+def test_ctrl_c_while_starting_ends_the_process(tmp_path, handler, result):
+    """An import may swallow KeyboardInterrupt; the run must stop nevertheless, unless it is to ignore Ctrl-C."""
     code = (
-        "import os, signal\n"
+        f"import os, signal\nsignal.signal(signal.SIGINT, signal.{handler})\n"
         "from fedbench.runs.interrupts import at_once\n"
         "with at_once():\n"
-        "    try:\n        os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(5)\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(0.01)\n"
         "    except KeyboardInterrupt:\n        pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "fedbench: interrupted\n")
+    assert (done.returncode, done.stderr) == result
 
 
 def test_a_group_may_read_the_model_and_a_path_may_hold_anything(fed, tmp_path):

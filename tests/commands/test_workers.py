@@ -3,19 +3,23 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from command_line import FAST
 
-from fedbench.commands import side_by_side
+from fedbench.commands import side_by_side, workers
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import core_shares
 from fedbench.config.compose import compose_run
 from fedbench.runs.cores import available_cores
+from fedbench.runs.sweep_notes import notes
 
 LONG = [
     "data.clients=8",
@@ -85,6 +89,47 @@ def test_a_worker_that_dies_costs_its_run_alone(fed, tmp_path):
     status, out, _ = fed(*asked)
     assert status == 0
     assert sum("done already" in line for line in out) == 2
+
+
+@pytest.mark.parametrize("sent", [b"", struct.pack("!i", 100) + b"half of a message"])
+def test_a_worker_may_die_in_the_middle_of_a_message(tmp_path, sent):
+    """What is left of the message is dropped, and the run is noted as failed."""
+    ours, theirs = Pipe()
+    os.write(theirs.fileno(), sent)
+    theirs.close()
+    worker = object.__new__(workers._Worker)
+    worker.connection, worker.folder, worker.alive = ours, tmp_path, True
+    worker.process = SimpleNamespace(join=lambda: None, exitcode=-signal.SIGKILL)
+    worker.give(workers._Task(3, ["seed=3"], None, 1))
+    assert not worker.listen()
+    assert not worker.alive
+    (note,) = notes(tmp_path)
+    assert (note.job, note.status) == (3, "failed")
+    assert "ended by SIGKILL" in note.error
+    worker.dismiss()
+
+
+def test_a_second_ctrl_c_ends_workers_that_do_not_stop():
+    """The first worker does not stop, and Ctrl-C comes while it is waited for: all of them are killed."""
+    done = []
+
+    def interrupted(timeout):
+        raise KeyboardInterrupt
+
+    def process(number):
+        names = ("terminate", "kill")
+        return SimpleNamespace(**{n: lambda n=n: done.append((n, number)) for n in names}, join=interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        workers._stop([SimpleNamespace(process=process(n)) for n in (0, 1)])
+    assert done == [("terminate", 0), ("terminate", 1), ("kill", 0), ("kill", 1)]
+
+
+def test_a_configuration_that_cannot_be_composed_here_is_left_to_the_worker():
+    def compose(overrides):
+        raise OSError("disk")
+
+    assert workers._composed(SimpleNamespace(compose=compose), ["seed=0"]) is None
 
 
 def started(tmp_path, *args):
@@ -175,6 +220,16 @@ def test_wrong_jobs_are_refused(fed, tmp_path, args, message):
     status, _, err = fed(*args)
     assert (status, err) == (2, f"fedbench: {message}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_are_refused_where_the_configuration_chooses_a_launcher(fed, tmp_path):
+    """An experiment of one's own may do so; the runs would be left to that launcher whatever the number of jobs."""
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: joblib\n"
+    (tmp_path / "own" / "experiment" / "launched.yaml").write_text(text)
+    status, _, err = fed("-m", "--jobs", "2", "--config-dir", "own", "experiment=launched", *FAST, "seed=0,1")
+    assert (status, "--jobs 2 cannot be combined with the launcher" in err) == (2, True)
+    assert {p.name for p in tmp_path.iterdir()} == {"own"}
 
 
 @pytest.mark.slow
