@@ -332,7 +332,8 @@ class Session:
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
-        progress["limits"] = asdict(self.prepared.engine.limits)
+        engine = self.prepared.engine
+        progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
 
@@ -345,7 +346,8 @@ class Session:
         )
         server = {k: v.to(device) for k, v in server.items()}
         counted = {k: saved.progress[k] for k in _COUNTED}
-        p.engine.restrict(Limits(**saved.progress.get("limits", {})))  # checkpoints of fedbench 0.1.0 have none
+        limits = Limits(**saved.progress.get("limits", {}))  # checkpoints of fedbench 0.1.0 have none
+        p.engine.resume(limits, saved.progress.get("cohort_size"))
         fresh = p.stages[counted["stage"]].algorithm.client_init(server["w"])
         states = self.allocator.allocate(fresh, data.num_clients)
         for name, v in states.items():

@@ -77,6 +77,7 @@ class Engine:
         kernel: Compiled code for what it can express; None for none.
         why_no_kernel: The reason why there is none, for the record of the run.
         layers: Whether layers of the model are computed in compiled code, for the record of the run.
+        automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
 
     Attributes:
         limits: What allocation errors have left of these numbers.
@@ -92,10 +93,12 @@ class Engine:
         kernel: DenseKernel | None = None,
         why_no_kernel: str = "",
         layers: bool = False,
+        automatic: bool = False,
     ) -> None:
         self.oracle, self.mode = oracle, mode
         self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
+        self._automatic = automatic
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool = self._threads()
 
@@ -112,6 +115,17 @@ class Engine:
     def at_once(self, unit: Unit, most: int) -> int:
         """Return ``most``, a number of clients or examples, or fewer where memory is short."""
         return _lower(most, self.limits.clients if unit == "clients" else self.limits.examples)
+
+    def resume(self, limits: Limits, cohort_size: int | None) -> None:
+        """Go on as an interrupted run did: its limits, and its chunks unless the user has chosen others.
+
+        Args:
+            limits: The limits of the run.
+            cohort_size: Its number of clients side by side, on which sums depend by rounding; None if not known.
+        """
+        self.restrict(limits)
+        if self._automatic and cohort_size is not None:
+            self._cohort_size = cohort_size
 
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""

@@ -304,3 +304,13 @@ def test_tensors_are_written_as_safetensors_writes_them(tmp_path, monkeypatch):
     save_file({k: v.contiguous().clone() for k, v in tensors.items()}, tmp_path / "theirs", progress)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     assert all(torch.equal(v, tensors[k]) for k, v in load_file(tmp_path / "ours").items())
+
+
+@pytest.mark.parametrize(("automatic", "then"), [(True, 3), (False, 8)])
+def test_a_resumed_run_keeps_its_chunks(automatic, then):
+    """Sums depend on them by rounding; less free memory at another time must not change a run's last bits."""
+    engine = Engine(None, "stacked", 8, automatic=automatic)
+    engine.resume(Limits(), None)
+    assert engine.cohort_size == 8
+    engine.resume(Limits(errors=1), 3)
+    assert (engine.cohort_size, engine.limits.errors) == (then, 1)
