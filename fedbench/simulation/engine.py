@@ -46,6 +46,12 @@ def keep_memory() -> None:
         mallopt(option, value)
 
 
+def _prepare_thread() -> None:
+    """Set a worker thread up, once for all its work: what a thread decides for itself."""
+    flush_subnormals()  # they take a CPU several times as long, and decaying moments are full of them
+    torch.set_grad_enabled(False)  # as in the threads that hand out the work
+
+
 Unit: TypeAlias = Literal["clients", "examples"]
 
 
@@ -123,7 +129,8 @@ class Engine:
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
 
-        When an error is raised, no thread is at work any more.
+        Worker threads record no gradients; the caller switches them off for the case that there are none. When an error
+        is raised, no thread is at work any more.
         """
         if self._pool is None:
             return [f(item) for item in items]
@@ -174,8 +181,7 @@ class Engine:
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:
-        # subnormal numbers take a CPU several times as long; decaying moments are full of them
-        return ThreadPoolExecutor(self.workers, initializer=flush_subnormals) if self.workers > 1 else None
+        return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
 
     def close(self) -> None:
         """End the worker threads."""
