@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -165,18 +164,11 @@ class KernelOracle(DenseOracle):
 
     def grad(self, w: Tensor, batch: Batch) -> Tensor:
         """Return the gradients [A, P]."""
-        return self._kernel.on_batch(w, batch)[1] if _even(batch) else super().grad(w, batch)
+        return self._kernel.on_batch(w, batch)[1]
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
-        return self._kernel.on_batch(w, batch) if _even(batch) else super().loss_and_grad(w, batch)
-
-
-def _even(batch: Batch) -> bool:
-    """Return whether the examples of each client have one weight and its padding comes last, as in all plans."""
-    weight = batch.weight.numpy()
-    real = np.arange(weight.shape[1]) < np.count_nonzero(weight, 1)[:, None]
-    return np.array_equal(weight, weight[:, :1] * real)
+        return self._kernel.on_batch(w, batch)
 
 
 def _residual(d: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -66,7 +66,8 @@ struct Measurement {
   const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples
-  const double* share;    // [clients] weight of an example in the gradient
+  const double* share;    // [clients] weight of an example in the gradient; not read if there are weights
+  const void* weight;     // weights of the examples in the gradient and in the loss, as long as `rows`; or null
   const void* w;          // [P], or [clients, P]
   int64_t own;            // whether w holds a model for every client
   void* gradient;         // [any, P] weighted sums of the examples' gradients, or null
@@ -349,8 +350,9 @@ template <typename T> struct Network {
     for (; b < m; b++) dots<T, 1, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
   }
 
-  // Logits of m examples -> `share` times (probabilities - labels), in place; adds up losses and hits where asked.
-  void residual(const int64_t* rows, int64_t m, T share, double* loss, double* hits) {
+  // Logits of m examples -> their weights times (probabilities - labels), in place; adds up losses and hits where asked.
+  // The weights are all `share`, or those given, which multiply the losses too.
+  void residual(const int64_t* rows, int64_t m, T share, const T* weight, double* loss, double* hits) {
     const Layer& last = layer[layers - 1];
     const int64_t classes = last.outputs, stride = last.out * L;
     for (int64_t b = 0; b < m; b++) {
@@ -367,7 +369,8 @@ template <typename T> struct Network {
       V part = row[0];
       for (int64_t i = 1; i < last.out; i++) part += row[i];
       const T sum = total<T>(part);  // NaN if a logit is
-      if (loss) *loss += static_cast<double>(std::log(sum) - own);
+      if (weight) share = weight[b];
+      if (loss) *loss += (weight ? static_cast<double>(share) : 1.0) * static_cast<double>(std::log(sum) - own);
       const T factor = share / sum;
       for (int64_t i = 0; i < last.out; i++) row[i] *= factor;
       z[label] -= share;
@@ -535,7 +538,7 @@ template <typename T> struct Solver {
   void slope(const int64_t* rows, int64_t m, int64_t all) {
     net.gather(rows, m);
     net.forward(w, m);
-    net.residual(rows, m, static_cast<T>(1.0 / static_cast<double>(all)), nullptr, nullptr);
+    net.residual(rows, m, static_cast<T>(1.0 / static_cast<double>(all)), nullptr, nullptr, nullptr);
     net.backward(w, m);
   }
 
@@ -587,7 +590,10 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
     for (int64_t c = 0; c < asked->clients; c++) {
       if (asked->own) net.pack(static_cast<const T*>(asked->w) + c * net.values, w);
       const int64_t* rows = asked->rows + asked->offset[c];
-      const int64_t n = asked->count[c];
+      const T* weight = asked->weight ? static_cast<const T*>(asked->weight) + asked->offset[c] : nullptr;
+      const T share = weight ? T(0) : static_cast<T>(asked->share[c]);
+      int64_t n = asked->count[c];
+      while (weight && n > 0 && weight[n - 1] == 0) n--;  // padding
       asked->loss[c] = 0;
       if (asked->hits) asked->hits[c] = 0;
       if (asked->gradient) gradient.clear(net.size);
@@ -595,8 +601,8 @@ template <typename T> int measure(const Problem* problem, const Measurement* ask
         const int64_t m = n - done < BLOCK ? n - done : BLOCK;
         net.gather(rows + done, m);
         net.forward(w, m);
-        const T share = static_cast<T>(asked->share[c]);
-        net.residual(rows + done, m, share, asked->loss + c, asked->hits ? asked->hits + c : nullptr);
+        double* hits = asked->hits ? asked->hits + c : nullptr;
+        net.residual(rows + done, m, share, weight ? weight + done : nullptr, asked->loss + c, hits);
         if (!asked->gradient) continue;
         net.backward(w, m);
         net.accumulate(gradient, m, 1);

@@ -40,8 +40,8 @@ class _Phase(ctypes.Structure):
 class _Measurement(ctypes.Structure):
     _fields_ = [
         ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("share", _POINTER),
-        ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER), ("loss", _POINTER),
-        ("hits", _POINTER),
+        ("weight", _POINTER), ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER),
+        ("loss", _POINTER), ("hits", _POINTER),
     ]  # fmt: skip
 
 
@@ -188,20 +188,17 @@ class DenseKernel:
         return self._sums(self._of(data), index, starts, counts, share, w, gradients, hits)
 
     def on_batch(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch.
-
-        The examples of a client have one weight, and its padding comes last.
-        """
-        real = (batch.weight > 0).sum(1).numpy()  # padding comes last
+        """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
         examples = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous()
         problem = self._problem(examples, y := batch.y.flatten().contiguous())
-        index = torch.arange(len(y))
-        starts = np.arange(len(w), dtype=np.int64) * batch.y.shape[1]
-        share = batch.weight[:, 0].double().contiguous()
+        weight = batch.weight.to(self._dtype).flatten().contiguous()
+        each, place = batch.y.shape[1], np.arange(len(w), dtype=np.int64)
         gradient = torch.empty(w.shape, dtype=self._dtype)
-        to = (gradient, np.arange(len(w)))
-        loss, _ = self._sums(problem, index, starts, real, share.numpy(), w, to, hits=False)
-        return (loss * share).to(w.dtype).unsqueeze(1), gradient
+        to = gradient, place
+        loss, _ = self._sums(
+            problem, torch.arange(len(y)), place * each, np.full_like(place, each), weight, w, to, False
+        )
+        return loss.to(w.dtype).unsqueeze(1), gradient
 
     def _sums(
         self,
@@ -209,11 +206,12 @@ class DenseKernel:
         index: Tensor,
         starts: np.ndarray,
         counts: np.ndarray,
-        share: np.ndarray,
+        weights: np.ndarray | Tensor,
         w: Tensor,
         gradients: tuple[Tensor, np.ndarray] | None,
         hits: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        """Return what ``measure`` does; the examples' weights are those of the sets [C] or their own, as ``index``."""
         w = w.to(self._dtype).contiguous()
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
@@ -223,7 +221,8 @@ class DenseKernel:
             rows=_at(index),
             offset=_array(starts),
             count=_array(counts),
-            share=_array(share),
+            share=_array(weights) if isinstance(weights, np.ndarray) else None,
+            weight=_at(weights) if isinstance(weights, Tensor) else None,
             w=_at(w),
             own=w.dim() == 2,
             gradient=_at(gradient),
