@@ -228,7 +228,7 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     The items in order of falling cost are cut where the sum of the costs passes the next equal share.
 
     Args:
-        cost: Positive costs [C].
+        cost: Costs [C], whole numbers of 0 or more.
         parts: Number of parts.
         most: Largest number of items of a part, of which there are then more; None is no limit.
 
@@ -237,6 +237,8 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     """
     order = np.argsort(-cost, kind="stable")
     middle = np.cumsum(cost[order]) - cost[order] / 2
-    part = (middle * parts / cost.sum()).astype(np.int64)  # below ``parts``, since the costs are positive
+    part = (
+        (middle * parts / max(1, cost.sum())).astype(np.int64).clip(max=parts - 1)
+    )  # ``parts`` where the last cost is 0
     members = (np.sort(order[part == k]) for k in range(parts))
     return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]

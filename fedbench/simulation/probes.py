@@ -265,7 +265,7 @@ class ExamplePlan:
             loss[torch.from_numpy(share)] = f  # no client is in two shares
 
         self.engine.map(part, balanced(counts, self.engine.workers, _most_clients(kernel, self.engine)))
-        return loss / torch.from_numpy(counts), grad
+        return loss / torch.from_numpy(np.maximum(counts, 1)), grad
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:

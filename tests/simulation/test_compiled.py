@@ -121,6 +121,19 @@ def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
     assert torch.equal(found, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")  # in the batches of an epoch of no examples
+@pytest.mark.parametrize("name", ["fedavg", "adafedadam"])
+@pytest.mark.parametrize("steps", [None, 3])
+def test_a_client_without_examples_that_a_sampler_draws_does_nothing(steps, name):
+    data, work = federation(sizes=(5, 0, 8)), LocalWork(lr=0.1, batch_size=4, steps=steps)
+
+    def everyone(round, n, seed):
+        return np.arange(3)
+
+    a, b = (final(make(name), data, mode=mode, work=work, sampler=everyone) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
 def test_images_stored_as_bytes():
     """Bytes are normalised by channel as the data set does it, bit for bit."""
     rng = np.random.default_rng(0)
@@ -204,6 +217,8 @@ def test_shares_are_balanced():
     assert [p.tolist() for p in balanced(np.array([3, 8, 1]), 5)] == [[1], [0], [2]]
     assert balanced(np.array([2, 1]), 1)[0].tolist() == [0, 1]
     assert balanced(np.array([], dtype=np.int64), 2) == []
+    assert [p.tolist() for p in balanced(np.array([0, 4, 4, 0]), 2)] == [[1], [0, 2, 3]]
+    assert [p.tolist() for p in balanced(np.array([0, 0]), 2)] == [[0, 1]]
 
 
 def test_the_family_of_steps():

@@ -490,7 +490,7 @@ template <typename T> struct Solver {
     if (phase.shift) net.pack(static_cast<const T*>(phase.shift) + c * net.values, shift);
     const int64_t n = phase.count[c], per_epoch = (n + phase.width - 1) / phase.width;
     const int64_t *stored = phase.rows + phase.offset[c], *rows = stored;
-    for (int64_t t = 0; t < phase.steps[c]; t++) {
+    for (int64_t t = 0; n > 0 && t < phase.steps[c]; t++) {
       const int64_t at = t % per_epoch * phase.width, m = n - at < phase.width ? n - at : phase.width;
       if (at == 0 && phase.shuffled) rows = order.epoch(stored, n, phase.key, t / per_epoch);
       step(rows + at, m, static_cast<T>(phase.lr[c]));
