@@ -90,9 +90,8 @@ class StateAllocator:
             return self._in_file(name, v, shape)
         pinned = self.place == "host" and self.device.type == "cuda"
         if v.device.type == "cpu" and not pinned and not v.any():
-            pages = mmap.mmap(
-                -1, count * v.nbytes, **_PRIVATE
-            )  # zeros: the system gives a page when it is first changed
+            # zeros: the system gives a page when it is first changed
+            pages = mmap.mmap(-1, count * v.nbytes, **_PRIVATE)
             return torch.frombuffer(pages, dtype=v.dtype).view(shape)
         room = torch.empty(shape, dtype=v.dtype, pin_memory=pinned, device=v.device if self.place == "device" else None)
         return room.copy_(v.expand(shape))

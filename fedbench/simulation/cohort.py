@@ -109,7 +109,6 @@ class Cohort:
         measured = algo.needs & {"loss_after", "accuracy_after"}
         gathered = Gathered(len(self.ids))
 
-        @torch.no_grad()
         def work(task: tuple[int, Part]) -> None:
             number, part = task
             own = info.take(part.rows)

@@ -46,6 +46,12 @@ def keep_memory() -> None:
         mallopt(option, value)
 
 
+def _prepare_thread() -> None:
+    """Set a worker thread up, once for all its work: what a thread decides for itself."""
+    flush_subnormals()  # they take a CPU several times as long, and decaying moments are full of them
+    torch.set_grad_enabled(False)  # as in the threads that hand out the work
+
+
 Unit: TypeAlias = Literal["clients", "examples"]
 
 
@@ -137,7 +143,8 @@ class Engine:
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
 
-        When an error is raised, no thread is at work any more.
+        Worker threads record no gradients; the caller switches them off for the case that there are none. When an error
+        is raised, no thread is at work any more.
         """
         items = list(items)
         if self._pool is None or len(items) == 1:
@@ -189,8 +196,7 @@ class Engine:
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:
-        # subnormal numbers take a CPU several times as long; decaying moments are full of them
-        return ThreadPoolExecutor(self.workers, initializer=flush_subnormals) if self.workers > 1 else None
+        return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
 
     def close(self) -> None:
         """End the worker threads."""
@@ -237,7 +243,7 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     The items in order of falling cost are cut where the sum of the costs passes the next equal share.
 
     Args:
-        cost: Positive costs [C].
+        cost: Costs [C], whole numbers of 0 or more.
         parts: Number of parts.
         most: Largest number of items of a part, of which there are then more; None is no limit.
 
@@ -246,6 +252,8 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     """
     order = np.argsort(-cost, kind="stable")
     middle = np.cumsum(cost[order]) - cost[order] / 2
-    part = (middle * parts / cost.sum()).astype(np.int64)  # below ``parts``, since the costs are positive
+    part = (
+        (middle * parts / max(1, cost.sum())).astype(np.int64).clip(max=parts - 1)
+    )  # ``parts`` where the last cost is 0
     members = (np.sort(order[part == k]) for k in range(parts))
     return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]

@@ -63,7 +63,6 @@ def _flat_sums(
 ) -> list[Tensor]:
     index = rows.of_clients(ids)
 
-    @torch.no_grad()
     def block(part: Tensor) -> list[Tensor]:
         return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
@@ -144,7 +143,6 @@ class Inspection:
     def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
         """Return the logits of the model w [P] on the clients' training examples."""
 
-        @torch.no_grad()
         def block(part: Tensor) -> Tensor:
             return self.task.predict(w, self.data.features(part))
 
@@ -227,6 +225,7 @@ class ExamplePlan:
             self._cut = self.engine.limits, groups
         return self._cut[1]
 
+    @torch.no_grad()
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return F_k(w) [C] float64 and ∇F_k(w) [C, P] of one model w [P] over all examples of each client.
 
@@ -238,11 +237,9 @@ class ExamplePlan:
             return _in_shares(kernel, self.engine, lambda: self._compiled_gradients(kernel, w))
         return _in_blocks(self.data, self.engine, lambda: self._gradients(w), _GROUP)
 
-    @torch.no_grad()
     def _gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         groups = self._groups()
 
-        @torch.no_grad()
         def part(group: _Group) -> tuple[Tensor, Tensor]:
             batch = Batch(self.data.features(group.rows), self.data.labels(group.rows), group.weight)
             return self.engine.oracle.loss_and_grad(w.expand(len(group.clients), -1), batch)
@@ -259,14 +256,13 @@ class ExamplePlan:
         starts = rows.starts[self.ids]
         loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
 
-        @torch.no_grad()
         def part(share: np.ndarray) -> None:
             f, _ = kernel.measure(data, rows.index, starts[share], counts[share], w, gradients=(grad, share))
             loss[torch.from_numpy(share)] = f  # no client is in two shares
 
         threads = kernel.threads(int(counts.sum()), self.engine.workers)
         self.engine.map(part, balanced(counts, threads, _most_clients(kernel, self.engine)))
-        return loss / torch.from_numpy(counts), grad
+        return loss / torch.from_numpy(np.maximum(counts, 1)), grad
 
     @torch.no_grad()
     def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
@@ -296,11 +292,9 @@ class ExamplePlan:
             return _in_blocks(self.data, self.engine, work, _GROUP)
         return _in_shares(kernel, self.engine, work)
 
-    @torch.no_grad()
     def _sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
         device, groups = self.data.x.device, self._groups()
 
-        @torch.no_grad()
         def part(group: _Group) -> list[Tensor]:
             models = w.index_select(0, group.clients.to(w.device)).to(device)
             logits = self.engine.oracle.logits(models, self.data.features(group.rows))

@@ -102,6 +102,7 @@ class SharedProbes:
             sums = self.sums(data, data.train, ids, w, hits="accuracy" in needs)
             n = torch.from_numpy(data.train.counts[ids]).to(sums[0])
             found |= dict(zip(("loss", "accuracy"), (v / n for v in sums), strict=False))
+        self._ahead = None  # not asked for, as where the next stage needs no gradients
         return {k: v for k, v in found.items() if k in needs}
 
     def _gradients(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,9 @@ import pytest
 import torch
 from tools import SOLVERS, close, engine_of, federation, final, make, snapshots, task_for
 
-from fedbench.core.algorithm import Descent, Pull, Shift
+from fedbench.core.algorithm import Algorithm, Descent, Pull, Shift, descent
 from fedbench.core.optim import SGD, adam, chain, sgd
+from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
 from fedbench.simulation.batches import LocalWork
@@ -54,6 +55,83 @@ def test_batches_that_pass_in_several_blocks(solver, batch):
     work = LocalWork(lr=0.1, batch_size=batch, epochs=(2, 2))
     algo = make("fedprox", sgd(**SOLVERS[solver]), mu=0.5)
     a, b = (final(algo, data, mode=mode, work=work) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("extra", [None, Pull(0.5), Shift("shift")], ids=["plain", "pull", "shift"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_every_combination_of_parts_of_a_step(clip, decay, momentum, extra):
+    solver = descent(sgd(momentum, weight_decay=decay, clip_norm=clip), extra=extra)
+
+    def start(msg, client, info):
+        return {**solver["start"](msg, client, info), "shift": 0.1 * msg["w"] + info.lr}
+
+    algo, data = Algorithm(start=start, step=solver["step"]), federation(features=37)
+    a, b = (final(algo, data, mode=mode) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
+def test_a_term_of_another_shape_and_type():
+    """A number per client is added to all parameters, as torch's operations do."""
+    solver = descent(extra=Shift("shift"))
+
+    def start(msg, client, info):
+        return {**solver["start"](msg, client, info), "shift": info.lr.float()}
+
+    algo, data = Algorithm(start=start, step=solver["step"]), federation()
+    a, b = (final(algo, data, mode=mode) for mode in ("compiled", "loop"))
+    assert close(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_client_that_diverges_changes_no_other(solver):
+    data = federation()
+    data.x[data.train.index[data.train.starts[1]]] = math.nan
+    runs = [
+        snapshots(make("ditto", sgd(**SOLVERS[solver])), data, mode=mode, rounds=1)[-1].clients["personal"]
+        for mode in ("compiled", "loop")
+    ]
+    assert [r.isfinite().all(1).tolist() for r in runs] == [[True, False, *[True] * 5]] * 2
+    assert torch.allclose(*runs, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("uneven", ["weights", "padding first"])
+def test_gradients_of_batches_that_a_method_has_changed(uneven):
+    data = federation()
+    task = task_for(data, MLP, hidden=[5])
+    generator = torch.Generator().manual_seed(0)
+    w, weight = (torch.rand(2, n, generator=generator, dtype=torch.float64) for n in (task.size, 4))
+    if uneven == "padding first":
+        weight = torch.tensor([[0, 0.5, 0.5, 0], [0.25] * 4], dtype=torch.float64)
+    rows = torch.arange(8).view(2, 4)
+    batch = Batch(data.features(rows), data.labels(rows), weight)
+    compiled, plain = engine_of(task, "compiled").oracle, engine_of(task, "loop").oracle
+    for own, whole in zip(compiled.loss_and_grad(w, batch), plain.loss_and_grad(w, batch), strict=True):
+        assert torch.allclose(own, whole, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(compiled.grad(w, batch), plain.grad(w, batch), rtol=1e-12, atol=1e-14)
+
+
+def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
+    data = federation()
+    task, ids = task_for(data), np.arange(7)
+    w = torch.randn(task.size, generator=torch.Generator().manual_seed(0))
+    engine = engine_of(task, "compiled")
+    found, wanted = (client_sums(task, data, data.train, ids, v, engine)[0] for v in (w, w.double()))
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # in the batches of an epoch of no examples
+@pytest.mark.parametrize("name", ["fedavg", "adafedadam"])
+@pytest.mark.parametrize("steps", [None, 3])
+def test_a_client_without_examples_that_a_sampler_draws_does_nothing(steps, name):
+    data, work = federation(sizes=(5, 0, 8)), LocalWork(lr=0.1, batch_size=4, steps=steps)
+
+    def everyone(round, n, seed):
+        return np.arange(3)
+
+    a, b = (final(make(name), data, mode=mode, work=work, sampler=everyone) for mode in ("compiled", "loop"))
     assert close(a, b, 1e-12)
 
 
@@ -149,6 +227,8 @@ def test_shares_are_balanced():
     assert [p.tolist() for p in balanced(np.array([3, 8, 1]), 5)] == [[1], [0], [2]]
     assert balanced(np.array([2, 1]), 1)[0].tolist() == [0, 1]
     assert balanced(np.array([], dtype=np.int64), 2) == []
+    assert [p.tolist() for p in balanced(np.array([0, 4, 4, 0]), 2)] == [[1], [0, 2, 3]]
+    assert [p.tolist() for p in balanced(np.array([0, 0]), 2)] == [[0, 1]]
 
 
 def test_the_family_of_steps():
@@ -244,6 +324,18 @@ def test_a_compiler_that_fails_is_one_line(cache, tmp_path, monkeypatch, capfd):
     assert lines[0] == "fedbench: compiling the kernels (once per machine)"
     assert lines[1:] == [f"fedbench: the kernels are not available, runs are slower: {compiler} failed: x: error: no"]
     assert not list(cache.glob("*.so"))
+
+
+@pytest.mark.parametrize("user", ["without a home directory", "of a compiler that says nothing"])
+def test_what_a_user_lacks_is_no_error(user, cache, tmp_path, monkeypatch, capfd):
+    if user == "without a home directory":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+        monkeypatch.setenv("CXX", script(tmp_path / "cc", "echo cc 1.0"))
+    else:
+        monkeypatch.setenv("CXX", script(tmp_path / "cc", 'test "$1" = --version || exit 1'))
+    assert library.kernels().library is None
+    assert "the kernels are not available" in capfd.readouterr().err
 
 
 def test_compiled_once_into_a_private_directory(cache, tmp_path, monkeypatch, capfd):

@@ -212,6 +212,13 @@ def test_no_thread_is_at_work_when_an_error_is_raised():
     engine.close()
 
 
+def test_worker_threads_record_no_gradients():
+    engine = Engine(None, "stacked", 1, 2)
+    assert torch.is_grad_enabled()
+    assert engine.map(lambda item: torch.is_grad_enabled(), range(8)) == [False] * 8
+    engine.close()
+
+
 @pytest.mark.parametrize(
     ("error", "is_one"),
     [

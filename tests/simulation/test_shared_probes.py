@@ -96,6 +96,14 @@ def test_gradients_of_other_clients_or_models_are_not_those_measured_ahead(setti
         assert len(found["grad"]) == len(ids)
 
 
+def test_gradients_that_the_next_round_does_not_need_are_let_go(setting):
+    data, w, task, _ = setting
+    probes, everyone = probes_of(task), np.arange(7)
+    probes.measure_ahead(data, everyone, w, {"grad"})
+    probes.at_broadcast(data, everyone, w, frozenset())
+    assert probes._ahead is None
+
+
 def test_no_pass_is_made_for_a_method_that_asks_nothing(setting):
     data, w, task, passes = setting
     probes = probes_of(task)

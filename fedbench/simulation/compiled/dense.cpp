@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <new>
 #include <vector>
 
@@ -25,7 +24,7 @@ template <typename T> struct Integers;
 template <> struct Integers<float> { typedef int32_t type __attribute__((vector_size(64), may_alias)); };
 template <> struct Integers<double> { typedef int64_t type __attribute__((vector_size(64), may_alias)); };
 
-// ---- what a caller passes; compiled/library.py has the same structures
+// ---- what a caller passes; compiled/dense.py has the same structures
 
 struct Problem {
   int64_t layers;        // number of linear layers
@@ -67,7 +66,8 @@ struct Measurement {
   const int64_t* rows;    // rows of x, client by client
   const int64_t* offset;  // [clients] where a client's rows begin
   const int64_t* count;   // [clients] examples
-  const double* share;    // [clients] weight of an example in the gradient
+  const double* share;    // [clients] weight of an example in the gradient; not read if there are weights
+  const void* weight;     // weights of the examples in the gradient and in the loss, as long as `rows`; or null
   const void* w;          // [P], or [clients, P]
   int64_t own;            // whether w holds a model for every client
   void* gradient;         // [any, P] weighted sums of the examples' gradients, or null
@@ -214,6 +214,27 @@ template <typename T> inline typename Vector<T>::type exponential(typename Vecto
 
 // ---- a network
 
+// Vectors that are returned to the system when their owner is, also if its constructor runs out of memory.
+template <typename V> struct Room {
+  V* at = nullptr;
+
+  Room() = default;
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { std::free(at); }
+
+  // allocates `count` vectors of zeros
+  void hold(int64_t count) {
+    at = static_cast<V*>(std::aligned_alloc(64, static_cast<size_t>(count > 0 ? count : 1) * 64));
+    if (!at) throw std::bad_alloc();
+    clear(count);
+  }
+
+  void clear(int64_t count) { std::memset(at, 0, static_cast<size_t>(count) * 64); }
+
+  operator V*() const { return at; }
+};
+
 template <typename T> struct Network {
   using V = typename Vector<T>::type;
   static constexpr int64_t L = 64 / sizeof(T);
@@ -227,16 +248,9 @@ template <typename T> struct Network {
   };
 
   const Problem& problem;
-  Layer* layer;
+  std::vector<Layer> layer;
   int64_t layers, size = 0, values = 0;  // vectors of a working copy, parameters
-  V* scratch;
-
-  static V* vectors(int64_t count) {
-    void* found = std::aligned_alloc(64, static_cast<size_t>(count > 0 ? count : 1) * 64);
-    if (!found) throw std::bad_alloc();
-    std::memset(found, 0, static_cast<size_t>(count) * 64);
-    return static_cast<V*>(found);
-  }
+  Room<V> scratch;
 
   // Vectors of a row of `values` values. Long rows have an odd number, so that consecutive ones do not compete for the
   // same few places in the cache.
@@ -245,7 +259,7 @@ template <typename T> struct Network {
     return whole < 16 ? whole : whole | 1;
   }
 
-  explicit Network(const Problem& p) : problem(p), layer(new Layer[p.layers]), layers(p.layers) {
+  explicit Network(const Problem& p) : problem(p), layer(p.layers), layers(p.layers) {
     int64_t width = 0;  // vectors of the activations and derivatives of one example
     for (int64_t l = 0; l < layers; l++) {
       Layer& at = layer[l];
@@ -259,18 +273,13 @@ template <typename T> struct Network {
       values += at.outputs * (at.inputs + 1);
       width += at.in + at.out;
     }
-    scratch = vectors(BLOCK * width);
+    scratch.hold(BLOCK * width);
     V* free = scratch;
     for (int64_t l = 0; l < layers; l++) {
       layer[l].h = free;
       layer[l].d = free + BLOCK * layer[l].in;
       free = layer[l].d + BLOCK * layer[l].out;
     }
-  }
-
-  ~Network() {
-    std::free(scratch);
-    delete[] layer;
   }
 
   void pack(const T* flat, V* copy) const {
@@ -341,8 +350,9 @@ template <typename T> struct Network {
     for (; b < m; b++) dots<T, 1, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
   }
 
-  // Logits of m examples -> `share` times (probabilities - labels), in place; adds up losses and hits where asked.
-  void residual(const int64_t* rows, int64_t m, T share, double* loss, double* hits) {
+  // Logits of m examples -> their weights times (probabilities - labels), in place; adds up losses and hits where asked.
+  // The weights are all `share`, or those given, which multiply the losses too.
+  void residual(const int64_t* rows, int64_t m, T share, const T* weight, double* loss, double* hits) {
     const Layer& last = layer[layers - 1];
     const int64_t classes = last.outputs, whole = classes / L;  // vectors without padding
     const V zero{};
@@ -367,7 +377,8 @@ template <typename T> struct Network {
       V part{};
       for (int64_t i = 0; i < last.out; i++) part += row[i] = padded(i, exponential<T>(row[i] - most), zero);
       const T sum = total<T>(part);  // NaN if a logit is
-      if (loss) *loss += static_cast<double>(std::log(sum) - own);
+      if (weight) share = weight[b];
+      if (loss) *loss += (weight ? static_cast<double>(share) : 1.0) * static_cast<double>(std::log(sum) - own);
       const T factor = share / sum;
       for (int64_t i = 0; i < last.out; i++) row[i] *= factor;
       z[label] -= share;
@@ -464,30 +475,30 @@ template <typename T> struct Solver {
   using V = typename Vector<T>::type;
   Network<T> net;
   const Phase& phase;
-  V *w, *gradient, *buffer, *anchor, *shift;
+  Room<V> w, gradient, buffer, anchor, shift;
   Order order;
 
   Solver(const Problem& problem, const Phase& p) : net(problem), phase(p) {
     const int64_t added = p.anchor || p.shift ? net.size : 0;
-    w = Network<T>::vectors(net.size);
-    gradient = Network<T>::vectors(stored() ? net.size : 0);
-    buffer = Network<T>::vectors(p.buffer ? net.size : 0);
-    anchor = Network<T>::vectors(added);
-    shift = Network<T>::vectors(added);
+    w.hold(net.size);
+    gradient.hold(stored() ? net.size : 0);
+    buffer.hold(p.buffer ? net.size : 0);
+    anchor.hold(added);
+    shift.hold(added);
     if (p.anchor) net.pack(static_cast<const T*>(p.anchor), anchor);
   }
 
-  ~Solver() {
-    for (V* v : {w, gradient, buffer, anchor, shift}) std::free(v);
-  }
-
   void client(int64_t c) {
+    w.clear(net.size);  // a client that diverged has left numbers in the padding that are not finite
     net.pack(static_cast<const T*>(phase.start) + c * phase.start_stride, w);
-    if (phase.buffer) net.pack(static_cast<const T*>(phase.moments) + c * phase.moments_stride, buffer);
+    if (phase.buffer) {
+      buffer.clear(net.size);
+      net.pack(static_cast<const T*>(phase.moments) + c * phase.moments_stride, buffer);
+    }
     if (phase.shift) net.pack(static_cast<const T*>(phase.shift) + c * net.values, shift);
     const int64_t n = phase.count[c], per_epoch = (n + phase.width - 1) / phase.width;
     const int64_t *stored = phase.rows + phase.offset[c], *rows = stored;
-    for (int64_t t = 0; t < phase.steps[c]; t++) {
+    for (int64_t t = 0; n > 0 && t < phase.steps[c]; t++) {
       const int64_t at = t % per_epoch * phase.width, m = n - at < phase.width ? n - at : phase.width;
       if (at == 0 && phase.shuffled) rows = order.epoch(stored, n, phase.key, t / per_epoch);
       step(rows + at, m, static_cast<T>(phase.lr[c]));
@@ -502,12 +513,14 @@ template <typename T> struct Solver {
   void step(const int64_t* rows, int64_t m, T lr) {
     if (!stored()) {
       slope(rows, m, m);
-      if (phase.decay != 0 || phase.anchor || phase.shift)
+      if (phase.anchor || phase.shift)
         for (int64_t i = 0; i < net.size; i++) w[i] -= lr * (decayed(i) + added(i));
+      else if (phase.decay != 0)
+        for (int64_t i = 0; i < net.size; i++) w[i] -= lr * decayed(i);
       net.accumulate(w, m, -lr);
       return;
     }
-    std::memset(gradient, 0, static_cast<size_t>(net.size) * 64);
+    gradient.clear(net.size);
     for (int64_t done = 0; done < m; done += BLOCK) {
       const int64_t part = m - done < BLOCK ? m - done : BLOCK;
       slope(rows + done, part, m);
@@ -533,7 +546,7 @@ template <typename T> struct Solver {
   void slope(const int64_t* rows, int64_t m, int64_t all) {
     net.gather(rows, m);
     net.forward(w, m);
-    net.residual(rows, m, static_cast<T>(1.0 / static_cast<double>(all)), nullptr, nullptr);
+    net.residual(rows, m, static_cast<T>(1.0 / static_cast<double>(all)), nullptr, nullptr, nullptr);
     net.backward(w, m);
   }
 
@@ -578,30 +591,32 @@ template <typename T> int descend(const Problem* problem, const Phase* phase) {
 template <typename T> int measure(const Problem* problem, const Measurement* asked) {
   try {
     Network<T> net(*problem);
-    typename Vector<T>::type* w = Network<T>::vectors(net.size);
-    typename Vector<T>::type* gradient = Network<T>::vectors(net.size);
+    Room<typename Vector<T>::type> w, gradient;
+    w.hold(net.size);
+    if (asked->gradient) gradient.hold(net.size);
     if (!asked->own) net.pack(static_cast<const T*>(asked->w), w);
     for (int64_t c = 0; c < asked->clients; c++) {
       if (asked->own) net.pack(static_cast<const T*>(asked->w) + c * net.values, w);
       const int64_t* rows = asked->rows + asked->offset[c];
-      const int64_t n = asked->count[c];
+      const T* weight = asked->weight ? static_cast<const T*>(asked->weight) + asked->offset[c] : nullptr;
+      const T share = weight ? T(0) : static_cast<T>(asked->share[c]);
+      int64_t n = asked->count[c];
+      while (weight && n > 0 && weight[n - 1] == 0) n--;  // padding
       asked->loss[c] = 0;
       if (asked->hits) asked->hits[c] = 0;
-      if (asked->gradient) std::memset(gradient, 0, static_cast<size_t>(net.size) * 64);
+      if (asked->gradient) gradient.clear(net.size);
       for (int64_t done = 0; done < n; done += BLOCK) {
         const int64_t m = n - done < BLOCK ? n - done : BLOCK;
         net.gather(rows + done, m);
         net.forward(w, m);
-        const T share = static_cast<T>(asked->share[c]);
-        net.residual(rows + done, m, share, asked->loss + c, asked->hits ? asked->hits + c : nullptr);
+        double* hits = asked->hits ? asked->hits + c : nullptr;
+        net.residual(rows + done, m, share, weight ? weight + done : nullptr, asked->loss + c, hits);
         if (!asked->gradient) continue;
         net.backward(w, m);
         net.accumulate(gradient, m, 1);
       }
       if (asked->gradient) net.unpack(gradient, static_cast<T*>(asked->gradient) + asked->place[c] * net.values);
     }
-    std::free(w);
-    std::free(gradient);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

@@ -41,8 +41,8 @@ class _Phase(ctypes.Structure):
 class _Measurement(ctypes.Structure):
     _fields_ = [
         ("clients", _INT), ("rows", _POINTER), ("offset", _POINTER), ("count", _POINTER), ("share", _POINTER),
-        ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER), ("loss", _POINTER),
-        ("hits", _POINTER),
+        ("weight", _POINTER), ("w", _POINTER), ("own", _INT), ("gradient", _POINTER), ("place", _POINTER),
+        ("loss", _POINTER), ("hits", _POINTER),
     ]  # fmt: skip
 
 
@@ -120,14 +120,16 @@ class DenseKernel:
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
         rule = step.opt.rule
-        start, moments = _rows(local["w"]), _rows(local["momentum"]) if rule.momentum else None
+        start, moments = self._rows(local["w"]), self._rows(local["momentum"]) if rule.momentum else None
         changed = {"w": torch.empty(local["w"].shape, dtype=self._dtype)}
         if rule.momentum:
             changed["momentum"] = torch.empty_like(changed["w"])
         w = changed["w"]
         rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
-        anchor = msg["w"].contiguous() if isinstance(step.extra, Pull) else None
-        shift = local[step.extra.name].contiguous() if isinstance(step.extra, Shift) else None
+        anchor = msg["w"].to(self._dtype).contiguous() if isinstance(step.extra, Pull) else None
+        shift = (
+            local[step.extra.name].to(self._dtype).expand_as(w).contiguous() if isinstance(step.extra, Shift) else None
+        )
         phase = _Phase(
             clients=len(w),
             rows=_at(data.train.index),
@@ -193,16 +195,16 @@ class DenseKernel:
 
     def on_batch(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
-        real = (batch.weight > 0).sum(1).numpy()  # padding comes last
-        examples = batch.x.flatten(2).flatten(0, 1).contiguous()
+        examples = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous()
         problem = self._problem(examples, y := batch.y.flatten().contiguous())
-        index = torch.arange(len(y))
-        starts = np.arange(len(w), dtype=np.int64) * batch.y.shape[1]
-        share = batch.weight[:, 0].double().contiguous()
-        gradient = w.new_empty(w.shape)
-        to = (gradient, np.arange(len(w)))
-        loss, _ = self._sums(problem, index, starts, real, share.numpy(), w, to, hits=False)
-        return (loss * share).to(w.dtype).unsqueeze(1), gradient
+        weight = batch.weight.to(self._dtype).flatten().contiguous()
+        each, place = batch.y.shape[1], np.arange(len(w), dtype=np.int64)
+        gradient = torch.empty(w.shape, dtype=self._dtype)
+        to = gradient, place
+        loss, _ = self._sums(
+            problem, torch.arange(len(y)), place * each, np.full_like(place, each), weight, w, to, False
+        )
+        return loss.to(w.dtype).unsqueeze(1), gradient
 
     def _sums(
         self,
@@ -210,12 +212,13 @@ class DenseKernel:
         index: Tensor,
         starts: np.ndarray,
         counts: np.ndarray,
-        share: np.ndarray,
+        weights: np.ndarray | Tensor,
         w: Tensor,
         gradients: tuple[Tensor, np.ndarray] | None,
         hits: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        w = w.contiguous()
+        """Return what ``measure`` does; the examples' weights are those of the sets [C] or their own, as ``index``."""
+        w = w.to(self._dtype).contiguous()
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
         gradient, place = gradients or (None, None)
@@ -224,7 +227,8 @@ class DenseKernel:
             rows=_at(index),
             offset=_array(starts),
             count=_array(counts),
-            share=_array(share),
+            share=_array(weights) if isinstance(weights, np.ndarray) else None,
+            weight=_at(weights) if isinstance(weights, Tensor) else None,
             w=_at(w),
             own=w.dim() == 2,
             gradient=_at(gradient),
@@ -234,6 +238,11 @@ class DenseKernel:
         )
         _call(self._measure, problem, asked)
         return loss, correct
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """Return a tensor [C, P] of the model's type whose rows are contiguous, or all the same one."""
+        tensor = tensor.to(self._dtype)
+        return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
     def _of(self, data: FederatedDataset) -> _Problem:
         return self._problem(data.x, data.y, *(self._normalised(data) if data.x.dtype == torch.uint8 else ()))
@@ -283,11 +292,6 @@ def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Struc
 
 def _at(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """Return a tensor [C, P] whose rows are contiguous, or all the same one."""
-    return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
 
 def _array(values: np.ndarray) -> int:

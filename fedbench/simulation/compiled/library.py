@@ -47,19 +47,21 @@ def kernels() -> Kernels:
 
     A compilation that fails is one line on stderr; runs then go without.
     """
+    if os.name != "posix":
+        return Kernels(None, "compiled code is for Linux and macOS")
     compiler = _compiler()
     if compiler is None:
         missing = "no C++ compiler found (c++, g++ or clang++, or the environment variable CXX)"
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
-        version = _run([*compiler, "--version"]).splitlines()[0]
+        version = _run([*compiler, "--version"]).partition("\n")[0]
         where = _cache() / f"kernels-{_digest(version)}.so"
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
                 _build(compiler, where)
         _refuse_foreign(where)
         return Kernels(ctypes.CDLL(str(where)), version)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except (OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:  # RuntimeError: no home directory
         reason = _reason(error)
         print(f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr)
         return Kernels(None, reason)
