@@ -104,7 +104,9 @@ class PretendGpu:
     """A GPU that does not exist; a context manager inside which tensors can be on ``cuda``.
 
     Args:
-        allowed: Functions of fedbench, by qualified name, in which a round may wait or copy, and the reasons.
+        copying: Functions of fedbench, by qualified name, in which a round may copy to the device without waiting for
+            it, and the reasons.
+        waiting: Those in which it may wait for the device.
 
     Attributes:
         faults: What a round must not do, with the operation and the line in fedbench, in the order found.
@@ -114,8 +116,11 @@ class PretendGpu:
 
     current: PretendGpu | None = None
 
-    def __init__(self, allowed: Mapping[str, str]) -> None:
-        self.allowed, self.faults, self.excused, self.launches = allowed, list[str](), Counter[str](), 0
+    def __init__(self, copying: Mapping[str, str], waiting: Mapping[str, str]) -> None:
+        self.copying, self.waiting = copying, waiting
+        self.faults: list[str] = []
+        self.excused: Counter[str] = Counter()
+        self.launches = 0
         self._in_round = False
         self._modes = (_Calls(), _Operations(self))
         self._patch = pytest.MonkeyPatch()
@@ -180,10 +185,13 @@ class PretendGpu:
             copied = name == "aten::copy_"
             copied = name == "aten::copy_"
             down = not isinstance(args[0], PretendTensor) if copied else target is not None and target.type == "cpu"
+            blocking = not (args[2:] and args[2] if copied else kwargs.get("non_blocking"))
             if down:
                 self._wait(f"{name} to the host")
+            elif host and blocking:
+                self._wait(f"{name} to the device that waits for it")
             elif host:
-                self._wait(f"{name} to the device")
+                self._find(f"{name} to the device", self.copying)
             return
         if name in _INDEXING:
             masks = [i for i in args[1] if i is not None and i.dtype in (torch.bool, torch.uint8)]
@@ -199,9 +207,13 @@ class PretendGpu:
             raise PretendError(f"{name} with tensors on the GPU and on the CPU, {_line()}")
 
     def _wait(self, what: str) -> None:
+        self._find(what, self.waiting)
+
+    def _find(self, what: str, allowed: Mapping[str, str]) -> None:
+        """Note what a round does, as a fault unless a function that it is in is allowed to."""
         if not self._in_round:
             return
-        excuse = next((f for f in _functions() if f in self.allowed), None)
+        excuse = next((f for f in _functions() if f in allowed), None)
         if excuse is None:
             self.faults.append(f"{what}, {_line()}")
         else:

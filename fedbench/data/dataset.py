@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.transfers import upload
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -54,7 +56,7 @@ class Rows:
         everyone = len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids)))
         if everyone and len(self.index) == self.counts.sum():
             return self.index
-        return self.index[torch.from_numpy(self.positions(ids)).to(self.index.device)]
+        return self.index[upload(self.positions(ids), self.index.device)]
 
     def to(self, device: torch.device) -> Rows:
         """Return the rows with the index on ``device``."""

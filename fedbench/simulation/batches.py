@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.randomness import Purpose, fold_in, integers, key
+from fedbench.core.transfers import upload
 from fedbench.core.types import Batch
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
@@ -112,9 +113,9 @@ class Plan:
         # examples in the batch of a client that is alone, by step: its short batches are not padded
         self.lone = np.minimum(width, n[0] - np.arange(len(self.active)) % per_epoch[0] * width).tolist()
         first = np.cumsum(n) - n
-        self.rows = data.train.of_clients(ids).index_select(0, _on(device, first[owner] + within))
-        self.epoch, self.segment, self.slot = (_on(device, v) for v in (epoch[segment], segment, slot))
-        self.weight = self._place(_on(device, 1.0 / np.minimum(width, n[owner] - number * width)).to(data.dtype))
+        self.rows = data.train.of_clients(ids).index_select(0, upload(first[owner] + within, device))
+        self.epoch, self.segment, self.slot = (upload(v, device) for v in (epoch[segment], segment, slot))
+        self.weight = self._place(upload(1.0 / np.minimum(width, n[owner] - number * width), device, data.dtype))
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""
@@ -149,7 +150,7 @@ class Plan:
         """Return a key per client and step, in the order of the batches."""
         client = np.concatenate([self.ids[:k] for k in self.active])
         step = np.repeat(np.arange(len(self.active)), self.active)
-        return fold_in(base, *(_on(self.rows.device, v) for v in (client, step)))
+        return fold_in(base, *(upload(v, self.rows.device) for v in (client, step)))
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)
@@ -159,7 +160,3 @@ class Plan:
     def _place(self, values: Tensor) -> Tensor:
         packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
         return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
-
-
-def _on(device: torch.device, values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values).to(device)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, weighted_sum
 from fedbench.core.randomness import Purpose, hashes, key
+from fedbench.core.transfers import upload
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
@@ -37,16 +38,16 @@ class Cohort:
     ) -> None:
         self.ids, self.tau, self.data, self.work, self.engine = ids, tau, data, work, engine
         n, device = data.train.counts[ids], data.x.device
-        count = torch.from_numpy(n).to(device, data.dtype)
+        count = upload(n, device, data.dtype)
         self._parts: dict[bool, list[Part]] = {}
         self._weights: State = {}
         self._limits = engine.limits
         self._facts = {
-            "id": torch.from_numpy(ids).to(device),
+            "id": upload(ids, device),
             "n": count,
-            "steps": torch.from_numpy(tau).to(device, data.dtype),
+            "steps": upload(tau, device, data.dtype),
             "lr": torch.full_like(count, work.lr),
-            "per_epoch": torch.from_numpy(work.per_epoch(n)).to(device, data.dtype),
+            "per_epoch": upload(work.per_epoch(n), device, data.dtype),
         }
 
     def same(self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> bool:
@@ -58,7 +59,7 @@ class Cohort:
         if weights not in self._weights:
             n = self._facts["n"]
             self._weights[weights] = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        draws = torch.from_numpy(hashes(key(seed, Purpose.LOCAL, round), self.ids)).to(self.data.x.device)
+        draws = upload(hashes(key(seed, Purpose.LOCAL, round), self.ids), self.data.x.device)
         return ClientInfo(**self._facts, p=self._weights[weights], key=draws, probe=probe)
 
     def _compiled(self, algo: Algorithm) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.randomness import Purpose, key
+from fedbench.core.transfers import upload
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
@@ -35,7 +35,7 @@ class Part(ABC):
 
     def __init__(self, positions: np.ndarray, ids: np.ndarray, data: FederatedDataset, engine: Engine) -> None:
         self.positions, self.ids, self.data, self.engine = positions, ids, data, engine
-        self.rows: Tensor | slice = torch.from_numpy(positions).to(data.x.device)
+        self.rows: Tensor | slice = upload(positions, data.x.device)
         if (np.diff(positions) == 1).all():
             self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.transfers import upload
 from fedbench.core.types import Batch, Examined
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.compiled.dense import DenseKernel
@@ -66,7 +67,7 @@ def _flat_sums(
     def block(part: Tensor) -> list[Tensor]:
         return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
 
-    lengths = torch.from_numpy(rows.counts[ids]).to(index.device)
+    lengths = upload(rows.counts[ids], index.device)
     index_blocks = index.tensor_split(_number_of_blocks(len(index), _block(data, engine)))
     blocks = engine.map(block, index_blocks)
     return [
@@ -194,9 +195,9 @@ def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine)
             weight = (column < count) / n[members][:, None]
             groups.append(
                 _Group(
-                    torch.from_numpy(members).to(device),
-                    rows.index[torch.from_numpy(place).to(device)],
-                    torch.from_numpy(weight).to(device, data.dtype),
+                    upload(members, device),
+                    rows.index[upload(place, device)],
+                    upload(weight, device, data.dtype),
                 )
             )
     return groups

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from fedbench.core.transfers import upload
 from fedbench.core.types import State
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.engine import Engine
@@ -77,7 +77,7 @@ class SharedProbes:
     def mean_losses(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> Tensor:
         """Return F_k(w), the mean loss over all training examples, of each client, [C] float64."""
         total = self.sums(data, data.train, ids, w)[0]
-        return total / torch.from_numpy(data.train.counts[ids]).to(total)
+        return total / upload(data.train.counts[ids], total.device, total.dtype)
 
     def measure_ahead(self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]) -> Tensor | None:
         """Measure what ``at_broadcast`` will be asked for next, and keep it until then.
@@ -91,7 +91,7 @@ class SharedProbes:
             return None
         mean, grad = self.plan(data, data.train, ids).gradients(w)
         self._ahead = (_Examples(data, data.train, ids), ref(w), (mean, grad))
-        return mean * torch.from_numpy(data.train.counts[ids]).to(mean)
+        return mean * upload(data.train.counts[ids], mean.device, mean.dtype)
 
     def at_broadcast(self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]) -> State:
         """Return those of "loss", "accuracy" and "grad" that are in ``needs``, leaves [C] (a gradient [C, P])."""
@@ -100,7 +100,7 @@ class SharedProbes:
             found["loss"], found["grad"] = self._gradients(data, ids, w)
         if "accuracy" in needs or ("loss" in needs and not found):
             sums = self.sums(data, data.train, ids, w, hits="accuracy" in needs)
-            n = torch.from_numpy(data.train.counts[ids]).to(sums[0])
+            n = upload(data.train.counts[ids], sums[0].device, sums[0].dtype)
             found |= dict(zip(("loss", "accuracy"), (v / n for v in sums), strict=False))
         self._ahead = None  # not asked for, as where the next stage needs no gradients
         return {k: v for k, v in found.items() if k in needs}

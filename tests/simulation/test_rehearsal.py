@@ -22,8 +22,23 @@ from fedbench.simulation.loop import _Loop
 SIZES = (1, 12, 4, 7)
 WORK = LocalWork(lr=0.1, batch_size=5)
 
-# where a round may wait for the device or copy between it and the host
-ALLOWED = {}
+COPYING = {  # where a round may copy to the device, without waiting for it
+    "Cohort.__init__": "facts of the cohort, once for the same clients with the same work",
+    "Cohort.info": "the keys of the clients' draws in this round",
+    "Plan.__init__": "the places of the examples in the batches, once for the same clients with the same work",
+    "Part.__init__": "the positions of a chunk in the cohort, likewise",
+    "_groups": "the blocks of examples that are measured, once for the same clients",
+    "_flat_sums": "numbers of examples, where losses are measured",
+    "SharedProbes.at_broadcast": "likewise",
+    "SharedProbes.mean_losses": "likewise",
+}
+WAITING = {  # where a round may wait for the device
+    "shortest_combination": "a quadratic program of the size of the cohort is solved on the host",
+    "note_visit": "FedCorr estimates noise on the host, with scikit-learn, between rounds",
+    "estimate_levels": "likewise",
+    "corrected": "likewise",
+    "nearly_clean": "clients are drawn on the host; FedCorr decides who may be",
+}
 
 
 class Interrupting(Tracker):
@@ -89,7 +104,7 @@ def rehearse(tmp_path, monkeypatch):
     def rehearsed(algo, model, mode, shape=None, data=None, **options):
         data = federation(SIZES, shape=shape) if data is None else data
         rows, models, moments = carry_out(tmp_path / "cpu", algo, data, model, mode, torch.device("cpu"), **options)
-        with PretendGpu(ALLOWED) as gpu:
+        with PretendGpu(COPYING, WAITING) as gpu:
             found = carry_out(tmp_path / "gpu", algo, data, model, mode, torch.device("cuda"), **options)
         for row, other in zip(rows, found[0], strict=True):
             assert other == pytest.approx(row, rel=1e-12, abs=1e-12)
