@@ -10,14 +10,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
@@ -25,6 +24,7 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedbench
+from fedbench.core.transfers import upload
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 
@@ -81,6 +81,8 @@ class _Calls(TorchFunctionMode):
             if not kwargs.get("force"):
                 raise TypeError(f"numpy() of a tensor on the GPU, {_line()}")
             args, kwargs = (args[0].to(_HOST),), {}
+        if func is torch._VF.lstm:
+            return _lstm(*args)
         if "device" in kwargs:
             kwargs["device"] = _inside(kwargs["device"])
         if func is Tensor.to:
@@ -153,14 +155,13 @@ class PretendGpu:
 
     def carry_out(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Return the outcome of an operation of torch, on the CPU or on the pretended GPU."""
-        leaves = pytree.tree_leaves((args, kwargs))
+        leaves = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, list | tuple) else (a,))]
         mine = any(isinstance(v, PretendTensor) for v in leaves)
         target = kwargs.get("device")
         if not mine and (target is None or target.type != "pretend"):
             return func(*args, **kwargs)
         self._check(func, args, kwargs, leaves)
-        raw = [v.raw if isinstance(v, PretendTensor) else v for v in leaves]
-        raw_args, raw_kwargs = pytree.tree_unflatten(raw, pytree.tree_structure((args, kwargs)))
+        raw_args, raw_kwargs = _mapped(_raw, args), {k: _mapped(_raw, v) for k, v in kwargs.items()}
         if target is not None:
             raw_kwargs["device"] = _HOST
         out = func(*raw_args, **raw_kwargs)
@@ -173,7 +174,7 @@ class PretendGpu:
             self.launches += 1
         if target is not None and target.type == "cpu":
             return out
-        return pytree.tree_map_only(Tensor, PretendTensor, out)
+        return _mapped(lambda v: PretendTensor(v) if isinstance(v, Tensor) else v, out)
 
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> None:
         """Find what CUDA refuses, and what a round must not do."""
@@ -220,6 +221,27 @@ class PretendGpu:
             self.excused[excuse] += 1
 
 
+def _lstm(x: Tensor, state: Any, weights: Any, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer [B, L, inputs] by its definition: torch has fused kernels for CUDA and others for the CPU."""
+    w_in, w_out, b_in, b_out = weights
+    (h, c), outputs = (v[0] for v in state), []
+    for t in range(x.shape[1]):
+        i, f, g, o = (x[:, t] @ w_in.T + b_in + h @ w_out.T + b_out).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs, 1), h[None], c[None]
+
+
+def _raw(value: Any) -> Any:
+    return value.raw if isinstance(value, PretendTensor) else value
+
+
+def _mapped(f: Callable[[Any], Any], value: Any) -> Any:
+    """Return ``f`` of a value, or of each in a list or tuple."""
+    return type(value)(_mapped(f, v) for v in value) if type(value) in (list, tuple) else f(value)
+
+
 def _inside(device: Any) -> Any:
     if isinstance(device, torch.device) or (isinstance(device, str) and device.startswith("cuda")):
         return _INSIDE if torch.device(device).type == "cuda" else device
@@ -232,7 +254,7 @@ def _frames() -> Iterator[Any]:
     own = threading.get_ident()
     frame = sys._current_frames()[own if own == main or main is None else main]
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_code is not upload.__code__:
             yield frame
         frame = frame.f_back
 

@@ -106,7 +106,7 @@ class Plan:
         slot[step >= tau[owner]] = starts[-1] * width  # a spare place takes the examples cut off by a limit on steps
 
         device = data.x.device
-        self.ids, self.data, self.shuffled, self.random = ids, data, work.batch_size is not None, work.random
+        self.data, self.shuffled = data, work.batch_size is not None
         self.augment = work.augment
         self.shape = (int(starts[-1]), width)
         self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number
@@ -116,6 +116,11 @@ class Plan:
         self.rows = data.train.of_clients(ids).index_select(0, upload(first[owner] + within, device))
         self.epoch, self.segment, self.slot = (upload(v, device) for v in (epoch[segment], segment, slot))
         self.weight = self._place(upload(1.0 / np.minimum(width, n[owner] - number * width), device, data.dtype))
+        self.drawing: tuple[Tensor, Tensor] | None = None  # client and step of every batch, in the batches' order
+        if work.random:
+            client = np.concatenate([ids[:k] for k in self.active])
+            step = np.repeat(np.arange(len(self.active)), self.active)
+            self.drawing = upload(client, device), upload(step, device)
 
     def batches(self, seed: int, round: int, purpose: Purpose = Purpose.BATCHES) -> Iterator[tuple[Batch, int]]:
         """Yield (batch, number of clients still at work) for every step of the round."""
@@ -123,7 +128,7 @@ class Plan:
         rows, views = self._place(order), None
         if self.augment is not None:
             views = self._place(fold_in(key(seed, Purpose.AUGMENT, purpose, round), self.epoch, order))
-        keys = self._keys(key(seed, Purpose.MODEL, purpose, round)) if self.random else None
+        keys = None if self.drawing is None else fold_in(key(seed, Purpose.MODEL, purpose, round), *self.drawing)
         example = prod(self.data.shape) * self.data.dtype.itemsize * self.shape[1]
         step = start = 0
         while step < len(self.active):  # gather the features of several steps at once
@@ -145,12 +150,6 @@ class Plan:
                 yield Batch(x[part, :width], y[part, :width], weight[part, :width], drawn), k
                 at += k
             step, start = stop, start + size
-
-    def _keys(self, base: int) -> Tensor:
-        """Return a key per client and step, in the order of the batches."""
-        client = np.concatenate([self.ids[:k] for k in self.active])
-        step = np.repeat(np.arange(len(self.active)), self.active)
-        return fold_in(base, *(upload(v, self.rows.device) for v in (client, step)))
 
     def _shuffle(self, base: int) -> Tensor:
         hashes = fold_in(base, self.epoch, self.rows)

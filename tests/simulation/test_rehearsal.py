@@ -1,17 +1,23 @@
 """A rehearsal of runs on a GPU without one: no mixed devices, nothing in a round that waits, the results of a CPU."""
 
 import json
+import re
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from math import prod
 
 import pytest
 import torch
-from pretend_gpu import PretendGpu
+from pretend_gpu import PretendError, PretendGpu
 from safetensors.torch import load_file
-from tools import CASES, case_id, engine_of, federation, make, stages_of, task_for
+from tools import CASES, case_id, engine_of, federation, make, stages_of, task_for, variants
+from torch import nn
 
 from fedbench.core.samplers import sample_cohort
+from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
+from fedbench.models.lstm import LSTM
 from fedbench.runs import train
 from fedbench.runs.store import Recorder
 from fedbench.runs.trackers import Tracker
@@ -27,15 +33,16 @@ COPYING = {  # where a round may copy to the device, without waiting for it
     "Cohort.info": "the keys of the clients' draws in this round",
     "Plan.__init__": "the places of the examples in the batches, once for the same clients with the same work",
     "Part.__init__": "the positions of a chunk in the cohort, likewise",
+    "Rows.of_clients": "the examples of the cohort, likewise",
     "_groups": "the blocks of examples that are measured, once for the same clients",
     "_flat_sums": "numbers of examples, where losses are measured",
     "SharedProbes.at_broadcast": "likewise",
     "SharedProbes.mean_losses": "likewise",
+    "note_visit": "FedCorr: the client that was visited",
 }
 WAITING = {  # where a round may wait for the device
     "shortest_combination": "a quadratic program of the size of the cohort is solved on the host",
-    "note_visit": "FedCorr estimates noise on the host, with scikit-learn, between rounds",
-    "estimate_levels": "likewise",
+    "estimate_levels": "FedCorr estimates noise on the host, with scikit-learn, between rounds",
     "corrected": "likewise",
     "nearly_clean": "clients are drawn on the host; FedCorr decides who may be",
 }
@@ -53,7 +60,7 @@ class Interrupting(Tracker):
             raise KeyboardInterrupt
 
 
-def prepared(algo, data, task, mode, rounds, place="auto"):
+def prepared(algo, data, task, mode, rounds, place, work):
     stages = stages_of(algo, rounds, data.num_clients)
     return train.PreparedRun(
         title="rehearsal",
@@ -61,7 +68,7 @@ def prepared(algo, data, task, mode, rounds, place="auto"):
         stages=stages,
         task=task,
         data=data,
-        work=WORK,
+        work=work,
         engine=engine_of(task, mode, 3 if mode == "stacked" else 1),
         w=task.init(torch.Generator().manual_seed(0)),
         sampler=sample_cohort(1.0),
@@ -74,11 +81,11 @@ def prepared(algo, data, task, mode, rounds, place="auto"):
     )
 
 
-def carry_out(path, algo, data, model, mode, device, rounds=2, place="auto"):
+def carry_out(path, algo, data, model, mode, device, rounds=2, place="auto", work=WORK):
     """A run that is interrupted after its last checkpoint and resumed: its rows without the clocks, and its models."""
     data, task = data.to(device, torch.float64), task_for(data, model)
     task.device = device
-    run = prepared(algo, data, task, mode, rounds, place)
+    run = prepared(algo, data, task, mode, rounds, place, work)
     recorder = Recorder(path)
     with pytest.raises(KeyboardInterrupt):
         train.run(run, recorder, {})
@@ -90,7 +97,7 @@ def carry_out(path, algo, data, model, mode, device, rounds=2, place="auto"):
 
 
 @pytest.fixture
-def rehearse(tmp_path, monkeypatch):
+def rehearse(tmp_path_factory, monkeypatch):
     """Carry a run out on the pretended GPU and on the CPU, compare them, and return the GPU."""
     monkeypatch.setattr(train, "_CHECKPOINT_SHARE", 0)
     real = _Loop.round
@@ -101,11 +108,13 @@ def rehearse(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_Loop, "round", watched)
 
-    def rehearsed(algo, model, mode, shape=None, data=None, **options):
-        data = federation(SIZES, shape=shape) if data is None else data
-        rows, models, moments = carry_out(tmp_path / "cpu", algo, data, model, mode, torch.device("cpu"), **options)
-        with PretendGpu(COPYING, WAITING) as gpu:
-            found = carry_out(tmp_path / "gpu", algo, data, model, mode, torch.device("cuda"), **options)
+    def rehearsed(algo, model, mode, shape=None, data=None, sizes=SIZES, waiting=WAITING, **options):
+        data = data or federation(sizes, features=prod(shape or (6,)), shape=shape)
+        rows, models, moments = carry_out(
+            tmp_path_factory.mktemp("cpu"), algo, data, model, mode, torch.device("cpu"), **options
+        )
+        with PretendGpu(COPYING, waiting) as gpu:
+            found = carry_out(next(folders), algo, data, model, mode, torch.device("cuda"), **options)
         for row, other in zip(rows, found[0], strict=True):
             assert other == pytest.approx(row, rel=1e-12, abs=1e-12)
         assert found[1].keys() == models.keys()
@@ -117,8 +126,122 @@ def rehearse(tmp_path, monkeypatch):
     return rehearsed
 
 
-@pytest.mark.parametrize("mode", ["stacked", "loop"])
-@pytest.mark.parametrize("model", [Linear, partial(MLP, hidden=(4,))], ids=["linear", "mlp"])
+MODES = ["stacked", "loop"]
+SMALL_MLP = partial(MLP, hidden=(4,))
+DEFAULTS = [c for c in CASES if c[1] == variants(c[0])[0]]
+CNN = partial(ConvNet, channels=(2, 3), kernel=3, hidden=4)
+TEXT = partial(LSTM, tokens=7, vectors=None, embedding=3, hidden=4, layers=2, dense=(3,), dropout=0.3)
+FEW = ["fedavg", "scaffold", "adafedadam"]
+
+
+class Residual(nn.Module):
+    """A block of a ResNet with GroupNorm, with what torchvision's has: ReLU in place, and a shortcut."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(shape[0], 4, 3, padding=1, bias=False), nn.GroupNorm(2, 4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 3, stride=2, padding=1, bias=False), nn.GroupNorm(2, 4)
+        self.shortcut, self.relu = nn.Conv2d(shape[0], 4, 1, stride=2, bias=False), nn.ReLU(inplace=True)
+        self.pool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(4, classes)
+
+    def forward(self, x):
+        h = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        h += self.shortcut(x)
+        return self.fc(torch.flatten(self.pool(self.relu(h)), 1))
+
+
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_every_method(rehearse, case, model, mode):
-    assert rehearse(make(case[0], **case[1]), model, mode).faults == []
+def test_every_method(rehearse, case):
+    assert rehearse(make(case[0], **case[1]), SMALL_MLP, "stacked").faults == []
+
+
+@pytest.mark.parametrize(("model", "mode"), [(Linear, "stacked"), (Linear, "loop"), (SMALL_MLP, "loop")])
+@pytest.mark.parametrize("case", DEFAULTS, ids=case_id)
+def test_every_method_by_other_ways(rehearse, case, model, mode):
+    assert rehearse(make(case[0], **case[1]), model, mode, sizes=(7, 3)).faults == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", [CNN, Residual], ids=["cnn", "resnet"])
+@pytest.mark.parametrize("name", FEW)
+def test_images(rehearse, name, model, mode):
+    assert rehearse(make(name), model, mode, shape=(2, 6, 6), sizes=(7, 3)).faults == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", FEW)
+def test_text(rehearse, name, mode):
+    data = federation((7, 3), features=5)
+    data = replace(data, x=(data.x * 3).long() % 7, tokens=7)
+    work = replace(WORK, random=True)
+    assert rehearse(make(name), TEXT, mode, data=data, work=work).faults == []
+
+
+def test_client_states_on_the_host(rehearse):
+    moving = {"Cohort.train.<locals>.work": "states come from the host", "store": "and go back to it"}
+    gpu = rehearse(make("scaffold"), Linear, "stacked", place="host", waiting=moving)
+    assert gpu.faults == []
+
+
+def test_the_stages_of_fedcorr(rehearse):
+    gpu = rehearse(make("fedcorr", iterations=1, rounds1=1), Linear, "stacked", sizes=(9, 12, 8), rounds=5)
+    assert gpu.faults == []
+
+
+def test_what_a_round_copies(rehearse):
+    """Two rounds and, after the interruption, the second one again: the plans twice, the keys in every round."""
+    gpu = rehearse(make("fedavg"), Linear, "stacked", sizes=(7, 6))
+    assert gpu.excused == {"Cohort.info": 3, "Cohort.__init__": 2 * 4, "Part.__init__": 2, "Plan.__init__": 2 * 5}
+
+
+def test_kernels_do_not_grow_with_the_clients_side_by_side(rehearse):
+    two, three, one_by_one = (
+        rehearse(make("fedavg"), Linear, mode, sizes=sizes).launches
+        for mode, sizes in (("stacked", (7, 7)), ("stacked", (7, 7, 7)), ("loop", (7, 7)))
+    )
+    assert two == three < one_by_one
+
+
+def planted(change):
+    """FedAvg with a change of what the clients upload."""
+
+    def finish(msg, client, local, info):
+        return {"delta": change(msg["w"] - local["w"])}, client
+
+    return replace(make("fedavg"), finish=finish)
+
+
+def test_it_finds_a_planted_item(rehearse):
+    gpu = rehearse(planted(lambda delta: delta * delta.sum().item()), Linear, "stacked")
+    assert gpu.faults
+    assert all(
+        re.fullmatch(r"aten::_local_scalar_dense, fedbench/simulation/local_phases.py:\d+", f) for f in gpu.faults
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda delta: (delta, delta.cpu())[0], "aten::_to_copy to the host"),
+        (lambda delta: delta * (2 if (delta > 0).any() else 1), "aten::_local_scalar_dense"),
+        (lambda delta: delta * delta[delta > 0].sum(), "aten::index by a mask"),
+        (lambda delta: delta[torch.arange(len(delta))], "aten::index by an index on the host"),
+        (lambda delta: delta * torch.ones(len(delta), 1).to(delta), "aten::_to_copy to the device that waits for it"),
+    ],
+    ids=["cpu", "bool", "mask", "index", "upload"],
+)
+def test_it_finds_other_waits(rehearse, change, what):
+    assert {f.split(", ")[0] for f in rehearse(planted(change), Linear, "stacked").faults} == {what}
+
+
+def test_it_finds_a_planted_tensor_of_the_cpu(rehearse):
+    with pytest.raises(PretendError, match=r"aten::mul with .* on the CPU, fedbench/simulation/local_phases.py:\d+"):
+        rehearse(planted(lambda delta: delta * torch.ones(delta.shape, dtype=delta.dtype)), Linear, "stacked")
+
+
+def test_it_finds_a_planted_generator_of_the_cpu(rehearse):
+    def noisy(delta):
+        return delta + torch.randn(delta.shape, device=delta.device, generator=torch.Generator().manual_seed(0))
+
+    with pytest.raises(PretendError, match=r"a generator of the CPU, fedbench/simulation/local_phases.py:\d+"):
+        rehearse(planted(noisy), Linear, "stacked")

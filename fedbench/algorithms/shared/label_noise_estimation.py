@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.core.errors import RequestError, install_hint
+from fedbench.core.transfers import upload
 from fedbench.core.types import Lab, State
 
 _ROWS = 1024  # rows of the distance matrix computed at once
@@ -49,7 +50,7 @@ def note_visit(server: State, ids: np.ndarray, y: Tensor, lab: Lab, neighbours: 
     """
     seen = lab.examine(server["w"], ids, y)
     outputs = seen.logits.softmax(1)
-    who = torch.from_numpy(ids).to(y.device)
+    who = upload(ids, y.device)
     loss = server.get("loss", torch.zeros(len(y), dtype=torch.float64, device=y.device))
     return {
         **server,
