@@ -106,7 +106,7 @@ class Plan:
         slot[step >= tau[owner]] = starts[-1] * width  # a spare place takes the examples cut off by a limit on steps
 
         device = data.x.device
-        self.data, self.shuffled = data, work.batch_size is not None
+        self.ids, self.data, self.shuffled = ids, data, work.batch_size is not None
         self.augment = work.augment
         self.shape = (int(starts[-1]), width)
         self.bits = 62 - len(client).bit_length()  # bits of a hash that fit into int64 with a segment's number

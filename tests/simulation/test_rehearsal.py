@@ -110,9 +110,8 @@ def rehearse(tmp_path_factory, monkeypatch):
 
     def rehearsed(algo, model, mode, shape=None, data=None, sizes=SIZES, waiting=WAITING, **options):
         data = data or federation(sizes, features=prod(shape or (6,)), shape=shape)
-        rows, models, moments = carry_out(
-            tmp_path_factory.mktemp("cpu"), algo, data, model, mode, torch.device("cpu"), **options
-        )
+        folders = (tmp_path_factory.mktemp(name) for name in ("cpu", "gpu"))
+        rows, models, moments = carry_out(next(folders), algo, data, model, mode, torch.device("cpu"), **options)
         with PretendGpu(COPYING, waiting) as gpu:
             found = carry_out(next(folders), algo, data, model, mode, torch.device("cuda"), **options)
         for row, other in zip(rows, found[0], strict=True):
