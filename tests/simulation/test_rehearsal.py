@@ -25,7 +25,7 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.loop import _Loop
 
-SIZES = (1, 12, 4, 7)
+SIZES = (1, 7, 4)
 WORK = LocalWork(lr=0.1, batch_size=5)
 
 COPYING = {  # where a round may copy to the device, without waiting for it
@@ -82,14 +82,17 @@ def prepared(algo, data, task, mode, rounds, place, work):
 
 
 def carry_out(path, algo, data, model, mode, device, rounds=2, place="auto", work=WORK):
-    """A run that is interrupted after its last checkpoint and resumed: its rows without the clocks, and its models."""
+    """A run: its rows without the clocks, its models and its moments. On a GPU it is interrupted once and resumed."""
     data, task = data.to(device, torch.float64), task_for(data, model)
     task.device = device
     run = prepared(algo, data, task, mode, rounds, place, work)
     recorder = Recorder(path)
-    with pytest.raises(KeyboardInterrupt):
+    run.tracker.due = device.type == "cuda"
+    with pytest.raises(KeyboardInterrupt) if run.tracker.due else nullcontext():
         train.run(run, recorder, {})
-    assert train.run(run, recorder, {})["status"] == "done"
+    if device.type == "cuda":
+        train.run(run, recorder, {})
+    assert json.loads((path / "meta.json").read_text())["status"] == "done"
     rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
     models = {f"{p.stem}.{k}": v for p in path.glob("*.safetensors") for k, v in load_file(p).items()}
     moments = [json.loads(p.read_text()) for p in path.glob("moments.json")]
