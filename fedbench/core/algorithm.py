@@ -171,12 +171,12 @@ class Averaging:
     def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the server's state after the step, from the uploads of all clients [C, ...]."""
         sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
-        return self.step(server, uploads | sums, cohort)
+        return self.step(server, uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}, cohort)
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ ω_k v_k, ω [C] and v [C, P] -> [P]; summed in float64, so that its order is below float32's rounding."""
-    return (weights.double() @ values.double()).to(values.dtype)
+    """Return Σ ω_k v_k, ω [C] and v [C, P] -> [P] float64, so that the order of the sum is below float32's rounding."""
+    return weights.double() @ values.double()
 
 
 def server_descent(

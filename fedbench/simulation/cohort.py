@@ -135,25 +135,28 @@ class Cohort:
             "local.batch_size, model or participation",
         )
         trained = gathered.trained()
-        late = {} if by_part else {k: weighted_sum(v, trained.uploads[k]) for k, v in weights.items()}
-        return trained._replace(uploads=trained.uploads | late)
+        if not by_part:
+            sums = {k: weighted_sum(v, trained.uploads[k]).to(trained.uploads[k].dtype) for k, v in weights.items()}
+            trained.uploads.update(sums)
+        return trained
 
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
         kernel = self.engine.kernel
         if kernel is not None and values.dtype == self.data.dtype:
             return kernel.weighted_sum(weights, values)
-        return weights.double() @ values.double()
+        return weighted_sum(weights, values)
 
     def _cut(self, compiled: bool, positions: np.ndarray) -> list[Part]:
         """Return the clients at ``positions`` in parts; those of the whole cohort are kept."""
         if self._limits != self.engine.limits:  # an allocation error has lowered what is done at once
             self._limits = self.engine.limits
             self._parts.clear()
+        cut = self._shares if compiled else self._chunks
         if len(positions) < len(self.ids):
-            return self._shares(positions) if compiled else self._chunks(positions)
+            return cut(positions)
         if compiled not in self._parts:
-            self._parts[compiled] = self._shares(positions) if compiled else self._chunks(positions)
+            self._parts[compiled] = cut(positions)
         return self._parts[compiled]
 
     def _chunks(self, positions: np.ndarray) -> list[Part]:
@@ -172,4 +175,4 @@ class Cohort:
         else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
             parts = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
             parts.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
-        return [Share(positions[p], ids[p], tau[p], self.data, self.work, self.engine, kernel) for p in parts]
+        return [Share(positions[p], ids[p], tau[p], self.data, self.work, self.engine) for p in parts]

@@ -163,7 +163,8 @@ class Engine:
         What is done at once is halved down to one client or example per thread, then the threads are halved.
 
         Args:
-            work: A function that follows the limits, changes nothing and can be called again.
+            work: A function that follows the limits and can be called again: what it has finished it does not repeat,
+                and what it has not finished it has not changed.
             unit: What it does several of at once.
             used: Returns how many of them a thread does at once.
             alone: What remains to be done at once in the end, and how to make it smaller, for the message.
@@ -252,8 +253,7 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     """
     order = np.argsort(-cost, kind="stable")
     middle = np.cumsum(cost[order]) - cost[order] / 2
-    part = (
-        (middle * parts / max(1, cost.sum())).astype(np.int64).clip(max=parts - 1)
-    )  # ``parts`` where the last cost is 0
+    part = (middle * parts / max(1, cost.sum())).astype(np.int64)
+    part = part.clip(max=parts - 1)  # the last items may cost nothing
     members = (np.sort(order[part == k]) for k in range(parts))
     return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]

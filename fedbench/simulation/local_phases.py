@@ -15,7 +15,7 @@ from fedbench.core.transfers import upload
 from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
-from fedbench.simulation.compiled.dense import DenseKernel, Work
+from fedbench.simulation.compiled.dense import Work
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.probes import ExamplePlan
 
@@ -26,15 +26,25 @@ class Part(ABC):
     Args:
         positions: Their positions in the cohort [c].
         ids: The clients [c].
+        tau: Their local steps [c].
         data: The data set.
+        work: The local work.
         engine: How the work is carried out.
 
     Attributes:
         rows: The positions, on the device of the data; a slice if they are consecutive.
     """
 
-    def __init__(self, positions: np.ndarray, ids: np.ndarray, data: FederatedDataset, engine: Engine) -> None:
-        self.positions, self.ids, self.data, self.engine = positions, ids, data, engine
+    def __init__(
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
+        engine: Engine,
+    ) -> None:
+        self.positions, self.ids, self.tau, self.data, self.work, self.engine = positions, ids, tau, data, work, engine
         self.rows: Tensor | slice = upload(positions, data.x.device)
         if (np.diff(positions) == 1).all():
             self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
@@ -62,28 +72,11 @@ class Part(ABC):
 
 
 class Chunk(Part):
-    """Clients whose steps are taken one after another through an oracle, ordered by falling number of steps.
+    """Clients whose steps are taken one after another through an oracle, ordered by falling number of steps."""
 
-    Args:
-        positions: Their positions in the cohort [c].
-        ids: The clients [c].
-        tau: Their local steps [c].
-        data: The data set.
-        work: The local work.
-        engine: How the work is carried out.
-    """
-
-    def __init__(
-        self,
-        positions: np.ndarray,
-        ids: np.ndarray,
-        tau: np.ndarray,
-        data: FederatedDataset,
-        work: LocalWork,
-        engine: Engine,
-    ) -> None:
-        super().__init__(positions, ids, data, engine)
-        self._plan = Plan(ids, tau, data, work)
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan(self.ids, self.tau, self.data, self.work)
 
     def local_phase(
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
@@ -94,41 +87,27 @@ class Chunk(Part):
 
 
 class Share(Part):
-    """Clients that compiled code trains in one call.
+    """Clients that compiled code trains in one call."""
 
-    Args:
-        positions: Their positions in the cohort [c].
-        ids: The clients [c].
-        tau: Their local steps [c].
-        data: The data set.
-        work: The local work.
-        engine: How the work is carried out.
-        kernel: The compiled code.
-    """
-
-    def __init__(
-        self,
-        positions: np.ndarray,
-        ids: np.ndarray,
-        tau: np.ndarray,
-        data: FederatedDataset,
-        work: LocalWork,
-        engine: Engine,
-        kernel: DenseKernel,
-    ) -> None:
-        super().__init__(positions, ids, data, engine)
-        self._kernel = kernel
-        self._starts, self._counts, self._steps = data.train.starts[ids], data.train.counts[ids], tau.astype(np.int64)
-        self._width, self._shuffled = int(work.widths(self._counts).max()), work.batch_size is not None
+    @cached_property
+    def _phase(self) -> Work:
+        rows, counts = self.data.train, self.data.train.counts[self.ids]
+        return Work(
+            starts=rows.starts[self.ids],
+            counts=counts,
+            steps=self.tau.astype(np.int64),
+            width=int(self.work.widths(counts).max()),
+            shuffled=self.work.batch_size is not None,
+        )
 
     def local_phase(
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
     ) -> tuple[State, State, State]:
         """Return the uploads, the new client states and the last local variables, [c, ...]."""
-        order = key(seed, purpose, round)
-        work = Work(self._starts, self._counts, self._steps, self._width, self._shuffled, order)
-        info = info.columns()
-        last = self._kernel.descend(self.data, work, algo.step, msg, _started(algo, msg, clients, info), info)
+        kernel, info = self.engine.kernel, info.columns()
+        assert kernel is not None
+        start, order = _started(algo, msg, clients, info), key(seed, purpose, round)
+        last = kernel.descend(self.data, self._phase, order, algo.step, msg, start, info)
         return *algo.finish(msg, clients, last, info), last
 
 

@@ -137,8 +137,7 @@ class _Loop:
         algo, data, seed = stage.algorithm, snapshot.data, self.seed
         if t == 0 and algo.setup is not None:
             snapshot = self._set_up(algo.setup, snapshot)
-        n = data.train.counts if stage.eligible is None else data.train.counts * stage.eligible(snapshot.server)
-        ids = (stage.sampler or self.sampler)(snapshot.round, n, seed)
+        ids = self._drawn(stage, snapshot)
         tau = self.work.tau(ids, data.train.counts[ids], seed, snapshot.round)
         cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
         own = {k: v for k, v in snapshot.server.items() if k not in stage.keep}  # the method knows only its own entries
@@ -146,8 +145,7 @@ class _Loop:
         probe = cohort.probe(algo, self.probes, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
         watching = [o for o in self.observers if o.wants(snapshot.round + 1)]
-        rule = algo.update
-        weights = {} if watching or not isinstance(rule, Averaging) else rule.weights
+        rule = Averaging(algo.update, {}) if watching or not isinstance(algo.update, Averaging) else algo.update
         in_place = not watching and algo.personal is None
         trained = cohort.train(
             algo,
@@ -156,7 +154,7 @@ class _Loop:
             info,
             seed,
             snapshot.round,
-            weights={k: f(own, info) for k, f in weights.items()},
+            weights={k: f(own, info) for k, f in rule.weights.items()},
             in_place=in_place,
         )
         client_states, steps = trained.client_states, int(tau.sum())
@@ -168,8 +166,7 @@ class _Loop:
         for observer in watching:
             observer.observe(Exchange(snapshot.round + 1, algo, ids, trained.uploads, client_states))
         info = replace(info, probe=probe | trained.after)
-        update = rule.step if weights and isinstance(rule, Averaging) else rule
-        server = update(own, trained.uploads, info) | {k: snapshot.server[k] for k in stage.keep}
+        server = rule.step(own, trained.uploads, info) | {k: snapshot.server[k] for k in stage.keep}
         measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
         snapshot = snapshot._replace(
             round=snapshot.round + 1,
@@ -180,6 +177,12 @@ class _Loop:
             bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
         )
         return snapshot if stage.after is None else self._after(t, stage.after, snapshot)
+
+    def _drawn(self, stage: Stage, snapshot: Snapshot) -> np.ndarray:
+        """Return the cohort of the next round, ascending ids."""
+        n = snapshot.data.train.counts
+        n = n if stage.eligible is None else n * stage.eligible(snapshot.server)
+        return (stage.sampler or self.sampler)(snapshot.round, n, self.seed)
 
     def _set_up(self, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
         data = snapshot.data

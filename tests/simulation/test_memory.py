@@ -42,7 +42,7 @@ class Short:
     def _guarded(self, name, what):
         def call(*args, **options):
             if name == "descend":
-                models = len(args[4]["w"])  # of the local variables
+                models = len(args[5]["w"])  # of the local variables
             elif name == "measure":
                 models = len(args[2]) if args[4].dim() == 2 or options.get("gradients") else 1
             else:

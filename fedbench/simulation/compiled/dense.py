@@ -56,7 +56,6 @@ class Work:
         steps: [C] int64, their numbers of local steps.
         width: Largest number of examples of a batch.
         shuffled: Whether the examples of every epoch are shuffled.
-        key: Key of the order of the examples.
     """
 
     starts: np.ndarray
@@ -64,7 +63,6 @@ class Work:
     steps: np.ndarray
     width: int
     shuffled: bool
-    key: int
 
 
 class DenseKernel:
@@ -106,13 +104,14 @@ class DenseKernel:
         return step.extra is None or isinstance(step.extra, Pull | Shift)
 
     def descend(
-        self, data: FederatedDataset, work: Work, step: Step, msg: State, local: State, info: ClientInfo
+        self, data: FederatedDataset, work: Work, order: int, step: Step, msg: State, local: State, info: ClientInfo
     ) -> State:
         """Return the local variables [C, ...] after all local steps of C clients.
 
         Args:
             data: A data set that ``reads`` accepts.
             work: The local work.
+            order: Key of the order of the examples.
             step: A step that ``carries_out`` accepts.
             msg: The broadcast.
             local: The local variables before the first step.
@@ -135,7 +134,7 @@ class DenseKernel:
             rows=_at(data.train.index),
             offset=_array(work.starts),
             count=_array(work.counts),
-            key=work.key,
+            key=order,
             shuffled=work.shuffled,
             steps=_array(work.steps),
             lr=_at(rate),
