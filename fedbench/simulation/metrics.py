@@ -24,12 +24,22 @@ def tail(
     """Return the mean of the lowest (or highest) max(1, floor(p N / 100)) values.
 
     The number is rounded down as in the code of q-FFL (Li et al., ICLR 2020), or up. ``weights`` are those of the mean
-    inside the tail; its members depend on the values alone, and ties are broken by position.
+    inside the tail. Clients that are tied at its edge share the places that are left: all of them belong to the tail,
+    each with the same fraction of its weight, so that the result does not depend on their order.
     """
     count = tail_size(len(values), percent, rounding)
-    order = np.argsort(values, kind="stable")
-    chosen = order[-count:] if best else order[:count]
-    return _mean(values[chosen]) if weights is None else _weighted_mean(values[chosen], weights[chosen])
+    if weights is None:
+        ranked = np.sort(values)
+        return _mean(ranked[-count:] if best else ranked[:count])
+    share = _shares(-values if best else values, count)
+    return _weighted_mean(values, weights * share)
+
+
+def _shares(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the share [N] with which each client belongs to the ``count`` lowest: 1 below the edge, 0 above it."""
+    edge = np.partition(values, count - 1)[count - 1]
+    below, tied = values < edge, values == edge
+    return np.where(tied, (count - np.count_nonzero(below)) / np.count_nonzero(tied), below)
 
 
 def tail_size(clients: int, percent: float, rounding: Literal["floor", "ceil"] = "floor") -> int:
@@ -68,9 +78,7 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
 
     Standard deviation and variance are those of the population (ddof 0).
     """
-    order = np.argsort(accuracy, kind="stable")
-    ranked = accuracy[order]
-    worst30 = order[: tail_size(len(order), 30)]
+    ranked = np.sort(accuracy)
     mean, std = _mean(accuracy), _deviation(accuracy)
     weighted = _weighted_mean(accuracy, n_test)
     return {
@@ -85,7 +93,7 @@ def accuracy_metrics(accuracy: np.ndarray, n_test: np.ndarray) -> dict[str, floa
         "kl_uniform": kl_uniform(accuracy),
         "accuracy_mean_weighted": weighted,
         "accuracy_std_weighted": sqrt(_weighted_mean((accuracy - weighted) ** 2, n_test)),
-        "accuracy_worst30_weighted": _weighted_mean(accuracy[worst30], n_test[worst30]),
+        "accuracy_worst30_weighted": tail(accuracy, 30, weights=n_test),
     }
 
 

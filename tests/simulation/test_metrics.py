@@ -55,6 +55,26 @@ def test_weights_count_inside_the_tail_only():
     assert tail(a, 30, weights=w) == pytest.approx((0 * 1 + 0.5 * 3) / 4)
 
 
+def test_ties_at_the_edge_of_a_tail_are_shared():
+    """Three of ten clients: one below the edge, and three tied ones of sizes 1, 2 and 9 for the two places left."""
+    a = np.array([0.5, 0.9, 0.5, 0.2, 1.0, 0.5, 0.9, 1.0, 1.0, 1.0])
+    n = np.array([1.0, 7, 2, 6, 5, 9, 8, 5, 5, 5])
+    shared = (0.2 * 6 + 0.5 * (1 + 2 + 9) * 2 / 3) / (6 + (1 + 2 + 9) * 2 / 3)
+    assert tail(a, 30, weights=n) == pytest.approx(shared, rel=1e-12)
+    assert tail(1 - a, 30, best=True, weights=n) == pytest.approx(1 - shared, rel=1e-12)
+    assert tail(a, 30) == pytest.approx((0.2 + 0.5 + 0.5) / 3)  # without weights the places make no difference
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 50)), min_size=2, max_size=30),
+    st.randoms(),
+)
+def test_metrics_do_not_depend_on_the_order_of_the_clients(clients, random):
+    shuffled = random.sample(clients, len(clients))
+    one, two = (accuracy_metrics(*map(np.array, zip(*c, strict=True))) for c in (clients, shuffled))
+    assert one == pytest.approx(two, rel=1e-9, abs=1e-9)
+
+
 @pytest.mark.parametrize(("n", "percent", "count"), [(16, 30, 5), (100, 29, 29), (10, 5, 1), (3, 30, 1), (11, 10, 2)])
 def test_tails_count_up_on_request(n, percent, count):
     a = np.arange(n, dtype=float)
