@@ -24,7 +24,8 @@ _CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what
 _DEVICE_SHARE = 0.05  # of the free memory of a GPU for one copy of a chunk's parameters; a step holds about ten
 _SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
-_LARGE_DENSE = 2**20  # parameters from which a dense model is better trained client by client on a CPU
+_LARGE_STACKED = 2**20  # parameters from which a dense model is better trained client by client than stacked on a CPU
+_LARGE_COMPILED = 2**22  # parameters of a dense model up to which compiled code was measured, and was the fastest
 
 
 def make_engine(
@@ -47,7 +48,7 @@ def make_engine(
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
-        mode = "stacked" if gpu or (dense and task.size < _LARGE_DENSE) else "loop"
+        mode = "stacked" if gpu or (dense and task.size < _LARGE_STACKED) else "loop"
     layers = _layers(task) if config.mode == "auto" and mode == "loop" else None
     task.use_layers(layers)
     size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, _stack(task, gpu)))
@@ -88,8 +89,8 @@ def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
         return None, f"engine.mode={mode}"
     if not expressible(task):
         why_not = "it is for linear models and MLPs in float32 or float64 on a CPU"
-    elif mode == "auto" and task.size >= _LARGE_DENSE:
-        why_not = f"the model has {_LARGE_DENSE} parameters or more"
+    elif mode == "auto" and task.size >= _LARGE_COMPILED:
+        why_not = f"the model has {_LARGE_COMPILED} parameters or more"
     elif (library := kernels().library) is not None:
         return DenseKernel(library, task), ""
     else:
