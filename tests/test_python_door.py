@@ -239,3 +239,8 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
     assert again == alone["two"]
     assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
     del sys.modules["door_method"], sys.modules["door_rate"]
+
+
+def test_a_config_dir_that_is_no_path_is_refused():
+    with pytest.raises(RequestError, match="config_dir must be a path, got 3"):
+        fedbench.run(f"algo=fedavg {SMALL}", config_dir=3)

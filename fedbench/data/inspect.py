@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 
 _ROWS = 400  # most columns in the picture of labels: with more clients, neighbours share one
@@ -61,15 +60,9 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 
 def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
-    """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths.
+    """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths."""
+    from matplotlib.figure import Figure  # late: it takes half a second
 
-    Raises:
-        RequestError: If matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
     folder.mkdir(parents=True, exist_ok=True)
     labels = folder / "labels.png"
     _label_picture(Figure(figsize=(7, 5), layout="constrained"), label_counts(data), title).savefig(labels, dpi=120)

@@ -48,6 +48,8 @@ def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: 
     """
     from fedbench.config.overrides import to_overrides
 
+    if not isinstance(config_dir, str | Path | None):
+        raise RequestError(f"config_dir must be a path, got {config_dir!r}")
     folder = None if config_dir is None else Path(config_dir).expanduser()
     if folder is not None and not folder.is_dir():
         raise RequestError(f"config_dir={folder} is not a directory")
