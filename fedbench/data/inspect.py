@@ -60,7 +60,7 @@ def facts(data: FederatedDataset) -> dict[str, str]:
 
 
 def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
-    """Write ``labels.png`` (classes by clients) and ``examples.png`` (images) or ``examples.txt``; return their paths."""
+    """Write ``labels.png`` (classes by clients), and ``examples.png`` or ``examples.txt``; return their paths."""
     from matplotlib.figure import Figure  # late: it takes half a second
 
     folder.mkdir(parents=True, exist_ok=True)
