@@ -95,8 +95,23 @@ def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
         )
     if table.paper is not None and table.table is None:
         notes.append(f"settings of an experiment of {table.paper.name} that match no row of its tables")
+    notes += _further_splits(table)
     notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
     return notes + list(table.unofficial)
+
+
+def _further_splits(table: TableData) -> list[str]:
+    """Return a note for each setup with runs on other splits of the data, which do not enter the table."""
+    notes = []
+    for block in table.blocks:
+        splits = sorted({split for line in block.lines for split in line.found.splits})
+        if splits:
+            where = f"{block.setup.title}: " if block.setup and len(table.blocks) > 1 else ""
+            notes.append(
+                f"{where}the table has the runs on the split of the data that the experiment draws; runs on further "
+                f"splits (data.seed {', '.join(map(str, splits))}) are a reading of the claims"
+            )
+    return notes
 
 
 def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int, page: Path | None) -> LineView:
@@ -120,7 +135,7 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
 
 
 def _note(line: Line) -> str:
-    notes = [*(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors]
+    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.errors]
     if line.impossible:
         why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
         notes.insert(0, why)
@@ -176,7 +191,7 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Matche
     numbers = list(range(seeds))
     if found.runs:
         run = next(iter(found.runs.values()))
-        numbers = list(found.runs)
+        numbers = list(dict.fromkeys(unit.seed for unit in found.runs))
         keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
         if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
             parts["model"] = run.meta["model"]
