@@ -76,8 +76,9 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
     match claim.check:
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
-        case PropertyTest(test=test):
-            return Verdict("holds", f"a property of the method, shown by {test}", basis="test")
+        case PropertyTest(test=test, shows=shows):
+            how = "shown" if shows == "holds" else "refuted"
+            return Verdict(shows, f"a property of the method, {how} by {test}", basis="test")
         case EqualRows() | EqualCells() as check:
             total, differing = tables.printed_differences(paper, check)
             if differing:

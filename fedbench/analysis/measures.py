@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -107,26 +107,32 @@ class FigureRuns:
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
     shown = FigureRuns(paper, check.figure, evidence)
+    times_of, times = ("", 1.0) if check.share is None else (f"{check.share:g} times that of ", check.share)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
-            numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
-            of_it, times = ("", 1.0) if check.share is None else (f" {check.share:g} times that of", check.share)
-            out += [
-                contest(
-                    f"{_label(measure)} of {field} of {shown.name(a)} against{of_it} {shown.name(b)} "
-                    f"on {paper.setups[setup].title}",
-                    numbers[a],
-                    {s: times * v for s, v in numbers[b].items()},
-                    -1.0 if lower else 1.0,
-                    *shown.of(a, b),
+            for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
+                label = (
+                    f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
+                    f"on {paper.setups[setup].title}"
                 )
-                for a in better
-                for b in worse
-            ]
+                scaled = {s: times * v for s, v in numbers[b].items()}
+                out.append(contest(label, numbers[a], scaled, -1.0 if lower else 1.0, *shown.of(a, b)))
     return out
+
+
+def _pairs(
+    shown: FigureRuns, better: Sequence[int], worse: Sequence[int], measure: str, field: str, threshold: float | None
+) -> Iterator[tuple[int, int, dict[int, PerSeed], bool]]:
+    """Yield each better row with each worse one, the numbers of rows by seed, and whether lower is better."""
+    if measure == "rounds_pairwise":
+        for a, b in product(better, worse):
+            yield a, b, *_measured(shown, (a, b), "rounds", field, threshold)
+    else:
+        numbers, lower = _measured(shown, [*better, *worse], measure, field, threshold)
+        yield from ((a, b, numbers, lower) for a, b in product(better, worse))
 
 
 def _label(measure: str) -> str:
@@ -134,6 +140,7 @@ def _label(measure: str) -> str:
         "area": "mean over rounds",
         "final": "final value",
         "rounds": "rounds to a common target",
+        "rounds_pairwise": "rounds to the best of both",
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
         "roughness_early": "early roughness",

@@ -250,8 +250,8 @@ class Selection:
 
 
 Selections = Annotated[tuple[Selection, ...], Many()]
-Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "below", "cka"]
-LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "below")  # whatever the field
+Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "rounds_pairwise", "below", "cka"]
+LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "rounds_pairwise", "below")  # whatever the field
 
 
 @dataclass(frozen=True)
@@ -336,10 +336,12 @@ class PropertyTest:
 
     Attributes:
         test: ``<file>::<test>``.
+        shows: Whether the test proves the claim or, by a counterexample, refutes it.
     """
 
     kind: ClassVar[str] = "test"
     test: str
+    shows: Literal["holds", "fails"] = "holds"
 
 
 @dataclass(frozen=True)

@@ -623,3 +623,10 @@ def test_tables_apart_by_a_margin():
     assert verdict(numbers, {**up, "by": 4}).verdict == "fails"
     assert verdict(numbers, {**down, "by": -4}).verdict == "holds"
     assert verdict(numbers, {**down, "by": -2}).verdict == "fails"
+
+
+def test_a_test_of_the_code_can_refute_a_claim():
+    proof = {"kind": "test", "test": "tests/a.py::test_b"}
+    assert verdict({}, proof).verdict == "holds"
+    v = verdict({}, {**proof, "shows": "fails"})
+    assert (v.verdict, v.evidence) == ("fails", "a property of the method, refuted by tests/a.py::test_b")

@@ -369,3 +369,22 @@ def test_a_share_of_the_rounds_of_the_other(rounds, word):
 def test_shares_that_mean_nothing_are_refused(key, words):
     with pytest.raises(RequestError, match=words):
         read({**CURVES, **key}, paper(THREE))
+
+
+def test_rounds_to_the_best_that_both_of_a_pair_reach():
+    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4: in 60 and in 40."""
+    runs = of(
+        *(
+            {s: of_curve(values) for s in range(SEEDS)}
+            for values in ((0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5), (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.2))
+        )
+    )
+    level = compare({**CURVES, "measure": "rounds"}, runs)
+    assert [c.mean for c in level] == [0.0, -10.0]
+    x, y = compare({**CURVES, "measure": "rounds_pairwise"}, runs)
+    assert (x.mean, y.mean) == (-20.0, -10.0)
+    assert x.label == "rounds to the best of both of accuracy_mean of New against X on A"
+    assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).verdict == "fails"
+    assert verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).verdict == "holds"
+    tied = {**CURVES, "better": "x", "worse": "new", "measure": "rounds"}
+    assert verdict(tied, runs).verdict == "undecided"
