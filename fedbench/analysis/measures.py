@@ -64,6 +64,7 @@ _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "decline": decline,
 }
 _LOWER = ("roughness", "roughness_early", "rounds", "below")  # lower is better, whatever the field
+_HIGHER = ("at_least", "cka")
 
 
 class FigureRuns:
@@ -133,9 +134,11 @@ def _label(measure: str) -> str:
     return {
         "area": "mean over rounds",
         "final": "final value",
+        "tail": "mean over the last tenth",
         "rounds": "rounds to a common target",
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
+        "at_least": "share of clients at the threshold or above",
         "roughness_early": "early roughness",
     }.get(measure, measure)
 
@@ -145,10 +148,10 @@ def _measured(
 ) -> tuple[dict[int, PerSeed], bool]:
     """Return the numbers of rows by seed, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
-    lower = measure in _LOWER or (measure != "cka" and lower_is_better(field))
-    if measure == "below":
+    lower = measure in _LOWER or (measure not in _HIGHER and lower_is_better(field))
+    if measure in ("below", "at_least"):
         assert threshold is not None
-        return {i: _below(f, threshold) for i, f in found.items()}, lower
+        return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
     curves = {i: f.curve(field) for i, f in found.items()}
@@ -157,10 +160,10 @@ def _measured(
     return {i: {s: _OF_CURVE[measure](c) for s, c in by_seed.items()} for i, by_seed in curves.items()}, lower
 
 
-def _below(found: MatchedRuns, threshold: float) -> PerSeed:
-    """Return the share of clients with an accuracy below the threshold at the end."""
+def _share(found: MatchedRuns, threshold: float, below: bool) -> PerSeed:
+    """Return the share of clients whose accuracy at the end is below the threshold, or is not."""
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
-    return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
+    return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(

@@ -102,6 +102,16 @@ class Monotone:
 
 
 @dataclass(frozen=True)
+class Trend(Monotone):
+    """A metric tends to rise, or to fall, over the steps: a rule of thumb, from which single steps may depart.
+
+    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
+    """
+
+    kind: ClassVar[str] = "trend"
+
+
+@dataclass(frozen=True)
 class Place:
     """A setup of a table."""
 
@@ -185,7 +195,8 @@ class Selection:
 
 
 Selections = Annotated[tuple[Selection, ...], Many()]
-Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "below", "cka"]
+Measure = Literal["area", "final", "tail", "roughness", "roughness_early", "rounds", "below", "at_least", "cka"]
+_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 
 
 @dataclass(frozen=True)
@@ -194,9 +205,9 @@ class Curves:
 
     Attributes:
         measure: Measures, each tested by itself.
-        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
-        threshold: Accuracy threshold of the measure below.
+        threshold: Accuracy threshold of the measures below and at_least.
     """
 
     kind: ClassVar[str] = "curves"
@@ -211,10 +222,11 @@ class Curves:
     def validate(self, where: str, known: Known) -> None:
         """Refuse fields that runs do not have, a missing threshold, and selections without runs."""
         for name in self.fields:
-            if not set(self.measure) <= {"below", "cka"} and not is_field(name):
+            if not set(self.measure) <= _OF_CLIENTS and not is_field(name):
                 raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
-        if "below" in self.measure and self.threshold is None:
-            raise RequestError(f"{where}: the measure below needs threshold, an accuracy such as 0.5")
+        for measure in {"below", "at_least"} & set(self.measure):
+            if self.threshold is None:
+                raise RequestError(f"{where}: the measure {measure} needs threshold, an accuracy such as 0.5")
         figure = known["figures"][self.figure]
         _refuse_empty(where, figure, self.setups or figure.setups, better=self.better, worse=self.worse)
 
@@ -224,15 +236,16 @@ class Limit:
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
-            value; or ``seconds_over``, the last value divided by that of the reference.
+        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the curve; ``decline``,
+            that mean as a share of the first value; or ``seconds_over``, the last value divided by that of the
+            reference.
         reference: The run of the measure seconds_over.
     """
 
     kind: ClassVar[str] = "limit"
     figure: FigureId
     methods: Selections
-    measure: Literal["tail", "decline", "seconds_over"]
+    measure: Literal["area", "tail", "decline", "seconds_over"]
     field: Annotated[str, RunField()]
     at_least: float | None = None
     at_most: float | None = None
@@ -274,6 +287,7 @@ Check = (
     | Compare
     | Rank
     | Monotone
+    | Trend
     | CompareTables
     | EqualRows
     | EqualCells
