@@ -25,9 +25,11 @@ from fedbench.papers.checks import (
     Curves,
     EqualCells,
     EqualRows,
+    Equivalent,
     Function,
     Limit,
     Monotone,
+    NotBehind,
     NotBest,
     PropertyTest,
     Rank,
@@ -47,6 +49,8 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Rank: tables.rank,
     Monotone: tables.monotone,
     CompareTables: tables.compare_tables,
+    NotBehind: tables.not_behind,
+    Equivalent: tables.equivalent,
 }
 
 

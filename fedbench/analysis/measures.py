@@ -12,7 +12,7 @@ from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Curves, Limit, Selection
+from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it
@@ -63,8 +63,6 @@ _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "tail": tail,
     "decline": decline,
 }
-_LOWER = ("roughness", "roughness_early", "rounds", "below")  # lower is better, whatever the field
-_HIGHER = ("at_least", "cka")
 
 
 class FigureRuns:
@@ -115,12 +113,13 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
             numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
+            of_it, times = ("", 1.0) if check.share is None else (f" {check.share:g} times that of", check.share)
             out += [
                 contest(
-                    f"{_label(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
+                    f"{_label(measure)} of {field} of {shown.name(a)} against{of_it} {shown.name(b)} "
                     f"on {paper.setups[setup].title}",
                     numbers[a],
-                    numbers[b],
+                    {s: times * v for s, v in numbers[b].items()},
                     -1.0 if lower else 1.0,
                     *shown.of(a, b),
                 )
@@ -148,7 +147,7 @@ def _measured(
 ) -> tuple[dict[int, PerSeed], bool]:
     """Return the numbers of rows by seed, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
-    lower = measure in _LOWER or (measure not in _HIGHER and lower_is_better(field))
+    lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
     if measure in ("below", "at_least"):
         assert threshold is not None
         return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 from fedbench.analysis.comparison import Comparison, best_of, contest
@@ -17,8 +17,11 @@ from fedbench.papers.checks import (
     CompareTables,
     EqualCells,
     EqualRows,
+    Equivalent,
     Monotone,
+    NotBehind,
     NotBest,
+    Place,
     PrintedRow,
     Rank,
 )
@@ -53,8 +56,19 @@ class Cells:
             own = self.row(check.table, setup, check.algo, last=True)
             yield own, [r for r in self.rows(check.table, setup) if r is not own], metric
 
-    def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
-        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
+    def compare(
+        self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, by: float = 0.0
+    ) -> Comparison:
+        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed.
+
+        Args:
+            table: The table of ``better``.
+            better: A row.
+            worse: A row.
+            metric: The metric.
+            other_table: The table of ``worse``, if it is another one.
+            by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+        """
         m = self.paper.metrics[metric]
         one, two = self.evidence.comparable(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
@@ -63,12 +77,17 @@ class Cells:
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return contest(label + where, a, b, sign, one, two)
+        shifted = {s: v + sign * by for s, v in b.items()}
+        return contest(label + where + _margin_words(by), a, shifted, sign, one, two)
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
         name = self.paper.methods[row.algo].label
         return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
+
+
+def _margin_words(by: float) -> str:
+    return "" if not by else f", by more than {by:g}" if by > 0 else f", less than {-by:g} behind"
 
 
 def best(cells: Cells, check: Best) -> list[Comparison]:
@@ -93,11 +112,13 @@ def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
 
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
     """Return the comparisons of each better method with each worse one."""
+
+    def row(setup: str, algo: str) -> Row:
+        return cells.row(check.table, setup, algo)
+
     return [
-        cells.compare(check.table, cells.row(check.table, setup, a), cells.row(check.table, setup, b), check.metric)
-        for setup in check.setups
-        for a in check.better
-        for b in check.worse
+        cells.compare(check.table, row(setup, a), row(setup, b), check.metric, by=check.by)
+        for setup, a, b in product(check.setups, check.better, check.worse)
     ]
 
 
@@ -129,11 +150,34 @@ def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:
 def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
     """Return the comparisons of each method in one table and setup with itself in another."""
     one, two = check.better, check.worse
+
+    def row(place: Place, algo: str) -> Row:
+        return cells.row(place.table, place.setup, algo)
+
     return [
-        cells.compare(
-            one.table, cells.row(one.table, one.setup, a), cells.row(two.table, two.setup, a), check.metric, two.table
-        )
-        for a in check.algos
+        cells.compare(one.table, row(one, a), row(two, a), metric, two.table, check.by)
+        for metric, a in product(check.metric, check.algos)
+    ]
+
+
+def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:
+    """Return the comparisons of each method, with the margin added to it, with each of the others."""
+    out = []
+    for setup, metric, algo in product(check.setups, check.metrics, check.algo):
+        own = cells.row(check.table, setup, algo)
+        others = [r for r in cells.rows(check.table, setup) if r is not own]
+        if check.against:
+            others = [r for r in others if r.algo in check.against]
+        out += [cells.compare(check.table, own, r, metric, by=-check.margin) for r in others]
+    return out
+
+
+def equivalent(cells: Cells, check: Equivalent) -> list[Comparison]:
+    """Return both one-sided comparisons of any two of the methods."""
+    return [
+        cells.compare(check.table, *(cells.row(check.table, setup, a) for a in pair), metric, by=-check.margin)
+        for setup, metric in product(check.setups, check.metrics)
+        for pair in permutations(check.algo, 2)
     ]
 
 

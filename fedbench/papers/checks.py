@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
-from fedbench.analysis.metrics_catalogue import is_field
+from fedbench.analysis.metrics_catalogue import is_field, lower_is_better
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, one_of
+from fedbench.papers.reading import AtLeast, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -41,7 +41,11 @@ class Best(NotBest):
 
 @dataclass(frozen=True)
 class Compare:
-    """Each method of one list is ahead of each of another."""
+    """Each method of one list is ahead of each of another.
+
+    Attributes:
+        by: The lead that must be exceeded, in the printed unit: what "clearly" or "much" is taken to mean.
+    """
 
     kind: ClassVar[str] = "compare"
     table: TableId
@@ -49,6 +53,7 @@ class Compare:
     metric: MetricId
     better: Methods
     worse: Methods
+    by: Annotated[float, AtLeast(0)] = 0.0
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a method that would have to be ahead of itself."""
@@ -121,13 +126,73 @@ class Place:
 
 @dataclass(frozen=True)
 class CompareTables:
-    """Each method is better in one table and setup than in another."""
+    """Each method is better in one table and setup than in another.
+
+    Attributes:
+        metric: Metrics, each tested by itself.
+        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+    """
 
     kind: ClassVar[str] = "compare_tables"
-    metric: MetricId
+    metric: Annotated[tuple[MetricId, ...], Many()]
     algos: tuple[MethodId, ...]
     better: Place
     worse: Place
+    by: float = 0.0
+
+
+# ---- margins: two one-sided tests, or one
+
+
+@dataclass(frozen=True)
+class NotBehind:
+    """In each setup and metric each method is behind none of the others by the margin (non-inferiority).
+
+    Attributes:
+        algo: The methods.
+        margin: The lag, in the printed unit, that must not be reached.
+        against: The methods that they are compared with; all other rows of the table if empty.
+    """
+
+    kind: ClassVar[str] = "not_behind"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: Methods
+    margin: Annotated[float, AtLeast(0)]
+    against: Methods = ()
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a margin of 0, which makes a tie impossible to show."""
+        _refuse_no_margin(where, self.margin)
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """In each setup and metric any two of the methods differ by less than the margin (two one-sided tests).
+
+    Attributes:
+        algo: The methods, at least two.
+        margin: The difference, in the printed unit, that must not be reached.
+    """
+
+    kind: ClassVar[str] = "equivalent"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: Methods
+    margin: Annotated[float, AtLeast(0)]
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a single method, and a margin of 0."""
+        if len(set(self.algo)) < 2:
+            raise RequestError(f"{where}: algo must name at least two methods; got {', '.join(self.algo)}")
+        _refuse_no_margin(where, self.margin)
+
+
+def _refuse_no_margin(where: str, margin: float) -> None:
+    if margin == 0:
+        raise RequestError(f"{where}: margin must be above 0, such as 1 for a point of accuracy")
 
 
 @dataclass(frozen=True)
@@ -196,6 +261,8 @@ class Selection:
 
 Selections = Annotated[tuple[Selection, ...], Many()]
 Measure = Literal["area", "final", "tail", "roughness", "roughness_early", "rounds", "below", "at_least", "cka"]
+LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "below")  # whatever the field
+MORE_IS_BETTER = ("at_least", "cka")
 _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 
 
@@ -208,6 +275,8 @@ class Curves:
         fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
         threshold: Accuracy threshold of the measures below and at_least.
+        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better side is below this
+            share of that of the worse one, 0.8 say. For measures of which less is better and none is below 0.
     """
 
     kind: ClassVar[str] = "curves"
@@ -218,17 +287,30 @@ class Curves:
     fields: tuple[str, ...]
     setups: tuple[SetupId, ...] = ()
     threshold: float | None = None
+    share: float | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse fields that runs do not have, a missing threshold, and selections without runs."""
+        """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
         for name in self.fields:
             if not set(self.measure) <= _OF_CLIENTS and not is_field(name):
                 raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
-        for measure in {"below", "at_least"} & set(self.measure):
+        for measure in sorted({"below", "at_least"} & set(self.measure)):
             if self.threshold is None:
                 raise RequestError(f"{where}: the measure {measure} needs threshold, an accuracy such as 0.5")
+        if self.share is not None:
+            self._validate_share(where, self.share)
         figure = known["figures"][self.figure]
         _refuse_empty(where, figure, self.setups or figure.setups, better=self.better, worse=self.worse)
+
+    def _validate_share(self, where: str, share: float) -> None:
+        if not 0 < share < 1:
+            raise RequestError(f"{where}: share must be between 0 and 1, such as 0.8; got {share:g}")
+        for measure, name in product(self.measure, self.fields):
+            if measure not in LESS_IS_BETTER and (measure in MORE_IS_BETTER or not lower_is_better(name)):
+                raise RequestError(
+                    f"{where}: share needs numbers of which less is better, such as rounds or a training loss; "
+                    f"got {measure} of {name}"
+                )
 
 
 @dataclass(frozen=True)
@@ -289,6 +371,8 @@ Check = (
     | Monotone
     | Trend
     | CompareTables
+    | NotBehind
+    | Equivalent
     | EqualRows
     | EqualCells
     | Curves

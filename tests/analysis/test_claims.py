@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedbench.analysis.claims import decide, judge
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
 from fedbench.papers.claims import functions
 from fedbench.papers.reading import read
@@ -538,3 +539,87 @@ def test_without_runs_nothing_is_decided_but_what_needs_none():
     assert of_paper("adafed", "c19").evidence.startswith("0 of 5 ")  # 6 values of gamma
     assert of_paper("fedcada", "c10").evidence.startswith("0 of 2 ")  # one of 5 rivals in each of 2 setups
     assert of_paper("fafed", "c09").evidence.startswith("0 of 12 ")  # 6 methods, 3 levels
+
+
+# ---- margins
+
+
+def across(**numbers):
+    """Ten seeds of each method, level up to what is common to all."""
+    return of(**{m: [u + shift for u in UP] for m, shift in numbers.items()})
+
+
+MARGIN = {"table": "t1", "setups": ["a"], "metrics": ["avg"]}
+
+
+@pytest.mark.parametrize(
+    ("lead", "word"), [(2.5, "holds"), (2.0, "undecided"), (1.5, "fails"), (-1.0, "fails")]
+)  # fmt: skip
+def test_a_lead_that_must_be_exceeded(lead, word):
+    """By more than 2: a lead of exactly 2 is a tie with every seed."""
+    check = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "avg", "better": "new", "worse": "x", "by": 2}
+    v = verdict(across(new=lead, x=0.0), check)
+    assert v.verdict == word
+    assert "average % of New against X on A, by more than 2" in v.evidence
+
+
+def test_a_lead_where_less_is_better():
+    """An STD that is 3 lower is lower by more than 2, not by more than 4."""
+    check = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "std", "better": "new", "worse": "x"}
+    assert verdict(across(new=-3.0, x=0.0), {**check, "by": 2}, "std").verdict == "holds"
+    assert verdict(across(new=-3.0, x=0.0), {**check, "by": 4}, "std").verdict == "fails"
+
+
+def test_a_lag_that_must_not_be_reached():
+    """Not behind by 1: half a point behind is enough, one and a half refutes, exactly 1 is a tie."""
+    check = {"kind": "not_behind", **MARGIN, "algo": "new", "margin": 1}
+    for own, word in ((-0.5, "holds"), (3.0, "holds"), (-1.5, "fails"), (-1.0, "undecided")):
+        assert verdict(across(new=own, x=0.0, y=-5.0, z=-5.0), check).verdict == word
+    noisy = [u + (4 if u % 2 else -4) for u in UP]
+    assert verdict(across(x=0.0, y=-9.0, z=-9.0) | of(new=noisy), check).verdict == "undecided"
+
+
+def test_a_lag_behind_some_methods_only():
+    """z is far ahead of both, and is not asked for."""
+    check = {"kind": "not_behind", **MARGIN, "algo": ["new", "x"], "against": ["x", "y"], "margin": 1}
+    v = verdict(across(new=0.2, x=0.0, y=0.5, z=50.0), check)
+    assert (v.verdict, v.evidence[:19]) == ("holds", "all 3 comparisons a")  # new-x, new-y, x-y
+    assert "less than 1 behind" in v.evidence
+    assert verdict(across(new=0.2, x=0.0, y=1.5, z=50.0), check).verdict == "fails"
+
+
+def test_differences_within_a_margin():
+    """Two one-sided tests for each of three pairs."""
+    check = {"kind": "equivalent", **MARGIN, "algo": ["new", "x", "y"], "margin": 1}
+    v = verdict(across(new=0.0, x=0.4, y=0.9), check)
+    assert (v.verdict, v.evidence[:19]) == ("holds", "all 6 comparisons a")
+    assert verdict(across(new=0.0, x=0.4, y=1.2), check).verdict == "fails"
+    noisy = [u + (4 if u % 2 else -4) for u in UP]
+    assert verdict(across(new=0.0, x=0.4) | of(y=noisy), check).verdict == "undecided"
+    assert verdict(across(new=0.0, x=0.4), check).verdict == "not run"
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": 0}, "c01: margin must be above 0"),
+        ({"kind": "equivalent", **MARGIN, "algo": ["new", "x"], "margin": 0}, "c01: margin must be above 0"),
+        ({"kind": "equivalent", **MARGIN, "algo": ["new"], "margin": 1}, "c01: algo must name at least two"),
+        ({"kind": "equivalent", **MARGIN, "algo": ["new", "x"], "margin": -1}, "c01: margin must be a number >= 0"),
+    ],
+)
+def test_margins_that_decide_nothing_are_refused(check, words):
+    with pytest.raises(RequestError, match=words):
+        claim_of(check)
+
+
+def test_tables_apart_by_a_margin():
+    """Rises by 3 from b to a: by more than 2, not by more than 4, and less than 4 behind the other way."""
+    numbers = across(new=3.0) | {("b", "new", None): UP}
+    check = {"kind": "compare_tables", "metric": ["avg"], "algos": ["new"]}
+    up = {**check, "better": {"table": "t1", "setup": "a"}, "worse": {"table": "t1", "setup": "b"}}
+    down = {**check, "better": up["worse"], "worse": up["better"]}
+    assert verdict(numbers, {**up, "by": 2}).verdict == "holds"
+    assert verdict(numbers, {**up, "by": 4}).verdict == "fails"
+    assert verdict(numbers, {**down, "by": -4}).verdict == "holds"
+    assert verdict(numbers, {**down, "by": -2}).verdict == "fails"

@@ -21,6 +21,7 @@ from fedbench.analysis.measures import (
     rounds_to,
     tail,
 )
+from fedbench.core.errors import RequestError
 from fedbench.papers import reading
 from fedbench.papers.checks import Check
 from fedbench.papers.registry import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
@@ -346,3 +347,25 @@ def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
     assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
     assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
     assert np.all([label.startswith("final value of test_loss of New p=0.5 against ") for label in labels])
+
+
+@pytest.mark.parametrize(("rounds", "word"), [(7, "holds"), (8, "undecided"), (9, "fails")])
+def test_a_share_of_the_rounds_of_the_other(rounds, word):
+    """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
+    arrives = {n: {s: of_curve([0.1] * n + [0.5] * (12 - n), every=1) for s in range(SEEDS)} for n in (rounds, 10)}
+    check = {**CURVES, "worse": "x", "measure": "rounds", "share": 0.8}
+    v = verdict(check, of(arrives[rounds], arrives[10]))
+    assert v.verdict == word
+    assert "against 0.8 times that of X on A" in v.evidence
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ({"measure": "rounds", "share": 1.0}, "share must be between 0 and 1, such as 0.8; got 1"),
+        ({"measure": "area", "share": 0.5}, "share needs numbers of which less is better.* got area of accuracy_mean"),
+    ],
+)
+def test_shares_that_mean_nothing_are_refused(key, words):
+    with pytest.raises(RequestError, match=words):
+        read({**CURVES, **key}, paper(THREE))
