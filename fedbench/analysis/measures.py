@@ -12,7 +12,7 @@ from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import LESS_IS_BETTER, Curves, Limit, Selection
+from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it
@@ -125,8 +125,8 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
 
 def _pairs(
     shown: FigureRuns, better: Sequence[int], worse: Sequence[int], measure: str, field: str, threshold: float | None
-) -> Iterator[tuple[int, int, dict[int, PerSeed], bool]]:
-    """Yield each better row with each worse one, the numbers of rows by seed, and whether lower is better."""
+) -> Iterator[tuple[int, int, dict[int, PerUnit], bool]]:
+    """Yield each better row with each worse one, the numbers of rows by unit, and whether lower is better."""
     if measure == "rounds_pairwise":
         for a, b in product(better, worse):
             yield a, b, *_measured(shown, (a, b), "rounds", field, threshold)
@@ -139,10 +139,12 @@ def _label(measure: str) -> str:
     return {
         "area": "mean over rounds",
         "final": "final value",
+        "tail": "mean over the last tenth",
         "rounds": "rounds to a common target",
         "rounds_pairwise": "rounds to the best of both",
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
+        "at_least": "share of clients at the threshold or above",
         "roughness_early": "early roughness",
     }.get(measure, measure)
 
@@ -152,10 +154,10 @@ def _measured(
 ) -> tuple[dict[int, PerUnit], bool]:
     """Return the numbers of rows by unit, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
-    lower = measure in LESS_IS_BETTER or (measure != "cka" and lower_is_better(field))
-    if measure == "below":
+    lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
+    if measure in ("below", "at_least"):
         assert threshold is not None
-        return {i: _below(f, threshold) for i, f in found.items()}, lower
+        return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
     curves = {i: f.curve(field) for i, f in found.items()}
@@ -164,10 +166,10 @@ def _measured(
     return {i: {s: _OF_CURVE[measure](c) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
 
 
-def _below(found: MatchedRuns, threshold: float) -> PerUnit:
-    """Return the share of clients with an accuracy below the threshold at the end."""
+def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
+    """Return the share of clients whose accuracy at the end is below the threshold, or is not."""
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
-    return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
+    return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(

@@ -107,6 +107,16 @@ class Monotone:
 
 
 @dataclass(frozen=True)
+class Trend(Monotone):
+    """A metric tends to rise, or to fall, over the steps: a rule of thumb, from which single steps may depart.
+
+    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
+    """
+
+    kind: ClassVar[str] = "trend"
+
+
+@dataclass(frozen=True)
 class Place:
     """A setup of a table."""
 
@@ -250,8 +260,21 @@ class Selection:
 
 
 Selections = Annotated[tuple[Selection, ...], Many()]
-Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "rounds_pairwise", "below", "cka"]
+Measure = Literal[
+    "area",
+    "final",
+    "tail",
+    "roughness",
+    "roughness_early",
+    "rounds",
+    "rounds_pairwise",
+    "below",
+    "at_least",
+    "cka",
+]
 LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "rounds_pairwise", "below")  # whatever the field
+MORE_IS_BETTER = ("at_least", "cka")
+_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 
 
 @dataclass(frozen=True)
@@ -260,9 +283,9 @@ class Curves:
 
     Attributes:
         measure: Measures, each tested by itself.
-        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
-        threshold: Accuracy threshold of the measure below.
+        threshold: Accuracy threshold of the measures below and at_least.
         share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better side is below this
             share of that of the worse one, 0.8 say. For measures of which less is better and none is below 0.
     """
@@ -280,10 +303,11 @@ class Curves:
     def validate(self, where: str, known: Known) -> None:
         """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
         for name in self.fields:
-            if not set(self.measure) <= {"below", "cka"} and not is_field(name):
+            if not set(self.measure) <= _OF_CLIENTS and not is_field(name):
                 raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
-        if "below" in self.measure and self.threshold is None:
-            raise RequestError(f"{where}: the measure below needs threshold, an accuracy such as 0.5")
+        for measure in sorted({"below", "at_least"} & set(self.measure)):
+            if self.threshold is None:
+                raise RequestError(f"{where}: the measure {measure} needs threshold, an accuracy such as 0.5")
         if self.share is not None:
             self._validate_share(where, self.share)
         figure = known["figures"][self.figure]
@@ -293,7 +317,7 @@ class Curves:
         if not 0 < share < 1:
             raise RequestError(f"{where}: share must be between 0 and 1, such as 0.8; got {share:g}")
         for measure, name in product(self.measure, self.fields):
-            if measure not in LESS_IS_BETTER and (measure == "cka" or not lower_is_better(name)):
+            if measure not in LESS_IS_BETTER and (measure in MORE_IS_BETTER or not lower_is_better(name)):
                 raise RequestError(
                     f"{where}: share needs numbers of which less is better, such as rounds or a training loss; "
                     f"got {measure} of {name}"
@@ -305,15 +329,16 @@ class Limit:
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
-            value; or ``seconds_over``, the last value divided by that of the reference.
+        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the curve; ``decline``,
+            that mean as a share of the first value; or ``seconds_over``, the last value divided by that of the
+            reference.
         reference: The run of the measure seconds_over.
     """
 
     kind: ClassVar[str] = "limit"
     figure: FigureId
     methods: Selections
-    measure: Literal["tail", "decline", "seconds_over"]
+    measure: Literal["area", "tail", "decline", "seconds_over"]
     field: Annotated[str, RunField()]
     at_least: float | None = None
     at_most: float | None = None
@@ -373,6 +398,7 @@ Check: TypeAlias = (
     | Compare
     | Rank
     | Monotone
+    | Trend
     | CompareTables
     | NotBehind
     | Equivalent
