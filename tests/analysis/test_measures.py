@@ -387,5 +387,3 @@ def test_rounds_to_the_best_that_both_of_a_pair_reach():
     assert x.label == "rounds to the best of both of accuracy_mean of New against X on A"
     assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).verdict == "fails"
     assert verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).verdict == "holds"
-    tied = {**CURVES, "better": "x", "worse": "new", "measure": "rounds"}
-    assert verdict(tied, runs).verdict == "undecided"

@@ -427,6 +427,16 @@ def test_13_naive_adaptation_walks_away_and_fafed_does_not():
         assert (np.diff(np.abs(ours)) < 0).all()
 
 
+@pytest.mark.parametrize(("rate", "beta"), [(0.1, 0.5), (1e-3, 0.5), (1.0, 0.1), (0.1, 0.999)])
+def test_13_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, beta):
+    """Round t adds η / (3 √(1-β^t)), which is above 0 for every η and β: the optimum at 0 is left for good."""
+    rows, work = [[6.0], [-2.0], [-2.0]], LocalWork(lr=rate, batch_size=None, steps=1)
+    naive = make("naive_adaptive", beta=beta)
+    seen = [s.server["w"].item() for s in run_on(SLOPES, rows, naive, work, 20, [10.0])]
+    assert np.diff(seen) == pytest.approx([rate / (3 * np.sqrt(1 - beta**t)) for t in range(1, 21)], rel=1e-6)
+    assert (np.diff(seen) > 0).all()
+
+
 # ---- 14: STEM and FAFED
 
 
