@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
@@ -18,7 +18,7 @@ from fedbench.papers.registry import Paper
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
 
-PerSeed = dict[int, float]
+PerUnit = dict[Unit, float]
 
 
 def area(curve: pd.Series) -> float:
@@ -107,26 +107,32 @@ class FigureRuns:
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
     shown = FigureRuns(paper, check.figure, evidence)
+    times_of, times = ("", 1.0) if check.share is None else (f"{check.share:g} times that of ", check.share)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
-            numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
-            of_it, times = ("", 1.0) if check.share is None else (f" {check.share:g} times that of", check.share)
-            out += [
-                contest(
-                    f"{_label(measure)} of {field} of {shown.name(a)} against{of_it} {shown.name(b)} "
-                    f"on {paper.setups[setup].title}",
-                    numbers[a],
-                    {s: times * v for s, v in numbers[b].items()},
-                    -1.0 if lower else 1.0,
-                    *shown.of(a, b),
+            for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
+                label = (
+                    f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
+                    f"on {paper.setups[setup].title}"
                 )
-                for a in better
-                for b in worse
-            ]
+                scaled = {s: times * v for s, v in numbers[b].items()}
+                out.append(contest(label, numbers[a], scaled, -1.0 if lower else 1.0, *shown.of(a, b)))
     return out
+
+
+def _pairs(
+    shown: FigureRuns, better: Sequence[int], worse: Sequence[int], measure: str, field: str, threshold: float | None
+) -> Iterator[tuple[int, int, dict[int, PerUnit], bool]]:
+    """Yield each better row with each worse one, the numbers of rows by seed, and whether lower is better."""
+    if measure == "rounds_pairwise":
+        for a, b in product(better, worse):
+            yield a, b, *_measured(shown, (a, b), "rounds", field, threshold)
+    else:
+        numbers, lower = _measured(shown, [*better, *worse], measure, field, threshold)
+        yield from ((a, b, numbers, lower) for a, b in product(better, worse))
 
 
 def _label(measure: str) -> str:
@@ -135,6 +141,7 @@ def _label(measure: str) -> str:
         "final": "final value",
         "tail": "mean over the last tenth",
         "rounds": "rounds to a common target",
+        "rounds_pairwise": "rounds to the best of both",
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
         "at_least": "share of clients at the threshold or above",
@@ -144,8 +151,8 @@ def _label(measure: str) -> str:
 
 def _measured(
     shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
-) -> tuple[dict[int, PerSeed], bool]:
-    """Return the numbers of rows by seed, and whether lower is better."""
+) -> tuple[dict[int, PerUnit], bool]:
+    """Return the numbers of rows by unit, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
     lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
     if measure in ("below", "at_least"):
@@ -156,24 +163,24 @@ def _measured(
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
-    return {i: {s: _OF_CURVE[measure](c) for s, c in by_seed.items()} for i, by_seed in curves.items()}, lower
+    return {i: {s: _OF_CURVE[measure](c) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
 
 
-def _share(found: MatchedRuns, threshold: float, below: bool) -> PerSeed:
+def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
     """Return the share of clients whose accuracy at the end is below the threshold, or is not."""
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
     return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(
-    curves: dict[int, dict[int, pd.Series]], lost: dict[int, set[int]], lower: bool
-) -> dict[int, PerSeed]:
-    """Return, per seed, the rounds to the best value that every method reaches.
+    curves: dict[int, dict[Unit, pd.Series]], lost: dict[int, set[Unit]], lower: bool
+) -> dict[int, PerUnit]:
+    """Return, per unit, the rounds to the best value that every method reaches.
 
-    The target depends on which methods have run, so only seeds with runs of every method count. A run that diverged
+    The target depends on which methods have run, so only units with runs of every method count. A run that diverged
     does not affect the target.
     """
-    out: dict[int, PerSeed] = {i: {} for i in curves}
+    out: dict[int, PerUnit] = {i: {} for i in curves}
     for seed in set().union(*curves.values()):
         if not all(seed in c or seed in lost[i] for i, c in curves.items()):
             continue
@@ -185,19 +192,19 @@ def _rounds_to_common(
     return out
 
 
-def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
-    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
+def moments(found: MatchedRuns) -> dict[Unit, np.ndarray]:
+    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per unit."""
     return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.document("moments")) is not None}
 
 
-def _mean_cka(found: MatchedRuns) -> PerSeed:
+def _mean_cka(found: MatchedRuns) -> PerUnit:
     """Return the mean CKA of the first moments of different clients."""
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def final(found: MatchedRuns, field: str) -> PerSeed:
-    """Return the last value of a field, per seed."""
+def final(found: MatchedRuns, field: str) -> PerUnit:
+    """Return the last value of a field, per unit."""
     return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
 
 
@@ -217,7 +224,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     return out
 
 
-def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
+def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerUnit:
     if measure == "seconds_over":
         first, second = (final(f, field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}

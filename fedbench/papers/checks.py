@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from fedbench.analysis.metrics_catalogue import is_field, lower_is_better
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import AtLeast, Known, Many, Ref, RunField, one_of
+from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -260,8 +260,10 @@ class Selection:
 
 
 Selections = Annotated[tuple[Selection, ...], Many()]
-Measure = Literal["area", "final", "tail", "roughness", "roughness_early", "rounds", "below", "at_least", "cka"]
-LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "below")  # whatever the field
+Measure = Literal[
+    "area", "final", "tail", "roughness", "roughness_early", "rounds", "rounds_pairwise", "below", "at_least", "cka"
+]
+LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "rounds_pairwise", "below")  # whatever the field
 MORE_IS_BETTER = ("at_least", "cka")
 _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 
@@ -350,10 +352,12 @@ class PropertyTest:
 
     Attributes:
         test: ``<file>::<test>``.
+        shows: Whether the test proves the claim or, by a counterexample, refutes it.
     """
 
     kind: ClassVar[str] = "test"
     test: str
+    shows: Literal["holds", "fails"] = "holds"
 
 
 @dataclass(frozen=True)
@@ -363,7 +367,23 @@ class Function:
     kind: ClassVar[str] = "function"
 
 
-Check = (
+@dataclass(frozen=True)
+class All:
+    """All of several checks; their comparisons are judged together."""
+
+    kind: ClassVar[str] = "all"
+    checks: Annotated[tuple[Check, ...], Called("check")]
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse an empty list, and checks that runs do not decide."""
+        if not self.checks:
+            raise RequestError(f"{where}: checks must have at least one check")
+        for check in self.checks:
+            if isinstance(check, PropertyTest | EqualRows | EqualCells):
+                raise RequestError(f"{where}: {check.kind} is not decided by runs; make it a claim of its own")
+
+
+Check: TypeAlias = (
     Best
     | NotBest
     | Compare
@@ -379,6 +399,7 @@ Check = (
     | Limit
     | PropertyTest
     | Function
+    | All
 )
 
 

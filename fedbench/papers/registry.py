@@ -144,11 +144,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Which methods had their hyperparameters tuned, one sentence each; the rows use the values that the paper states.
+
+    Attributes:
+        paper: What the paper says that it tuned, and for which methods.
+        here: What fedbench tuned where the paper states no value; otherwise that it tuned nothing.
+    """
+
+    paper: str
+    here: str
+
+
+@dataclass(frozen=True)
 class Table:
     """A table with results.
 
     Attributes:
         round: Round whose numbers are reported, ``last`` or ``best``.
+        tuning: Which of its methods were tuned.
     """
 
     id: str
@@ -157,6 +171,7 @@ class Table:
     columns: tuple[Annotated[str, Ref("metrics")], ...]
     rows: Annotated[tuple[Row, ...], Called("row")]
     round: Literal["last", "best"] = "last"
+    tuning: Tuning | None = None
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse rows with setups or columns that the table does not have."""
@@ -260,6 +275,7 @@ class _FigureEntry:
     kind: str
     spec: dict[str, Any] = field(default_factory=dict)
     runs: Annotated[tuple[_ShownRun, ...], Called("run")] = ()
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +286,7 @@ class Figure:
         kind: Kind of the figure, a key of ``SPECS``.
         rows: The shown runs, for every setup.
         spec: Specification of its kind.
+        tuning: Which of its methods were tuned.
     """
 
     id: str
@@ -277,6 +294,7 @@ class Figure:
     kind: str
     rows: tuple[Row, ...]
     spec: Spec
+    tuning: Tuning | None = None
 
     @property
     def setups(self) -> tuple[str, ...]:
@@ -295,7 +313,7 @@ class Figure:
         if parameter is not None and not any(parameter in r.hyperparameters for r in entry.runs):
             raise RequestError(f"{where}: no run has the parameter {parameter!r} among its hyperparameters")
         rows = tuple(Row(s, r.algo, r.hyperparameters) for r in entry.runs for s in spec.setups)
-        return cls(entry.id, entry.caption, entry.kind, rows, spec)
+        return cls(entry.id, entry.caption, entry.kind, rows, spec, entry.tuning)
 
 
 @dataclass(frozen=True)
@@ -303,8 +321,13 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
+        text: The statement in our words.
+        reference: Its place in the paper.
         check: How it is tested; None if it names nothing that could be.
         printed: Whether the paper's own numbers agree.
+        tested: What is tested, in words.
+        beyond: What of the statement is not tested; empty if all of it is.
+        refuted: What would refute it.
     """
 
     id: str
@@ -312,6 +335,9 @@ class Claim:
     reference: str
     check: Check | None
     printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
+    tested: str = ""
+    beyond: str = ""
+    refuted: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.measures import FigureRuns, low_and_high, roughness, rounds_to, tail
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measures import FigureRuns, PerUnit, low_and_high, roughness, rounds_to, tail
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
-
-PerUnit: TypeAlias = dict[Unit, float]
 
 _TARGET = 0.4  # mean accuracy in c18 and c67
 _SLACK = 0.1  # "around" in c67: the paper reads its numbers of rounds off a picture
@@ -143,7 +141,11 @@ def _no_gain(paper: Paper, evidence: Evidence, setup: str) -> list[Comparison]:
     )
     room = {s: _GAIN - (twenty[s] - ten[s]) for s in sorted(ten.keys() & twenty.keys())}
     title = paper.setups[setup].title
-    return [above(f"gain of {metric.label} from 10 to 20 epochs, mean of {n} methods, below {_GAIN:g} on {title}", room, found)]
+    return [
+        above(
+            f"gain of {metric.label} from 10 to 20 epochs, mean of {n} methods, below {_GAIN:g} on {title}", room, found
+        )
+    ]
 
 
 def c36(paper: Paper, evidence: Evidence) -> list[Comparison]:
