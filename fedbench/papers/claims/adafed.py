@@ -120,12 +120,12 @@ def _rounds_to_target(found: MatchedRuns) -> tuple[PerUnit, PerUnit]:
 
 
 def c34(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 1 of CIFAR-100 twenty local epochs gain less than 0.2 points over ten, averaged over methods."""
+    """Test that in setup 1 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
     return _no_gain(paper, evidence, "cifar100_s1")
 
 
 def c35(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 2 of CIFAR-100 twenty local epochs gain less than 0.2 points over ten, averaged over methods."""
+    """Test that in setup 2 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
     return _no_gain(paper, evidence, "cifar100_s2")
 
 
