@@ -35,6 +35,7 @@ from fedbench.papers.checks import (
     NotBest,
     PropertyTest,
     Rank,
+    Trend,
 )
 from fedbench.papers.registry import Claim, Paper
 
@@ -50,6 +51,7 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Compare: tables.compare,
     Rank: tables.rank,
     Monotone: tables.monotone,
+    Trend: tables.trend,
     CompareTables: tables.compare_tables,
     NotBehind: tables.not_behind,
     Equivalent: tables.equivalent,

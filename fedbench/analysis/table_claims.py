@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations, product
+from statistics import mean
 from typing import Any
 
-from fedbench.analysis.comparison import Comparison, best_of, contest
-from fedbench.analysis.matching import Evidence
-from fedbench.analysis.stats import least_p
+from fedbench.analysis.comparison import Comparison, above, best_of, contest, settled
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.analysis.stats import kendall, least_p
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
     Best,
@@ -24,8 +26,9 @@ from fedbench.papers.checks import (
     Place,
     PrintedRow,
     Rank,
+    Trend,
 )
-from fedbench.papers.registry import Paper, Row
+from fedbench.papers.registry import Paper, PrintedMetric, Row
 
 
 class Cells:
@@ -79,6 +82,24 @@ class Cells:
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
         shifted = {s: v + sign * by for s, v in b.items()}
         return contest(label + where + _margin_words(by), a, shifted, sign, one, two)
+
+    def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
+        """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
+
+        Pairs may be reduced in different ways, the two rows of a pair may not. A unit counts if all rows have it.
+        """
+        m, which = self.paper.metrics[metric], self.paper.tables[table].round
+        sign = -1.0 if m.direction == "lower" else 1.0
+        sides = [self.evidence.comparable(self.paper, pair) for pair in pairs]
+        leads = []
+        for one, two in sides:
+            a, b = one.values(m, which), two.values(m, which)
+            leads.append({u: sign * (a[u] - b[u]) for u in a.keys() & b.keys()})
+        units = sorted(set(leads[0]).intersection(*leads))
+        if units and any(one.cuts != two.cuts for one, two in sides):
+            return Comparison(label, uneven=True)
+        found = [replace(f, cuts=()) for pair in sides for f in pair]
+        return above(label, {u: mean(lead[u] for lead in leads) for u in units}, found)
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -138,6 +159,38 @@ def monotone(cells: Cells, check: Monotone) -> list[Comparison]:
             ahead, behind = (b, a) if upwards else (a, b)
             out.append(cells.compare(check.table, ahead, behind, check.metric))
     return out
+
+
+def trend(cells: Cells, check: Trend) -> list[Comparison]:
+    """Return, per method, the rank correlation with the steps, and the comparison of the last step with the first."""
+    metric = cells.paper.metrics[check.metric]
+    rising = check.trend == "increasing"
+    out = []
+    for algo in check.algo:
+        rows = _steps(cells, check, algo)
+        found = cells.evidence.comparable(cells.paper, rows)
+        correlations = _correlations(found, metric, cells.paper.tables[check.table].round)
+        where = f" on {cells.paper.setups[check.setup].title}" if check.setup else ""
+        sign, word = (1.0, "rising") if rising else (-1.0, "falling")
+        label = (
+            f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} with {check.over}{where}, {word}"
+        )
+        out.append(settled(label, {s: sign * tau for s, tau in correlations.items()}, found))
+        low, high = rows[0], rows[-1]
+        ahead, behind = (high, low) if rising == (metric.direction != "lower") else (low, high)
+        out.append(cells.compare(check.table, ahead, behind, check.metric))
+    return out
+
+
+def _correlations(found: Sequence[MatchedRuns], metric: PrintedMetric, which: str) -> dict[Unit, float]:
+    """Return the rank correlation of the values with the steps, per unit that has an outcome at every step.
+
+    A run that diverged has the worst value of all.
+    """
+    worst = math.inf if metric.direction == "lower" else -math.inf
+    values = [{**dict.fromkeys(f.diverged, worst), **f.values(metric, which)} for f in found]
+    units = set(values[0]).intersection(*values)
+    return {s: kendall([v[s] for v in values]) for s in sorted(units)}
 
 
 def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:

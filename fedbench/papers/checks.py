@@ -261,16 +261,7 @@ class Selection:
 
 Selections = Annotated[tuple[Selection, ...], Many()]
 Measure = Literal[
-    "area",
-    "final",
-    "tail",
-    "roughness",
-    "roughness_early",
-    "rounds",
-    "rounds_pairwise",
-    "below",
-    "at_least",
-    "cka",
+    "area", "final", "tail", "roughness", "roughness_early", "rounds", "rounds_pairwise", "below", "at_least", "cka"
 ]
 LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "rounds_pairwise", "below")  # whatever the field
 MORE_IS_BETTER = ("at_least", "cka")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.measures import FigureRuns, low_and_high, roughness, rounds_to, tail
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measures import FigureRuns, PerUnit, low_and_high, roughness, rounds_to, tail
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
-
-PerUnit: TypeAlias = dict[Unit, float]
 
 _TARGET = 0.4  # mean accuracy in c18 and c67
 _SLACK = 0.1  # "around" in c67: the paper reads its numbers of rounds off a picture
@@ -122,12 +120,12 @@ def _rounds_to_target(found: MatchedRuns) -> tuple[PerUnit, PerUnit]:
 
 
 def c34(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 1 of CIFAR-100 twenty local epochs gain less than 0.2 points over ten, averaged over methods."""
+    """Test that in setup 1 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
     return _no_gain(paper, evidence, "cifar100_s1")
 
 
 def c35(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 2 of CIFAR-100 twenty local epochs gain less than 0.2 points over ten, averaged over methods."""
+    """Test that in setup 2 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
     return _no_gain(paper, evidence, "cifar100_s2")
 
 

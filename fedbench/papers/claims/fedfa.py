@@ -66,7 +66,10 @@ def c13(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 
 def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in Figure 7 or 8 some alpha has both a higher mean accuracy and a larger variance than 0.5, or both lower."""
+    """Test that in Figure 7 or 8 some alpha has a higher mean accuracy and a larger variance than 0.5, or neither.
+
+    Neither: the mean is lower and the variance smaller.
+    """
     parts = []
     for figure, setup in (("figure7", "synthetic_1_1"), ("figure8", "mnist")):
         shown = FigureRuns(paper, figure, evidence)
