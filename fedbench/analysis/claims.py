@@ -27,7 +27,6 @@ from fedbench.papers.checks import (
     Curves,
     EqualCells,
     EqualRows,
-    Equivalent,
     Function,
     Limit,
     Monotone,
@@ -54,7 +53,6 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Trend: tables.trend,
     CompareTables: tables.compare_tables,
     NotBehind: tables.not_behind,
-    Equivalent: tables.equivalent,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 from statistics import mean
 from typing import Any
 
@@ -19,7 +19,6 @@ from fedbench.papers.checks import (
     CompareTables,
     EqualCells,
     EqualRows,
-    Equivalent,
     Monotone,
     NotBehind,
     NotBest,
@@ -223,15 +222,6 @@ def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:
             others = [r for r in others if r.algo in check.against]
         out += [cells.compare(check.table, own, r, metric, by=-check.margin) for r in others]
     return out
-
-
-def equivalent(cells: Cells, check: Equivalent) -> list[Comparison]:
-    """Return both one-sided comparisons of any two of the methods."""
-    return [
-        cells.compare(check.table, *(cells.row(check.table, setup, a) for a in pair), metric, by=-check.margin)
-        for setup, metric in product(check.setups, check.metrics)
-        for pair in permutations(check.algo, 2)
-    ]
 
 
 def printed_differences(paper: Paper, check: EqualRows | EqualCells) -> tuple[int, list[str]]:

@@ -148,6 +148,8 @@ class CompareTables:
 class NotBehind:
     """In each setup and metric each method is behind none of the others by the margin (non-inferiority).
 
+    If the same methods are on both sides, any two of them differ by less than the margin: two one-sided tests a pair.
+
     Attributes:
         algo: The methods.
         margin: The lag, in the printed unit, that must not be reached.
@@ -163,36 +165,9 @@ class NotBehind:
     against: Methods = ()
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse a margin of 0, which makes a tie impossible to show."""
-        _refuse_no_margin(where, self.margin)
-
-
-@dataclass(frozen=True)
-class Equivalent:
-    """In each setup and metric any two of the methods differ by less than the margin (two one-sided tests).
-
-    Attributes:
-        algo: The methods, at least two.
-        margin: The difference, in the printed unit, that must not be reached.
-    """
-
-    kind: ClassVar[str] = "equivalent"
-    table: TableId
-    setups: tuple[SetupId, ...]
-    metrics: tuple[MetricId, ...]
-    algo: Methods
-    margin: Annotated[float, AtLeast(0)]
-
-    def validate(self, where: str, known: Known) -> None:
-        """Refuse a single method, and a margin of 0."""
-        if len(set(self.algo)) < 2:
-            raise RequestError(f"{where}: algo must name at least two methods; got {', '.join(self.algo)}")
-        _refuse_no_margin(where, self.margin)
-
-
-def _refuse_no_margin(where: str, margin: float) -> None:
-    if margin == 0:
-        raise RequestError(f"{where}: margin must be above 0, such as 1 for a point of accuracy")
+        """Refuse a margin of 0, with which nothing short of a lead could be shown."""
+        if self.margin == 0:
+            raise RequestError(f"{where}: margin must be above 0, such as 1 for a point of accuracy")
 
 
 @dataclass(frozen=True)
@@ -392,7 +367,6 @@ Check: TypeAlias = (
     | Trend
     | CompareTables
     | NotBehind
-    | Equivalent
     | EqualRows
     | EqualCells
     | Curves

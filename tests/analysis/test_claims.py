@@ -593,7 +593,7 @@ def test_a_lag_behind_some_methods_only():
 
 def test_differences_within_a_margin():
     """Two one-sided tests for each of three pairs."""
-    check = {"kind": "equivalent", **MARGIN, "algo": ["new", "x", "y"], "margin": 1}
+    check = {"kind": "not_behind", **MARGIN, "algo": ["new", "x", "y"], "against": ["new", "x", "y"], "margin": 1}
     v = verdict(across(new=0.0, x=0.4, y=0.9), check)
     assert (v.verdict, v.evidence[:19]) == ("holds", "all 6 comparisons a")
     assert verdict(across(new=0.0, x=0.4, y=1.2), check).verdict == "fails"
@@ -606,9 +606,7 @@ def test_differences_within_a_margin():
     ("check", "words"),
     [
         ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": 0}, "c01: margin must be above 0"),
-        ({"kind": "equivalent", **MARGIN, "algo": ["new", "x"], "margin": 0}, "c01: margin must be above 0"),
-        ({"kind": "equivalent", **MARGIN, "algo": ["new"], "margin": 1}, "c01: algo must name at least two"),
-        ({"kind": "equivalent", **MARGIN, "algo": ["new", "x"], "margin": -1}, "c01: margin must be a number >= 0"),
+        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": -1}, "c01: margin must be a number >= 0"),
     ],
 )
 def test_margins_that_decide_nothing_are_refused(check, words):
