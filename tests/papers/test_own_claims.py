@@ -2,73 +2,14 @@
 
 import math
 
-import pandas as pd
 import pytest
-from units import by_unit, unit
+from claim_runs import SEEDS, Run, compare, curve, every_seed, final, verdict
+from units import unit
 
-from fedbench.analysis.claims import judge
-from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.claims import functions
-from fedbench.papers.registry import papers
-
-SEEDS = 10
-
-
-class Run:
-    """What a run on disk has."""
-
-    def __init__(self, rounds=None, clients=None):
-        self._rounds, self._clients = rounds, clients
-
-    def rounds(self):
-        return pd.DataFrame(self._rounds)
-
-    def clients(self):
-        return pd.DataFrame(self._clients)
-
-    def last_round(self):
-        return self._rounds[-1]
-
-
-def curve(values, field="accuracy_mean", every=10):
-    return Run([{"round": every * i, field: v} for i, v in enumerate(values)])
-
-
-def final(**fields):
-    return Run([{"round": 0, **fields}, {"round": 5, **fields}])
-
-
-def every_seed(make, seeds=SEEDS):
-    """Runs that differ a little from seed to seed."""
-    return {s: make(1 + s / 100) for s in range(seeds)}
-
-
-class Given(Evidence):
-    """Runs by (setup, method) or (setup, method, alpha)."""
-
-    def __init__(self, runs, **found):
-        super().__init__([])
-        self.given, self.made = runs, found
-
-    def choices(self, paper, row):
-        key = (row.setup, row.algo, row.hyperparameters.get("alpha"))
-        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **self.made.get(row.algo, {}))]
-
-
-def claim(paper, name):
-    return next(c for c in papers()[paper].claims if c.id == name)
-
-
-def verdict(paper, name, runs, **found):
-    return judge(papers()[paper], claim(paper, name), Given(runs, **found), functions(paper))
-
-
-def compare(paper, name, runs, **found):
-    return functions(paper)[name](papers()[paper], Given(runs, **found))
 
 
 def test_a_paper_without_functions():
-    assert not functions("fafed")
     assert not functions("no_such_paper")
 
 
@@ -172,73 +113,6 @@ def test_a_run_that_stopped_before_the_bound_says_nothing(own, last, mean):
     """It may still reach the accuracy before round 440; one that has reached it is in time."""
     found = compare("adafed", "c18", figure5(reaches(own, last), {}))[-1]
     assert found.mean == (None if mean is None else pytest.approx(mean))
-
-
-# ---- AdaFedAdam, c15 and c17: the front over alpha
-
-
-def point(mean, spread):
-    """A run's error and relative spread, which are derived from accuracies: error 1 - mean, spread std / error."""
-    return every_seed(lambda e: final(accuracy_mean_weighted=1 - e * mean, accuracy_std_weighted=e * spread * e * mean))
-
-
-def front(points, **others):
-    runs = {("synthetic", "adafedadam", a): point(*v) for a, v in points.items()}
-    return runs | {("synthetic", m): point(*v) for m, v in others.items()}
-
-
-def test_a_fall_that_is_steeper_at_first():
-    """From 1 to 4 the spread falls by 0.3, from there to 8 by 0.1; seeds stretch both by 1 to 1.09."""
-    runs = front({1.0: (0.1, 0.9), 4.0: (0.2, 0.6), 8.0: (0.3, 0.5)})
-    v = verdict("adafedadam", "c15", runs)
-    assert v.verdict == "holds"
-    assert v.evidence.startswith("all 4 comparisons")
-    steeper, *ordered = compare("adafedadam", "c15", runs)
-    assert steeper.mean == pytest.approx(0.2 * 1.045)
-    assert [c.mean for c in ordered] == pytest.approx([0.3 * 1.045, 0.1 * 1.045, 0.1 * 1.045])
-    later = front({1.0: (0.1, 0.7), 4.0: (0.2, 0.6), 8.0: (0.3, 0.3)})
-    assert verdict("adafedadam", "c15", later).verdict == "fails"
-
-
-BASELINES = dict.fromkeys(("fedadam", "fednova", "qfedavg"), (0.8, 0.9))
-ALPHAS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-
-
-def test_dominance_needs_one_point_that_is_better_in_both():
-    """Of eight points, so that a p-value of 1 / 1024 counts eight times."""
-    level = dict.fromkeys(ALPHAS, (0.3, 0.3))
-    v = verdict("adafedadam", "c17", front(level | {1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES))
-    assert v.verdict == "holds"
-    assert "p = 0.0078" in v.evidence
-    split = front(level | {1.0: (0.1, 0.4), 2.0: (0.4, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    assert verdict("adafedadam", "c17", split).verdict == "fails"  # no single point is below FedAvg in both
-
-
-def test_a_point_that_was_not_run_could_still_dominate():
-    some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
-    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "not run"
-    shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    assert verdict("adafedadam", "c17", shown).verdict == "holds"
-
-
-# ---- FedCAda, c17: one model against another
-
-
-def test_two_models_are_compared_method_by_method():
-    methods = ("fedavg", "fedadam", "fedams", "fedsps", "fafed", "fedcada")
-
-    def accuracies(small, large):
-        places = (("device_cifar10_noniid", small), ("device_cifar10_noniid_resnet18", large))
-        return {
-            (s, m): every_seed(lambda e, v=v: final(accuracy_mean_weighted=e * v, accuracy_mean=e * v))
-            for s, v in places
-            for m in methods
-        }
-
-    v = verdict("fedcada", "c17", accuracies(0.6, 0.5))
-    assert v.verdict == "holds"
-    assert v.evidence.startswith("all 6 comparisons")
-    assert verdict("fedcada", "c17", accuracies(0.5, 0.6)).verdict == "fails"
 
 
 # ---- FedFa, c07 and c12
