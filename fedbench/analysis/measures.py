@@ -57,7 +57,6 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
 
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "area": area,
-    "final": lambda c: float(c.iloc[-1]),
     "roughness": roughness,
     "roughness_early": lambda c: roughness(early(c)),
     "tail": tail,
@@ -160,6 +159,8 @@ def _measured(
         return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
+    if measure == "final":
+        return {i: f.final(field) for i, f in found.items()}, lower
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
@@ -167,7 +168,9 @@ def _measured(
 
 
 def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
-    """Return the share of clients whose accuracy at the end is below the threshold, or is not."""
+    """Return the share of clients whose accuracy at the end, the only round with clients, is below or not."""
+    if found.reading.round == "best" or found.reading.weighting == "weighted":
+        return {}
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
     return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
@@ -198,14 +201,16 @@ def moments(found: MatchedRuns) -> dict[Unit, np.ndarray]:
 
 
 def _mean_cka(found: MatchedRuns) -> PerUnit:
-    """Return the mean CKA of the first moments of different clients."""
+    """Return the mean CKA of the first moments of different clients at the end, the only round with moments."""
+    if found.reading.round == "best":
+        return {}
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
 def final(found: MatchedRuns, field: str) -> PerUnit:
-    """Return the last value of a field, per unit."""
-    return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
+    """Return the last value of a field per unit, or the best one where best rounds are read."""
+    return found.final(field)
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedbench.analysis.comparison import Comparison, above, best_of, contest, settled
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.stats import kendall, least_p
+from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
     Best,
@@ -61,7 +61,7 @@ class Cells:
     def compare(
         self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, by: float = 0.0
     ) -> Comparison:
-        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed.
+        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
         Args:
             table: The table of ``better``.
@@ -79,8 +79,7 @@ class Cells:
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        shifted = {s: v + sign * by for s, v in b.items()}
-        return contest(label + where + _margin_words(by), a, shifted, sign, one, two)
+        return contest(label + where + _margin_words(by), a, b, sign, one, two, margin=-by)
 
     def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
         """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
@@ -112,13 +111,7 @@ def _margin_words(by: float) -> str:
 
 def best(cells: Cells, check: Best) -> list[Comparison]:
     """Return the comparisons of a method with every other row."""
-    found = [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
-    return [_ties_count(c) for c in found] if check.ties else found
-
-
-def _ties_count(c: Comparison) -> Comparison:
-    """Return a comparison in which a tie counts as ahead: never behind over n seeds has p = 2^-n (sign test)."""
-    return replace(c, greater=min(c.greater, least_p(c.n))) if c.never_behind and c.greater is not None else c
+    return [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
 
 
 def not_best(cells: Cells, check: NotBest) -> list[Comparison]:

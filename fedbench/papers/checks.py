@@ -33,10 +33,9 @@ class NotBest:
 
 @dataclass(frozen=True)
 class Best(NotBest):
-    """In each setup and metric the method is ahead of every other row; a tie may count as ahead."""
+    """In each setup and metric the method is ahead of every other row."""
 
     kind: ClassVar[str] = "best"
-    ties: bool = False
 
 
 @dataclass(frozen=True)
