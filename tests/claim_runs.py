@@ -41,15 +41,17 @@ def every_seed(make, seeds=SEEDS):
 
 
 class Given(Evidence):
-    """Runs by (setup, method) or (setup, method, alpha)."""
+    """Runs by (setup, method) or (setup, method, value of its hyperparameter)."""
 
     def __init__(self, runs, **found):
         super().__init__([])
         self.given, self.made = runs, found
 
     def choices(self, paper, row):
-        key = (row.setup, row.algo, row.hyperparameters.get("alpha"))
-        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **self.made.get(row.algo, {}))]
+        names = ("alpha", "gamma", "lr", "epochs", "batch")
+        key = (row.setup, row.algo, next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None))
+        more = self.made.get(row.setup, self.made.get(row.algo, {}))
+        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **more)]
 
 
 def claim(paper, name):
