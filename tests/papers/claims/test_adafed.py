@@ -5,7 +5,6 @@ from claim_runs import SEEDS, Run, compare, curve, final, verdict
 
 from fedbench.papers.registry import papers
 
-
 # ---- AdaFed, c14: a lead as a ratio
 
 RIVALS = ("fedavg", "qffl", "fedmgda", "term", "afl", "ditto")

@@ -6,7 +6,6 @@ import pytest
 from claim_runs import SEEDS, Run, compare, curve, every_seed, final, verdict
 from units import unit
 
-
 # ---- FedFa, c07 and c12
 
 
