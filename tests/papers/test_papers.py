@@ -290,6 +290,12 @@ def test_every_claim_says_what_is_tested_and_what_would_refute_it(paper):
         assert c.tested if c.check else c.beyond and not c.tested, c.id
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_table_says_who_was_tuned(paper):
+    for table in ours(paper).tables.values():
+        assert table.tuning is not None, table.id
+
+
 def raw_parts(check):
     return [p for c in check["checks"] for p in raw_parts(c)] if check["kind"] == "all" else [check]
 
