@@ -34,6 +34,15 @@ def roughness(curve: pd.Series) -> float:
     return float(np.var(np.diff(curve.to_numpy()))) if len(curve) > 2 else float("nan")
 
 
+def setbacks(curve: pd.Series, lower: bool) -> float:
+    """Return the mean change for the worse from one evaluated round to the next; NaN for fewer than two changes.
+
+    A change for the better counts as 0, so that a curve without a setback has 0 however fast it improves.
+    """
+    changes = np.diff(curve.to_numpy())
+    return float(np.clip(changes if lower else -changes, 0, None).mean()) if len(changes) > 1 else float("nan")
+
+
 def early(curve: pd.Series) -> pd.Series:
     """Return the first tenth of a curve, but at least its first three points."""
     return curve.iloc[: max(3, len(curve) // 10)]
@@ -58,9 +67,13 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "area": area,
     "roughness": roughness,
-    "roughness_early": lambda c: roughness(early(c)),
     "tail": tail,
     "decline": decline,
+}
+# measures that depend on whether less of the field is better
+_SETBACKS: dict[str, Callable[[pd.Series, bool], float]] = {
+    "setbacks": setbacks,
+    "setbacks_early": lambda c, lower: setbacks(early(c), lower),
 }
 
 
@@ -144,7 +157,7 @@ def _label(measure: str) -> str:
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
         "at_least": "share of clients at the threshold or above",
-        "roughness_early": "early roughness",
+        "setbacks_early": "early setbacks",
     }.get(measure, measure)
 
 
@@ -164,7 +177,9 @@ def _measured(
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
-    return {i: {s: _OF_CURVE[measure](c) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
+    of_curve = _SETBACKS.get(measure) or (lambda c, _: _OF_CURVE[measure](c))
+    falls = lower_is_better(field)
+    return {i: {s: of_curve(c, falls) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
 
 
 def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:

@@ -235,9 +235,20 @@ class Selection:
 
 Selections = Annotated[tuple[Selection, ...], Many()]
 Measure = Literal[
-    "area", "final", "tail", "roughness", "roughness_early", "rounds", "rounds_pairwise", "below", "at_least", "cka"
+    "area",
+    "final",
+    "tail",
+    "roughness",
+    "setbacks",
+    "setbacks_early",
+    "rounds",
+    "rounds_pairwise",
+    "below",
+    "at_least",
+    "cka",
 ]
-LESS_IS_BETTER = ("roughness", "roughness_early", "rounds", "rounds_pairwise", "below")  # whatever the field
+# whatever the field
+LESS_IS_BETTER = ("roughness", "setbacks", "setbacks_early", "rounds", "rounds_pairwise", "below")
 MORE_IS_BETTER = ("at_least", "cka")
 _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 

@@ -111,7 +111,7 @@ def test_level_is_enough_within_a_margin():
     assert verdict(level, BEST).verdict == "undecided"
     v = verdict(level, close)
     assert v.verdict == "holds"
-    assert "New against X on A, less than 0.5 behind: ahead by 0.5 on average" in v.evidence
+    assert "New against X on A, less than 0.5 behind: ahead by 0.5 on average" in v.comparisons[0].text()
     assert verdict(behind, close).verdict == "undecided"
     assert verdict(of(new=UP, x=[u + 0.6 for u in UP], y=LOW, z=LOW), close).verdict == "fails"
     worse = of(new=[u + 0.4 for u in UP], x=UP, y=UP, z=UP)  # of a deviation, more is behind
@@ -592,10 +592,11 @@ def test_without_runs_nothing_is_decided_but_what_needs_none():
             elif not isinstance(c.check, PropertyTest | EqualRows | EqualCells):
                 assert v.verdict == "not run"
                 assert v.evidence.startswith("0 of ")
-    assert of_paper("adafedadam", "c02").evidence.startswith("0 of 48 ")  # 4 setups, 3 metrics, 4 rivals
+    assert of_paper("adafedadam", "c02").evidence.startswith("0 of 16 ")  # 4 setups, 4 rivals
     assert of_paper("adafed", "c19").evidence.startswith("0 of 5 ")  # 6 values of gamma
-    assert of_paper("fedcada", "c10").evidence.startswith("0 of 2 ")  # one of 5 rivals in each of 2 setups
-    assert of_paper("fafed", "c09").evidence.startswith("0 of 12 ")  # 6 methods, 3 levels
+    assert of_paper("fedcada", "c24").evidence.startswith("0 of 2 ")  # one of 5 rivals in each of 2 setups
+    assert of_paper("fedcada", "c10").evidence.startswith("0 of 60 ")  # each of 6 methods with 5 others, 2 setups
+    assert of_paper("fafed", "c09").evidence.startswith("0 of 2 ")  # from low to moderate, from there to high
 
 
 # ---- margins

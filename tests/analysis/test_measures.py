@@ -20,6 +20,7 @@ from fedbench.analysis.measures import (
     low_and_high,
     roughness,
     rounds_to,
+    setbacks,
     tail,
 )
 from fedbench.core.errors import RequestError
@@ -191,10 +192,40 @@ def test_rough_curves_lose_whatever_the_field():
     smooth, rough = (every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3))
     assert verdict({**CURVES, "measure": "roughness"}, of(smooth, rough, rough)).verdict == "holds"
     assert verdict({**CURVES, "measure": "roughness"}, of(rough, smooth, rough)).verdict == "fails"
-    late = every_seed(lambda e: of_curve([0, 0.01, 0, *[e * (i % 2) for i in range(27)]]))
+
+
+def test_setbacks_by_hand():
+    """Changes 1, -1, 3, -2: setbacks 0, 1, 0, 2 of a field of which more is better, 1, 0, 3, 0 of a loss."""
+    values = curve([0, 1, 0, 3, 1])
+    assert (setbacks(values, lower=False), setbacks(values, lower=True)) == (0.75, 1.0)
+    for rise in ([0, 1, 2, 3], [0, 8, 9, 9]):  # however fast
+        assert setbacks(curve(rise), lower=False) == 0
+    assert math.isnan(setbacks(curve([1, 2]), lower=False))
+
+
+def test_curves_with_setbacks_lose():
+    """A loss that falls steeply loses nothing by that; a share of 0.5 asks for less than half of the setbacks."""
+    steep, flat = (
+        every_seed(lambda e, v=v: of_curve([e * x for x in v], "train_loss")) for v in ([9, 3, 1, 1], [9] * 4)
+    )
+    swings = every_seed(lambda e: of_curve([9, 9 + 0.1 * e, 9, 9 + 0.1 * e], "train_loss"))
+    more = every_seed(lambda e: of_curve([9, 9 + 0.15 * e, 9, 9 + 0.15 * e], "train_loss"))
+    check = {**CURVES, "measure": "setbacks", "fields": ["train_loss"], "worse": "x"}
+    assert verdict(check, of(steep, swings)).verdict == "holds"
+    assert verdict(check, of(swings, steep)).verdict == "fails"
+    assert verdict(check, of(steep, flat)).verdict == "undecided"  # neither has any
+    assert verdict(check, of(swings, more)).verdict == "holds"
+    assert verdict({**check, "share": 0.5}, of(swings, more)).verdict == "fails"  # 0.1 of 0.15
+    rising = {**check, "fields": ["accuracy_mean"]}
+    climbs = every_seed(lambda e: of_curve([0, e, 2 * e, 3 * e]))
+    assert verdict(rising, of(climbs, every_seed(lambda e: of_curve([0, e, 0, e])))).verdict == "holds"
+
+
+def test_early_setbacks_are_those_of_the_first_tenth():
+    late = every_seed(lambda e: of_curve([0, 0.02, 0.01, *[e * (i % 2) for i in range(27)]]))
     steady = every_seed(lambda e: of_curve([0, 0.05 * e, 0, *[0] * 27]))
-    assert verdict({**CURVES, "measure": "roughness_early"}, of(late, steady, steady)).verdict == "holds"
-    assert verdict({**CURVES, "measure": "roughness"}, of(late, steady, steady)).verdict == "fails"
+    assert verdict({**CURVES, "measure": "setbacks_early"}, of(late, steady, steady)).verdict == "holds"
+    assert verdict({**CURVES, "measure": "setbacks"}, of(late, steady, steady)).verdict == "fails"
 
 
 def test_two_points_show_no_roughness():
