@@ -36,7 +36,6 @@ from fedbench.papers.checks import (
     NotBehind,
     NotBest,
     PropertyTest,
-    Rank,
     Trend,
 )
 from fedbench.papers.registry import Claim, Paper
@@ -51,7 +50,6 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Best: tables.best,
     NotBest: tables.not_best,
     Compare: tables.compare,
-    Rank: tables.rank,
     Monotone: tables.monotone,
     Trend: tables.trend,
     CompareTables: tables.compare_tables,

@@ -24,7 +24,6 @@ from fedbench.papers.checks import (
     NotBest,
     Place,
     PrintedRow,
-    Rank,
     Trend,
 )
 from fedbench.papers.registry import Paper, PrintedMetric, Row
@@ -133,12 +132,6 @@ def compare(cells: Cells, check: Compare) -> list[Comparison]:
         cells.compare(check.table, row(setup, a), row(setup, b), check.metric, by=check.by)
         for setup, a, b in product(check.setups, check.better, check.worse)
     ]
-
-
-def rank(cells: Cells, check: Rank) -> list[Comparison]:
-    """Return the comparisons of each method with the next."""
-    rows = [cells.row(check.table, check.setup, a) for a in check.order]
-    return [cells.compare(check.table, a, b, check.metric) for a, b in pairwise(rows)]
 
 
 def monotone(cells: Cells, check: Monotone) -> list[Comparison]:

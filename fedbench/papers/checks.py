@@ -61,17 +61,6 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Rank:
-    """Each method is ahead of the next."""
-
-    kind: ClassVar[str] = "rank"
-    table: TableId
-    setup: SetupId
-    metric: MetricId
-    order: tuple[MethodId, ...]
-
-
-@dataclass(frozen=True)
 class Monotone:
     """A metric rises, or falls, from step to step.
 
@@ -372,7 +361,6 @@ Check: TypeAlias = (
     Best
     | NotBest
     | Compare
-    | Rank
     | Monotone
     | Trend
     | CompareTables
