@@ -349,6 +349,63 @@ def test_monotone_for_several_methods():
     assert verdict({**numbers, ("b", "x", None): LOW}, check).verdict == "fails"
 
 
+TREND = {"kind": "trend", "table": "t2", "setup": "a", "algo": "new", "over": "gamma"}
+
+
+def steps(*heights, seeds=10):
+    return {("a", "new", g): [h * u for u in UP[:seeds]] for g, h in zip(GAMMAS, heights, strict=True)}
+
+
+@pytest.mark.parametrize(("trend", "metric"), [("increasing", "avg"), ("increasing", "std")])
+def test_a_trend_allows_for_a_step_the_other_way(trend, metric):
+    """1, 2, 1.5, 4: five of six pairs rise, one falls, 4/6; the ends are 3 times the seed's number apart."""
+    check = {**TREND, "metric": metric, "trend": trend}
+    v = verdict(steps(1, 2, 1.5, 4), check, metric)
+    assert v.verdict == "holds"
+    ranks, ends = v.comparisons
+    assert (ranks.mean, ends.mean) == (pytest.approx(4 / 6), pytest.approx(3 * 5.5))
+    assert ranks.label.endswith("of New with gamma on A, rising")
+    assert verdict(steps(1, 2, 1.5, 4), {**check, "trend": "decreasing"}, metric).verdict == "fails"
+    assert verdict(steps(1, 2, 1.5, 4, seeds=4), check, metric).verdict == "undecided"
+
+
+def test_a_trend_that_turns_back_behind_its_start_fails():
+    """2, 3, 4, 1: three pairs rise and three fall, so that only the ends decide."""
+    check = {**TREND, "metric": "avg", "trend": "increasing"}
+    v = verdict(steps(2, 3, 4, 1), check)
+    assert (v.verdict, v.comparisons[0].mean) == ("fails", 0.0)
+
+
+def test_a_trend_over_setups_needs_every_step():
+    check = {"kind": "trend", "table": "t1", "algo": ["new", "x"], "metric": "avg", "over": "setups"}
+    check |= {"order": ["a", "b", "c"], "trend": "decreasing"}
+    numbers = {(s, m, None): [h * u for u in UP] for s, h in (("a", 3), ("b", 1), ("c", 2)) for m in ("new", "x")}
+    v = verdict(numbers, check)
+    assert (v.verdict, len(v.comparisons)) == ("holds", 4)
+    del numbers["b", "x", None]
+    ranks = verdict(numbers, check).comparisons[2]
+    assert ranks.mean is None
+
+
+def test_in_a_trend_a_run_that_diverged_is_the_worst_of_all():
+    """With nine seeds all six pairs fall; with the tenth three fall and three rise: (9 + 0) / 10."""
+    numbers = {k: dict(enumerate(v)) for k, v in steps(4, 3, 2, 1).items()}
+    del numbers["a", "new", 10.0][9]
+    v = verdict(
+        numbers,
+        {**TREND, "metric": "std", "trend": "decreasing"},
+        "std",
+        a_new={"others": ((unit(9), "diverged"),)},
+    )
+    assert v.comparisons[0].mean == pytest.approx(0.9)
+    v = verdict(
+        numbers,
+        {**TREND, "metric": "avg", "trend": "decreasing"},
+        a_new={"others": ((unit(9), "diverged"),)},
+    )
+    assert v.comparisons[0].mean == pytest.approx(1.0)  # the lowest accuracy of all
+
+
 def test_each_table_has_its_own_round():
     """Table t3 prints the best round, with other hyperparameters; t1 the last."""
     check = {"kind": "compare_tables", "metric": "avg", "algos": ["new", "x"]}

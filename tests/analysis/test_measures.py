@@ -305,6 +305,30 @@ def test_the_share_of_clients_below_a_threshold():
     assert verdict(check, of(bad, good, good)).verdict == "fails"
 
 
+def test_the_share_of_clients_at_a_threshold_or_above():
+    """More is better, and the threshold itself counts."""
+
+    def clients(last):
+        return Run(clients={"round": [9] * len(last), "accuracy": last})
+
+    good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan]))
+    check = {**CURVES, "measure": "at_least", "threshold": 0.8, "fields": ["accuracy"]}
+    one, _ = compare(check, of(good, bad, bad))
+    assert (one.mean, one.n) == (0.5, SEEDS)
+    assert verdict(check, of(good, bad, bad)).verdict == "holds"
+    assert verdict(check, of(bad, good, good)).verdict == "fails"
+    assert verdict(check, of(good, good, good)).verdict == "undecided"
+
+
+def test_the_end_of_a_curve_is_its_last_tenth():
+    """Twenty points: the mean of the last two, so that the last one alone does not decide."""
+    calm, wild = (every_seed(lambda e, v=v: of_curve([e * x for x in [0.0] * 18 + v])) for v in ([5, 5], [1, 6]))
+    check = {**CURVES, "measure": "tail"}
+    assert verdict(check, of(calm, wild, wild)).verdict == "holds"
+    assert verdict({**check, "measure": "final"}, of(calm, wild, wild)).verdict == "fails"
+    assert verdict({**check, "fields": ["train_loss"]}, of(calm, wild, wild)).verdict == "not run"
+
+
 def test_cka_is_averaged_over_different_clients():
     alike, apart = ({s: Run(cka=[[1.0, v], [v, 1.0]]) for s in range(SEEDS)} for v in (0.9, 0.2))
     some = {s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)}
@@ -341,6 +365,7 @@ def test_limits():
         ({"measure": "tail", "at_least": 0.59}, "holds"), ({"measure": "tail", "at_least": 0.62}, "fails"),
         ({"measure": "tail", "at_most": 0.62}, "holds"), ({"measure": "decline", "at_most": 0.08}, "holds"),
         ({"measure": "decline", "at_most": 0.06}, "fails"), ({"measure": "decline", "at_least": 0.06}, "holds"),
+        ({"measure": "area", "at_least": 1.1}, "holds"), ({"measure": "area", "at_least": 1.2}, "fails"),
     ):  # fmt: skip
         assert verdict({**check, **more}, runs).verdict == word, more
     both = compare({**check, "methods": "all", "measure": "tail", "at_least": 0}, runs)

@@ -79,10 +79,10 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
             if alpha == 0.5:
                 continue
             found = shown.of(rows[alpha], rows[0.5])
-            sides = [
-                compared(field, *(final(f, field) for f in found), sign, found)
-                for field in ("accuracy_mean", "accuracy_variance")
-            ]
+            sides = []
+            for field in ("accuracy_mean", "accuracy_variance"):
+                one, two = (final(f, field) for f in found)
+                sides.append(compared(field, one, two, sign, found))
             title = paper.setups[setup].title
             parts.append(worst_of(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides))
     return [best_of("a higher mean with a larger variance", parts)]
