@@ -76,9 +76,10 @@ class Cells:
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
-        label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
+        twice = "" if names[0] != names[1] else f" ({worse.setup})"
+        label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return contest(label + where + _margin_words(by), a, b, sign, one, two, margin=-by)
+        return contest(label + where, a, b, sign, one, two, margin=-by)
 
     def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
         """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
@@ -104,8 +105,9 @@ class Cells:
         return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
 
 
-def _margin_words(by: float) -> str:
-    return "" if not by else f", by more than {by:g}" if by > 0 else f", less than {-by:g} behind"
+def _handicap(amount: float) -> str:
+    """Return the words for an amount that is taken from a number before it is compared."""
+    return "" if not amount else f" less {amount:g}" if amount > 0 else f" plus {-amount:g}"
 
 
 def best(cells: Cells, check: Best) -> list[Comparison]:

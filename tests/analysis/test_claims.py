@@ -111,7 +111,7 @@ def test_level_is_enough_within_a_margin():
     assert verdict(level, BEST).verdict == "undecided"
     v = verdict(level, close)
     assert v.verdict == "holds"
-    assert "New against X on A, less than 0.5 behind: ahead by 0.5 on average" in v.comparisons[0].text()
+    assert "New plus 0.5 against X on A: ahead by 0.5 on average" in v.comparisons[0].text()
     assert verdict(behind, close).verdict == "undecided"
     assert verdict(of(new=UP, x=[u + 0.6 for u in UP], y=LOW, z=LOW), close).verdict == "fails"
     worse = of(new=[u + 0.4 for u in UP], x=UP, y=UP, z=UP)  # of a deviation, more is behind
@@ -607,13 +607,14 @@ def test_a_lead_that_must_be_exceeded(lead, word):
     check = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "avg", "better": "new", "worse": "x", "by": 2}
     v = verdict(across(new=lead, x=0.0), check)
     assert v.verdict == word
-    assert "average % of New against X on A, by more than 2" in v.evidence
+    assert "average % of New less 2 against X on A" in v.evidence
 
 
 def test_a_lead_where_less_is_better():
     """An STD that is 3 lower is lower by more than 2, not by more than 4."""
     check = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "std", "better": "new", "worse": "x"}
-    assert verdict(across(new=-3.0, x=0.0), {**check, "by": 2}, "std").verdict == "holds"
+    v = verdict(across(new=-3.0, x=0.0), {**check, "by": 2}, "std")
+    assert (v.verdict, v.comparisons[0].label) == ("holds", "STD % of New plus 2 against X on A")
     assert verdict(across(new=-3.0, x=0.0), {**check, "by": 4}, "std").verdict == "fails"
 
 
@@ -631,7 +632,7 @@ def test_a_lag_behind_some_methods_only():
     check = {"kind": "not_behind", **MARGIN, "algo": ["new", "x"], "against": ["x", "y"], "margin": 1}
     v = verdict(across(new=0.2, x=0.0, y=0.5, z=50.0), check)
     assert (v.verdict, v.evidence[:14]) == ("holds", "3 comparisons:")  # new-x, new-y, x-y
-    assert "less than 1 behind" in v.evidence
+    assert "plus 1 against" in v.evidence
     assert verdict(across(new=0.2, x=0.0, y=1.5, z=50.0), check).verdict == "fails"
 
 
