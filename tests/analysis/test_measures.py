@@ -314,7 +314,7 @@ def test_the_share_of_clients_at_a_threshold_or_above():
     good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan]))
     check = {**CURVES, "measure": "at_least", "threshold": 0.8, "fields": ["accuracy"]}
     one, _ = compare(check, of(good, bad, bad))
-    assert (one.mean, one.n) == (0.5, SEEDS)
+    assert (one.mean, one.n) == (50.0, SEEDS)  # percent
     assert verdict(check, of(good, bad, bad)).verdict == "holds"
     assert verdict(check, of(bad, good, good)).verdict == "fails"
     assert verdict(check, of(good, good, good)).verdict == "undecided"

@@ -9,6 +9,7 @@ from itertools import pairwise
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence, Unit
 from fedbench.analysis.measures import FigureRuns, final
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
@@ -28,7 +29,9 @@ class _Alphas:
         return self.shown.row("synthetic", "adafedadam", alpha=alpha)
 
     def last(self, alpha: float, field: str) -> Mapping[Unit, float]:
-        return final(self.shown.found[self.row(alpha)], field)
+        """Return the last value of a field per unit, in the shown unit."""
+        factor = metric_info(field).factor
+        return {u: factor * v for u, v in final(self.shown.found[self.row(alpha)], field).items()}
 
     def rise(self, field: str, low: float, high: float) -> dict[Unit, float]:
         """Return by how much a field rises from one alpha to another."""
@@ -49,7 +52,8 @@ class _Alphas:
         return compared(label, self.last(high, field), self.last(low, field), sign, self.shown.of(i, j))
 
     def rises_less(self, field: str, low: float, high: float, most: float) -> Comparison:
-        """Return the comparison of a bound with the field's rise."""
+        """Return the comparison of a bound, in the unit of the run, with the field's rise."""
+        most *= metric_info(field).factor
         room = {s: most - rise for s, rise in self.rise(field, low, high).items()}
         label = f"{field} rises by less than {most:g} from alpha {low:g} to {high:g}"
         return above(label, room, self.shown.of(self.row(low), self.row(high)))
