@@ -33,9 +33,10 @@ from fedbench.papers.checks import (
     Function,
     Limit,
     Monotone,
+    NotBehind,
     NotBest,
     PropertyTest,
-    Rank,
+    Trend,
 )
 from fedbench.papers.registry import Claim, Paper
 
@@ -49,9 +50,10 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Best: tables.best,
     NotBest: tables.not_best,
     Compare: tables.compare,
-    Rank: tables.rank,
     Monotone: tables.monotone,
+    Trend: tables.trend,
     CompareTables: tables.compare_tables,
+    NotBehind: tables.not_behind,
 }
 
 
@@ -109,8 +111,9 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
     match claim.check:
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
-        case PropertyTest(test=test):
-            return Verdict("holds", f"a property of the method, shown by {test}", basis="proof")
+        case PropertyTest(test=test, shows=shows):
+            how = "shown" if shows == "holds" else "refuted"
+            return Verdict(shows, f"a property of the method, {how} by {test}", basis="proof")
         case EqualRows() | EqualCells() as check:
             total, differing = tables.printed_differences(paper, check)
             if differing:

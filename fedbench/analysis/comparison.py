@@ -149,6 +149,11 @@ def above(label: str, differences: Mapping[Unit, float], found: Sequence[Matched
     return _open(f"{label} (undecided: a run diverged with {_seeds(lost)})", found)
 
 
+def settled(label: str, differences: Mapping[Unit, float], found: Sequence[MatchedRuns]) -> Comparison:
+    """Return the comparison of differences with 0 that take runs that diverged into account already."""
+    return _tested(label, differences, found)
+
+
 def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
     """Return a comparison that has been run and is undecided."""
     if any(f.cuts != found[0].cuts for f in found):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Curves, Limit, Selection
+from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it
@@ -32,6 +32,15 @@ def area(curve: pd.Series) -> float:
 def roughness(curve: pd.Series) -> float:
     """Return the variance of the changes from one evaluated round to the next; NaN for fewer than two changes."""
     return float(np.var(np.diff(curve.to_numpy()))) if len(curve) > 2 else float("nan")
+
+
+def setbacks(curve: pd.Series, lower: bool) -> float:
+    """Return the mean change for the worse from one evaluated round to the next; NaN for fewer than two changes.
+
+    A change for the better counts as 0, so that a curve without a setback has 0 however fast it improves.
+    """
+    changes = np.diff(curve.to_numpy())
+    return float(np.clip(changes if lower else -changes, 0, None).mean()) if len(changes) > 1 else float("nan")
 
 
 def early(curve: pd.Series) -> pd.Series:
@@ -58,11 +67,14 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "area": area,
     "roughness": roughness,
-    "roughness_early": lambda c: roughness(early(c)),
     "tail": tail,
     "decline": decline,
 }
-_LOWER = ("roughness", "roughness_early", "rounds", "below")  # lower is better, whatever the field
+# measures that depend on whether less of the field is better
+_SETBACKS: dict[str, Callable[[pd.Series, bool], float]] = {
+    "setbacks": setbacks,
+    "setbacks_early": lambda c, lower: setbacks(early(c), lower),
+}
 
 
 class FigureRuns:
@@ -107,44 +119,54 @@ class FigureRuns:
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
     shown = FigureRuns(paper, check.figure, evidence)
+    times_of, times = ("", 1.0) if check.share is None else (f"{check.share:g} times that of ", check.share)
     out = []
     for setup in check.setups or shown.figure.setups:
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
-            measured, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
-            factor = _factor(measure, field)
-            numbers = {i: {unit: factor * v for unit, v in by_unit.items()} for i, by_unit in measured.items()}
-            out += [
-                contest(
-                    f"{_label(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
-                    f"on {paper.setups[setup].title}",
-                    numbers[a],
-                    numbers[b],
-                    -1.0 if lower else 1.0,
-                    *shown.of(a, b),
+            for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
+                label = (
+                    f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
+                    f"on {paper.setups[setup].title}"
                 )
-                for a in better
-                for b in worse
-            ]
+                factor = _factor(measure, field)
+                one = {unit: factor * v for unit, v in numbers[a].items()}
+                two = {unit: factor * times * v for unit, v in numbers[b].items()}
+                out.append(contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b)))
     return out
+
+
+def _pairs(
+    shown: FigureRuns, better: Sequence[int], worse: Sequence[int], measure: str, field: str, threshold: float | None
+) -> Iterator[tuple[int, int, dict[int, PerUnit], bool]]:
+    """Yield each better row with each worse one, the numbers of rows by unit, and whether lower is better."""
+    if measure == "rounds_pairwise":
+        for a, b in product(better, worse):
+            yield a, b, *_measured(shown, (a, b), "rounds", field, threshold)
+    else:
+        numbers, lower = _measured(shown, [*better, *worse], measure, field, threshold)
+        yield from ((a, b, numbers, lower) for a, b in product(better, worse))
 
 
 def _factor(measure: str, field: str) -> float:
     """Return the factor from the unit of a run to that which is shown: shares are percent."""
-    if measure == "below":
+    if measure in ("below", "at_least"):
         return 100.0
-    return metric_info(field).factor if measure in ("area", "final", "tail") else 1.0
+    return metric_info(field).factor if measure in ("area", "final", "tail", *_SETBACKS) else 1.0
 
 
 def _label(measure: str) -> str:
     return {
         "area": "mean over rounds",
         "final": "final value",
+        "tail": "mean over the last tenth",
         "rounds": "rounds to a common target",
+        "rounds_pairwise": "rounds to the best of both",
         "cka": "mean CKA",
         "below": "share of clients below the threshold",
-        "roughness_early": "early roughness",
+        "at_least": "share of clients at the threshold or above",
+        "setbacks_early": "early setbacks",
     }.get(measure, measure)
 
 
@@ -153,10 +175,10 @@ def _measured(
 ) -> tuple[dict[int, PerUnit], bool]:
     """Return the numbers of rows by unit, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
-    lower = measure in _LOWER or (measure != "cka" and lower_is_better(field))
-    if measure == "below":
+    lower = measure in LESS_IS_BETTER or (measure not in MORE_IS_BETTER and lower_is_better(field))
+    if measure in ("below", "at_least"):
         assert threshold is not None
-        return {i: _below(f, threshold) for i, f in found.items()}, lower
+        return {i: _share(f, threshold, measure == "below") for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
     if measure == "final":
@@ -164,15 +186,17 @@ def _measured(
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
-    return {i: {s: _OF_CURVE[measure](c) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
+    of_curve = _SETBACKS.get(measure) or (lambda c, _: _OF_CURVE[measure](c))
+    falls = lower_is_better(field)
+    return {i: {s: of_curve(c, falls) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
 
 
-def _below(found: MatchedRuns, threshold: float) -> PerUnit:
-    """Return the share of clients with an accuracy below the threshold at the end, the only round with clients."""
+def _share(found: MatchedRuns, threshold: float, below: bool) -> PerUnit:
+    """Return the share of clients whose accuracy at the end, the only round with clients, is below or not."""
     if found.reading.round == "best" or found.reading.weighting == "weighted":
         return {}
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
-    return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
+    return {seed: float(((accuracy < threshold) == below).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(

@@ -187,6 +187,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def kendall(values: Sequence[float]) -> float:
+    """Return the rank correlation of values [n] with their order (Kendall, 1938, tau-a), in [-1, 1]; n >= 2.
+
+    It is the share of the pairs in which the later value is larger, minus the share in which it is smaller. Infinite
+    values count as the largest or the smallest.
+    """
+    v = np.asarray(values, dtype=float)
+    first, second = np.triu_indices(len(v), 1)
+    return float(np.mean((v[second] > v[first]).astype(float) - (v[second] < v[first])))
+
+
 def friedman(scores: np.ndarray | Sequence[Sequence[float]]) -> Friedman:
     """Rank methods in every block and test whether their average ranks differ (Demsar, JMLR 2006, Sec. 3.2).
 

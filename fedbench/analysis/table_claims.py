@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
+from statistics import mean
 from typing import Any
 
-from fedbench.analysis.comparison import Comparison, best_of, contest
-from fedbench.analysis.matching import Evidence
+from fedbench.analysis.comparison import Comparison, above, best_of, contest, settled
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
     Best,
@@ -16,11 +20,13 @@ from fedbench.papers.checks import (
     EqualCells,
     EqualRows,
     Monotone,
+    NotBehind,
     NotBest,
+    Place,
     PrintedRow,
-    Rank,
+    Trend,
 )
-from fedbench.papers.registry import Paper, Row
+from fedbench.papers.registry import Paper, PrintedMetric, Row
 
 
 class Cells:
@@ -52,17 +58,17 @@ class Cells:
             yield own, [r for r in self.rows(check.table, setup) if r is not own], metric
 
     def compare(
-        self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, margin: float = 0.0
+        self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, by: float = 0.0
     ) -> Comparison:
         """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
 
         Args:
-            table: Id of the table.
-            better: Row that is ahead.
-            worse: Row that is behind.
-            metric: Id of the metric.
-            other_table: Id of the table of ``worse``, if it is another one.
-            margin: How far ``better`` may be behind and still be at least level, in the unit of the metric.
+            table: The table of ``better``.
+            better: A row.
+            worse: A row.
+            metric: The metric.
+            other_table: The table of ``worse``, if it is another one.
+            by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
         """
         m = self.paper.metrics[metric]
         one, two = self.evidence.comparable(self.paper, (better, worse))
@@ -70,10 +76,28 @@ class Cells:
         b = two.values(m, self.paper.tables[other_table or table].round)
         sign = -1.0 if m.direction == "lower" else 1.0
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
-        label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
+        twice = "" if names[0] != names[1] else f" ({worse.setup})"
+        label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        within = f", at most {margin:g} behind" if margin else ""
-        return contest(label + where + within, a, b, sign, one, two, margin=margin)
+        return contest(label + where, a, b, sign, one, two, margin=-by)
+
+    def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
+        """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
+
+        Pairs may be reduced in different ways, the two rows of a pair may not. A unit counts if all rows have it.
+        """
+        m, which = self.paper.metrics[metric], self.paper.tables[table].round
+        sign = -1.0 if m.direction == "lower" else 1.0
+        sides = [self.evidence.comparable(self.paper, pair) for pair in pairs]
+        leads = []
+        for one, two in sides:
+            a, b = one.values(m, which), two.values(m, which)
+            leads.append({u: sign * (a[u] - b[u]) for u in a.keys() & b.keys()})
+        units = sorted(set(leads[0]).intersection(*leads))
+        if units and any(one.cuts != two.cuts for one, two in sides):
+            return Comparison(label, uneven=True)
+        found = [replace(f, cuts=()) for pair in sides for f in pair]
+        return above(label, {u: mean(lead[u] for lead in leads) for u in units}, found)
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -81,13 +105,14 @@ class Cells:
         return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
 
 
+def _handicap(amount: float) -> str:
+    """Return the words for an amount that is taken from a number before it is compared."""
+    return "" if not amount else f" less {amount:g}" if amount > 0 else f" plus {-amount:g}"
+
+
 def best(cells: Cells, check: Best) -> list[Comparison]:
     """Return the comparisons of a method with every other row."""
-    return [
-        cells.compare(check.table, own, r, metric, margin=check.margin)
-        for own, rivals, metric in cells.rivals(check)
-        for r in rivals
-    ]
+    return [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
 
 
 def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
@@ -101,24 +126,14 @@ def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
 
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
     """Return the comparisons of each better method with each worse one."""
+
+    def row(setup: str, algo: str) -> Row:
+        return cells.row(check.table, setup, algo)
+
     return [
-        cells.compare(
-            check.table,
-            cells.row(check.table, setup, a),
-            cells.row(check.table, setup, b),
-            check.metric,
-            margin=check.margin,
-        )
-        for setup in check.setups
-        for a in check.better
-        for b in check.worse
+        cells.compare(check.table, row(setup, a), row(setup, b), check.metric, by=check.by)
+        for setup, a, b in product(check.setups, check.better, check.worse)
     ]
-
-
-def rank(cells: Cells, check: Rank) -> list[Comparison]:
-    """Return the comparisons of each method with the next."""
-    rows = [cells.row(check.table, check.setup, a) for a in check.order]
-    return [cells.compare(check.table, a, b, check.metric) for a, b in pairwise(rows)]
 
 
 def monotone(cells: Cells, check: Monotone) -> list[Comparison]:
@@ -133,6 +148,38 @@ def monotone(cells: Cells, check: Monotone) -> list[Comparison]:
     return out
 
 
+def trend(cells: Cells, check: Trend) -> list[Comparison]:
+    """Return, per method, the rank correlation with the steps, and the comparison of the last step with the first."""
+    metric = cells.paper.metrics[check.metric]
+    rising = check.trend == "increasing"
+    out = []
+    for algo in check.algo:
+        rows = _steps(cells, check, algo)
+        found = cells.evidence.comparable(cells.paper, rows)
+        correlations = _correlations(found, metric, cells.paper.tables[check.table].round)
+        where = f" on {cells.paper.setups[check.setup].title}" if check.setup else ""
+        sign, word = (1.0, "rising") if rising else (-1.0, "falling")
+        label = (
+            f"rank correlation of {metric.label} of {cells.paper.methods[algo].label} with {check.over}{where}, {word}"
+        )
+        out.append(settled(label, {s: sign * tau for s, tau in correlations.items()}, found))
+        low, high = rows[0], rows[-1]
+        ahead, behind = (high, low) if rising == (metric.direction != "lower") else (low, high)
+        out.append(cells.compare(check.table, ahead, behind, check.metric))
+    return out
+
+
+def _correlations(found: Sequence[MatchedRuns], metric: PrintedMetric, which: str) -> dict[Unit, float]:
+    """Return the rank correlation of the values with the steps, per unit that has an outcome at every step.
+
+    A run that diverged has the worst value of all.
+    """
+    worst = math.inf if metric.direction == "lower" else -math.inf
+    values = [{**dict.fromkeys(f.diverged, worst), **f.values(metric, which)} for f in found]
+    units = set(values[0]).intersection(*values)
+    return {s: kendall([v[s] for v in values]) for s in sorted(units)}
+
+
 def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:
     if check.setup is None:
         return [cells.row(check.table, s, algo) for s in check.order]
@@ -143,12 +190,26 @@ def _steps(cells: Cells, check: Monotone, algo: str) -> Sequence[Row]:
 def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
     """Return the comparisons of each method in one table and setup with itself in another."""
     one, two = check.better, check.worse
+
+    def row(place: Place, algo: str) -> Row:
+        return cells.row(place.table, place.setup, algo)
+
     return [
-        cells.compare(
-            one.table, cells.row(one.table, one.setup, a), cells.row(two.table, two.setup, a), check.metric, two.table
-        )
-        for a in check.algos
+        cells.compare(one.table, row(one, a), row(two, a), metric, two.table, check.by)
+        for metric, a in product(check.metric, check.algos)
     ]
+
+
+def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:
+    """Return the comparisons of each method, with the margin added to it, with each of the others."""
+    out = []
+    for setup, metric, algo in product(check.setups, check.metrics, check.algo):
+        own = cells.row(check.table, setup, algo)
+        others = [r for r in cells.rows(check.table, setup) if r is not own]
+        if check.against:
+            others = [r for r in others if r.algo in check.against]
+        out += [cells.compare(check.table, own, r, metric, by=-check.margin) for r in others]
+    return out
 
 
 def printed_differences(paper: Paper, check: EqualRows | EqualCells) -> tuple[int, list[str]]:

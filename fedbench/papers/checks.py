@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from fedbench.analysis.metrics_catalogue import is_field
+from fedbench.analysis.metrics_catalogue import is_field, lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
 
@@ -18,7 +18,6 @@ MetricId = Annotated[str, Ref("metrics")]
 MethodId = Annotated[str, Ref("methods")]
 Methods = Annotated[tuple[MethodId, ...], Many()]
 Hyperparameters = dict[str, Any]
-Margin = Annotated[float, AtLeast(0)]
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,9 @@ class NotBest:
 
 @dataclass(frozen=True)
 class Best(NotBest):
-    """In each setup and metric the method is ahead of every other row.
-
-    Attributes:
-        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metrics.
-    """
+    """In each setup and metric the method is ahead of every other row."""
 
     kind: ClassVar[str] = "best"
-    margin: Margin = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Compare:
     """Each method of one list is ahead of each of another.
 
     Attributes:
-        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metric.
+        by: The lead that must be exceeded, in the printed unit: what "clearly" or "much" is taken to mean.
     """
 
     kind: ClassVar[str] = "compare"
@@ -58,23 +52,12 @@ class Compare:
     metric: MetricId
     better: Methods
     worse: Methods
-    margin: Margin = 0.0
+    by: Annotated[float, AtLeast(0)] = 0.0
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a method that would have to be ahead of itself."""
         if both := set(self.better) & set(self.worse):
             raise RequestError(f"{where}: a method cannot be both better and worse; {', '.join(sorted(both))} is")
-
-
-@dataclass(frozen=True)
-class Rank:
-    """Each method is ahead of the next."""
-
-    kind: ClassVar[str] = "rank"
-    table: TableId
-    setup: SetupId
-    metric: MetricId
-    order: tuple[MethodId, ...]
 
 
 @dataclass(frozen=True)
@@ -112,6 +95,16 @@ class Monotone:
 
 
 @dataclass(frozen=True)
+class Trend(Monotone):
+    """A metric tends to rise, or to fall, over the steps: a rule of thumb, from which single steps may depart.
+
+    Two comparisons per method: the rank correlation of the metric with the steps, and the last step with the first.
+    """
+
+    kind: ClassVar[str] = "trend"
+
+
+@dataclass(frozen=True)
 class Place:
     """A setup of a table."""
 
@@ -121,13 +114,48 @@ class Place:
 
 @dataclass(frozen=True)
 class CompareTables:
-    """Each method is better in one table and setup than in another."""
+    """Each method is better in one table and setup than in another.
+
+    Attributes:
+        metric: Metrics, each tested by itself.
+        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+    """
 
     kind: ClassVar[str] = "compare_tables"
-    metric: MetricId
+    metric: Annotated[tuple[MetricId, ...], Many()]
     algos: tuple[MethodId, ...]
     better: Place
     worse: Place
+    by: float = 0.0
+
+
+# ---- margins: two one-sided tests, or one
+
+
+@dataclass(frozen=True)
+class NotBehind:
+    """In each setup and metric each method is behind none of the others by the margin (non-inferiority).
+
+    If the same methods are on both sides, any two of them differ by less than the margin: two one-sided tests a pair.
+
+    Attributes:
+        algo: The methods.
+        margin: The lag, in the printed unit, that must not be reached.
+        against: The methods that they are compared with; all other rows of the table if empty.
+    """
+
+    kind: ClassVar[str] = "not_behind"
+    table: TableId
+    setups: tuple[SetupId, ...]
+    metrics: tuple[MetricId, ...]
+    algo: Methods
+    margin: Annotated[float, AtLeast(0)]
+    against: Methods = ()
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a margin of 0, with which nothing short of a lead could be shown."""
+        if self.margin == 0:
+            raise RequestError(f"{where}: margin must be above 0, such as 1 for a point of accuracy")
 
 
 @dataclass(frozen=True)
@@ -195,7 +223,23 @@ class Selection:
 
 
 Selections = Annotated[tuple[Selection, ...], Many()]
-Measure = Literal["area", "final", "roughness", "roughness_early", "rounds", "below", "cka"]
+Measure = Literal[
+    "area",
+    "final",
+    "tail",
+    "roughness",
+    "setbacks",
+    "setbacks_early",
+    "rounds",
+    "rounds_pairwise",
+    "below",
+    "at_least",
+    "cka",
+]
+# whatever the field
+LESS_IS_BETTER = ("roughness", "setbacks", "setbacks_early", "rounds", "rounds_pairwise", "below")
+MORE_IS_BETTER = ("at_least", "cka")
+_OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end, not of a curve
 
 
 @dataclass(frozen=True)
@@ -204,9 +248,11 @@ class Curves:
 
     Attributes:
         measure: Measures, each tested by itself.
-        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and ``moments`` for cka.
+        fields: Fields of the curves, each tested by itself; ``accuracy`` for below and at_least, ``moments`` for cka.
         setups: Setups of the figure; all of them if empty.
-        threshold: Accuracy threshold of the measure below.
+        threshold: Accuracy threshold of the measures below and at_least.
+        share: What "far fewer" or "clearly smoother" is taken to mean: the number of the better side is below this
+            share of that of the worse one, 0.8 say. For measures of which less is better and none is below 0.
     """
 
     kind: ClassVar[str] = "curves"
@@ -217,16 +263,30 @@ class Curves:
     fields: tuple[str, ...]
     setups: tuple[SetupId, ...] = ()
     threshold: float | None = None
+    share: float | None = None
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse fields that runs do not have, a missing threshold, and selections without runs."""
+        """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
         for name in self.fields:
-            if not set(self.measure) <= {"below", "cka"} and not is_field(name):
+            if not set(self.measure) <= _OF_CLIENTS and not is_field(name):
                 raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
-        if "below" in self.measure and self.threshold is None:
-            raise RequestError(f"{where}: the measure below needs threshold, an accuracy such as 0.5")
+        for measure in sorted({"below", "at_least"} & set(self.measure)):
+            if self.threshold is None:
+                raise RequestError(f"{where}: the measure {measure} needs threshold, an accuracy such as 0.5")
+        if self.share is not None:
+            self._validate_share(where, self.share)
         figure = known["figures"][self.figure]
         _refuse_empty(where, figure, self.setups or figure.setups, better=self.better, worse=self.worse)
+
+    def _validate_share(self, where: str, share: float) -> None:
+        if not 0 < share < 1:
+            raise RequestError(f"{where}: share must be between 0 and 1, such as 0.8; got {share:g}")
+        for measure, name in product(self.measure, self.fields):
+            if measure not in LESS_IS_BETTER and (measure in MORE_IS_BETTER or not lower_is_better(name)):
+                raise RequestError(
+                    f"{where}: share needs numbers of which less is better, such as rounds or a training loss; "
+                    f"got {measure} of {name}"
+                )
 
 
 @dataclass(frozen=True)
@@ -234,15 +294,16 @@ class Limit:
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
-        measure: ``tail``, the mean over the last tenth of the curve; ``decline``, that mean as a share of the first
-            value; or ``seconds_over``, the last value divided by that of the reference.
+        measure: ``area``, the mean over all rounds; ``tail``, the mean over the last tenth of the curve; ``decline``,
+            that mean as a share of the first value; or ``seconds_over``, the last value divided by that of the
+            reference.
         reference: The run of the measure seconds_over.
     """
 
     kind: ClassVar[str] = "limit"
     figure: FigureId
     methods: Selections
-    measure: Literal["tail", "decline", "seconds_over"]
+    measure: Literal["area", "tail", "decline", "seconds_over"]
     field: Annotated[str, RunField()]
     at_least: float | None = None
     at_most: float | None = None
@@ -265,10 +326,12 @@ class PropertyTest:
 
     Attributes:
         test: ``<file>::<test>``.
+        shows: Whether the test proves the claim or, by a counterexample, refutes it.
     """
 
     kind: ClassVar[str] = "test"
     test: str
+    shows: Literal["holds", "fails"] = "holds"
 
 
 @dataclass(frozen=True)
@@ -298,9 +361,10 @@ Check: TypeAlias = (
     Best
     | NotBest
     | Compare
-    | Rank
     | Monotone
+    | Trend
     | CompareTables
+    | NotBehind
     | EqualRows
     | EqualCells
     | Curves

@@ -20,8 +20,10 @@ from fedbench.analysis.measures import (
     low_and_high,
     roughness,
     rounds_to,
+    setbacks,
     tail,
 )
+from fedbench.core.errors import RequestError
 from fedbench.papers import reading
 from fedbench.papers.checks import Check
 from fedbench.papers.registry import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
@@ -190,10 +192,40 @@ def test_rough_curves_lose_whatever_the_field():
     smooth, rough = (every_seed(lambda e, d=d: of_curve([e * d * (i % 2) for i in range(8)])) for d in (0.1, 0.3))
     assert verdict({**CURVES, "measure": "roughness"}, of(smooth, rough, rough)).verdict == "holds"
     assert verdict({**CURVES, "measure": "roughness"}, of(rough, smooth, rough)).verdict == "fails"
-    late = every_seed(lambda e: of_curve([0, 0.01, 0, *[e * (i % 2) for i in range(27)]]))
+
+
+def test_setbacks_by_hand():
+    """Changes 1, -1, 3, -2: setbacks 0, 1, 0, 2 of a field of which more is better, 1, 0, 3, 0 of a loss."""
+    values = curve([0, 1, 0, 3, 1])
+    assert (setbacks(values, lower=False), setbacks(values, lower=True)) == (0.75, 1.0)
+    for rise in ([0, 1, 2, 3], [0, 8, 9, 9]):  # however fast
+        assert setbacks(curve(rise), lower=False) == 0
+    assert math.isnan(setbacks(curve([1, 2]), lower=False))
+
+
+def test_curves_with_setbacks_lose():
+    """A loss that falls steeply loses nothing by that; a share of 0.5 asks for less than half of the setbacks."""
+    steep, flat = (
+        every_seed(lambda e, v=v: of_curve([e * x for x in v], "train_loss")) for v in ([9, 3, 1, 1], [9] * 4)
+    )
+    swings = every_seed(lambda e: of_curve([9, 9 + 0.1 * e, 9, 9 + 0.1 * e], "train_loss"))
+    more = every_seed(lambda e: of_curve([9, 9 + 0.15 * e, 9, 9 + 0.15 * e], "train_loss"))
+    check = {**CURVES, "measure": "setbacks", "fields": ["train_loss"], "worse": "x"}
+    assert verdict(check, of(steep, swings)).verdict == "holds"
+    assert verdict(check, of(swings, steep)).verdict == "fails"
+    assert verdict(check, of(steep, flat)).verdict == "undecided"  # neither has any
+    assert verdict(check, of(swings, more)).verdict == "holds"
+    assert verdict({**check, "share": 0.5}, of(swings, more)).verdict == "fails"  # 0.1 of 0.15
+    rising = {**check, "fields": ["accuracy_mean"]}
+    climbs = every_seed(lambda e: of_curve([0, e, 2 * e, 3 * e]))
+    assert verdict(rising, of(climbs, every_seed(lambda e: of_curve([0, e, 0, e])))).verdict == "holds"
+
+
+def test_early_setbacks_are_those_of_the_first_tenth():
+    late = every_seed(lambda e: of_curve([0, 0.02, 0.01, *[e * (i % 2) for i in range(27)]]))
     steady = every_seed(lambda e: of_curve([0, 0.05 * e, 0, *[0] * 27]))
-    assert verdict({**CURVES, "measure": "roughness_early"}, of(late, steady, steady)).verdict == "holds"
-    assert verdict({**CURVES, "measure": "roughness"}, of(late, steady, steady)).verdict == "fails"
+    assert verdict({**CURVES, "measure": "setbacks_early"}, of(late, steady, steady)).verdict == "holds"
+    assert verdict({**CURVES, "measure": "setbacks"}, of(late, steady, steady)).verdict == "fails"
 
 
 def test_two_points_show_no_roughness():
@@ -273,6 +305,30 @@ def test_the_share_of_clients_below_a_threshold():
     assert verdict(check, of(bad, good, good)).verdict == "fails"
 
 
+def test_the_share_of_clients_at_a_threshold_or_above():
+    """More is better, and the threshold itself counts."""
+
+    def clients(last):
+        return Run(clients={"round": [9] * len(last), "accuracy": last})
+
+    good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.8, math.nan], [0.9, 0.7, math.nan]))
+    check = {**CURVES, "measure": "at_least", "threshold": 0.8, "fields": ["accuracy"]}
+    one, _ = compare(check, of(good, bad, bad))
+    assert (one.mean, one.n) == (50.0, SEEDS)  # percent
+    assert verdict(check, of(good, bad, bad)).verdict == "holds"
+    assert verdict(check, of(bad, good, good)).verdict == "fails"
+    assert verdict(check, of(good, good, good)).verdict == "undecided"
+
+
+def test_the_end_of_a_curve_is_its_last_tenth():
+    """Twenty points: the mean of the last two, so that the last one alone does not decide."""
+    calm, wild = (every_seed(lambda e, v=v: of_curve([e * x for x in [0.0] * 18 + v])) for v in ([5, 5], [1, 6]))
+    check = {**CURVES, "measure": "tail"}
+    assert verdict(check, of(calm, wild, wild)).verdict == "holds"
+    assert verdict({**check, "measure": "final"}, of(calm, wild, wild)).verdict == "fails"
+    assert verdict({**check, "fields": ["train_loss"]}, of(calm, wild, wild)).verdict == "not run"
+
+
 def test_cka_is_averaged_over_different_clients():
     alike, apart = ({s: Run(cka=[[1.0, v], [v, 1.0]]) for s in range(SEEDS)} for v in (0.9, 0.2))
     some = {s: Run(cka=[[1.0, 0.9, None], [0.3, 1.0, None], [None, None, None]]) for s in range(SEEDS)}
@@ -309,6 +365,7 @@ def test_limits():
         ({"measure": "tail", "at_least": 0.59}, "holds"), ({"measure": "tail", "at_least": 0.62}, "fails"),
         ({"measure": "tail", "at_most": 0.62}, "holds"), ({"measure": "decline", "at_most": 0.08}, "holds"),
         ({"measure": "decline", "at_most": 0.06}, "fails"), ({"measure": "decline", "at_least": 0.06}, "holds"),
+        ({"measure": "area", "at_least": 1.1}, "holds"), ({"measure": "area", "at_least": 1.2}, "fails"),
     ):  # fmt: skip
         assert verdict({**check, **more}, runs).verdict == word, more
     both = compare({**check, "methods": "all", "measure": "tail", "at_least": 0}, runs)
@@ -347,3 +404,42 @@ def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
     assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
     assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
     assert np.all([label.startswith("final value of test_loss of New p=0.5 against ") for label in labels])
+
+
+@pytest.mark.parametrize(("rounds", "word"), [(7, "holds"), (8, "undecided"), (9, "fails")])
+def test_a_share_of_the_rounds_of_the_other(rounds, word):
+    """Of 10 rounds, less than 0.8 times as many: 7 are fewer, 8 a tie, 9 too many."""
+    arrives = {n: {s: of_curve([0.1] * n + [0.5] * (12 - n), every=1) for s in range(SEEDS)} for n in (rounds, 10)}
+    check = {**CURVES, "worse": "x", "measure": "rounds", "share": 0.8}
+    v = verdict(check, of(arrives[rounds], arrives[10]))
+    assert v.verdict == word
+    assert "against 0.8 times that of X on A" in v.evidence
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ({"measure": "rounds", "share": 1.0}, "share must be between 0 and 1, such as 0.8; got 1"),
+        ({"measure": "area", "share": 0.5}, "share needs numbers of which less is better.* got area of accuracy_mean"),
+    ],
+)
+def test_shares_that_mean_nothing_are_refused(key, words):
+    with pytest.raises(RequestError, match=words):
+        read({**CURVES, **key}, paper(THREE))
+
+
+def test_rounds_to_the_best_that_both_of_a_pair_reach():
+    """X stops at 0.4 and Y at 0.2. All reach 0.2: New and X in round 20 each. New and X reach 0.4: in 60 and in 40."""
+    runs = of(
+        *(
+            {s: of_curve(values) for s in range(SEEDS)}
+            for values in ((0.0, 0.1, 0.2, 0.3, 0.3, 0.3, 0.5), (0.0, 0.1, 0.2, 0.3, 0.4), (0.0, 0.2))
+        )
+    )
+    level = compare({**CURVES, "measure": "rounds"}, runs)
+    assert [c.mean for c in level] == [0.0, -10.0]
+    x, y = compare({**CURVES, "measure": "rounds_pairwise"}, runs)
+    assert (x.mean, y.mean) == (-20.0, -10.0)
+    assert x.label == "rounds to the best of both of accuracy_mean of New against X on A"
+    assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).verdict == "fails"
+    assert verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).verdict == "holds"

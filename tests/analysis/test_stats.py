@@ -12,6 +12,7 @@ from fedbench.analysis.stats import (
     friedman,
     holm,
     interval,
+    kendall,
     least_p,
     paired,
     paired_with_diverged,
@@ -240,3 +241,24 @@ def test_a_block_is_won_if_its_two_sided_p_is_at_most_alpha():
     assert win_tie_loss([], 0.05) == (0, 0, 0)
     assert win_tie_loss([paired([1.0] * 5)], 0.05) == (0, 1, 0)  # 2 / 32
     assert win_tie_loss([paired([1.0] * 6)], 0.05) == (1, 0, 0)  # 2 / 64
+
+
+# ---- rank correlation
+
+
+@pytest.mark.parametrize(
+    ("values", "tau"),
+    [
+        ((1, 2, 3), 1.0), ((3, 2, 1), -1.0), ((1, 3, 2), 1 / 3), ((1, 1, 2), 2 / 3), ((5, 5, 5), 0.0),
+        ((1, 2, math.inf), 1.0), ((math.inf, math.inf, 1), -2 / 3), ((-math.inf, 0, 1), 1.0),
+    ],
+)  # fmt: skip
+def test_kendall_by_hand(values, tau):
+    """Of three pairs; equal values are neither up nor down."""
+    assert kendall(values) == pytest.approx(tau)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8))
+def test_kendall_turns_with_the_order_and_keeps_with_the_scale(values):
+    assert kendall(values[::-1]) == -kendall(values)
+    assert kendall([2 * v for v in values]) == kendall(values)

@@ -159,6 +159,48 @@ def test_7_one_full_batch_step_is_adam(alpha):
     assert runs[0][-1].server["c_m"].item() == pytest.approx(0.9**10, rel=1e-9)  # χ = 1 in every round
 
 
+def cohorts_of_batches(seed=0):
+    """Two clients whose data are new in every round: clients 2t and 2t + 1 hold the two minibatches of round t."""
+    return federation(sizes=[4, 9] * 10, seed=seed), lambda t, n, s: np.array([2 * t, 2 * t + 1])
+
+
+def test_7_one_minibatch_step_is_minibatch_adam():
+    """With α = 0 and the gradient's length that of the minibatch: Adam on the clients' minibatches put together.
+
+    A client makes one step on all that it holds, so that its minibatch, its step and the length are of the same
+    examples; Σ n_k g_k / Σ n_k is the gradient of the mean loss over them all.
+    """
+    data, sampler = cohorts_of_batches()
+    algo = make("adafedadam", alpha=0.0, server_lr=1e-2)
+    seen = snapshots(algo, data, work=LocalWork(0.05, None), rounds=10, sampler=sampler)
+    task = task_for(data)
+    w = torch.nn.Parameter(task.init(torch.Generator().manual_seed(0)))
+    adam = torch.optim.Adam([w], lr=1e-2)
+    owned = data.train.split()
+    for t in range(10):
+        rows = torch.cat([torch.as_tensor(owned[k]) for k in (2 * t, 2 * t + 1)])
+        adam.zero_grad()
+        torch.nn.functional.cross_entropy(task.predict(w, data.x[rows]), data.y[rows]).backward()
+        adam.step()
+        assert close(seen[t + 1].server["w"], w.detach(), 1e-9)
+
+
+def test_7_the_length_over_all_data_is_not_minibatch_adam():
+    """One client, one step on 4 of 40 examples: Adam's first step is η sign(g); here it is χ η sign(g), and χ is not 1.
+
+    Algorithm 2 as printed takes ||∇F_k|| over all 40: U = g ||∇F|| / ||g|| and χ = ln(||g|| / ||∇F||) + 1, which is 1
+    only if both gradients are equally long. The moments decay with β^χ.
+    """
+    data, lr = federation(sizes=(40,)), 1e-2
+    algo = make("adafedadam", alpha=0.0, server_lr=lr)
+    first, second = snapshots(algo, data, work=LocalWork(0.05, 4, steps=1), rounds=1)
+    moved = second.server["w"] - first.server["w"]
+    chi = moved.abs().max().item() / lr
+    assert abs(chi - 1) > 0.05
+    assert torch.allclose(moved.abs(), torch.full_like(moved, chi * lr), rtol=1e-4)  # ε shortens small coordinates
+    assert second.server["c_m"].item() == pytest.approx(0.9**chi, rel=1e-4)
+
+
 def test_7_linear_loss_and_several_steps():
     """One client, constant gradient, E steps: r = E η_l, so χ = ln E + 1, and every coordinate moves by χ η."""
     data, g = constant_gradients((10,), 5)

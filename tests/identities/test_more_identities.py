@@ -213,6 +213,49 @@ def test_8_every_client_descends_in_proportion(updates, gamma):
     assert close(directions(g.flip(0), f.flip(0), gamma=gamma), d, 1e-8)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0, 5.0])
+def test_8_the_closed_form_is_the_shortest_vector_of_the_hull(updates, gamma):
+    """Eqs. 5, 6 and 14 as printed: weights above 0 of sum 1, and no vertex g of the hull has g · d < ||d||².
+
+    That is the condition of the shortest vector of a convex hull, and the vector is the direction of the code.
+    """
+    g, f = updates
+    turned: list[torch.Tensor] = []
+    for update, scale in zip(g, f**gamma, strict=True):
+        shares = [(update @ t) / (t @ t) for t in turned]
+        rest = update - sum(x * t for x, t in zip(shares, turned, strict=True))
+        turned.append(rest / (scale - sum(shares)))
+    vertices = torch.stack(turned)
+    length = vertices.square().sum(1)
+    weight = 1 / (length * (1 / length).sum())
+    d = weight @ vertices
+    assert bool((weight > 0).all())
+    assert weight.sum().item() == pytest.approx(1)
+    assert bool((vertices @ d >= (1 - 1e-9) * (d @ d)).all())
+    assert close(d, directions(g, f, gamma=gamma), 1e-8)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
+def test_8_no_loss_rises_within_the_step_of_theorem_5_1(gamma):
+    """f_k = (h_k / 2) ||w - c_k||² + b_k is h_k-smooth: at the largest step, 2 min f^γ / L, no loss rises.
+
+    At 5 min f^γ / min h that of the client with the smallest loss does: by hand, a loss falls up to 2 f^γ / h_k.
+    """
+    gen = torch.Generator().manual_seed(5)
+    for _ in range(20):
+        w, centres = torch.randn(12, generator=gen, dtype=D), torch.randn(5, 12, generator=gen, dtype=D)
+        h, b = torch.rand(5, generator=gen, dtype=D) + 0.5, torch.rand(5, generator=gen, dtype=D)
+
+        def losses(at, centres=centres, h=h, b=b):
+            return h / 2 * (at - centres).square().sum(1) + b
+
+        f, g = losses(w), h.unsqueeze(1) * (w - centres)
+        least = (f**gamma).min()
+        d = directions(g, f, gamma=gamma)
+        assert bool((losses(w - 2 * least / h.max() * d) <= f * (1 + 1e-12)).all())
+        assert bool((losses(w - 5 * least / h.min() * d) > f)[f.argmin()])
+
+
 def test_8_a_single_client_is_not_fedavg(updates):
     g, f = updates
     assert close(directions(g[:1], f[:1], gamma=2.0), g[0] / f[0] ** 2, 1e-8)
@@ -425,6 +468,16 @@ def test_13_naive_adaptation_walks_away_and_fafed_does_not():
     for variant in ("paper", "code", "stateless"):
         ours = [s.server["w"].item() for s in run_on(SLOPES, rows, make("fafed", variant=variant), work, 20, [10.0])]
         assert (np.diff(np.abs(ours)) < 0).all()
+
+
+@pytest.mark.parametrize(("rate", "beta"), [(0.1, 0.5), (1e-3, 0.5), (1.0, 0.1), (0.1, 0.999)])
+def test_13_naive_adaptation_walks_away_whatever_the_rate_and_the_decay(rate, beta):
+    """Round t adds η / (3 √(1-β^t)), which is above 0 for every η and β: the optimum at 0 is left for good."""
+    rows, work = [[6.0], [-2.0], [-2.0]], LocalWork(lr=rate, batch_size=None, steps=1)
+    naive = make("naive_adaptive", beta=beta)
+    seen = [s.server["w"].item() for s in run_on(SLOPES, rows, naive, work, 20, [10.0])]
+    assert np.diff(seen) == pytest.approx([rate / (3 * np.sqrt(1 - beta**t)) for t in range(1, 21)], rel=1e-6)
+    assert (np.diff(seen) > 0).all()
 
 
 # ---- 14: STEM and FAFED

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from itertools import product
 
-from fedbench.analysis.comparison import Comparison, above, compared, worst_of
+from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.measures import FigureRuns, final, roughness
-from fedbench.papers.registry import Paper
+from fedbench.analysis.measures import FigureRuns, area, final, roughness
+from fedbench.analysis.stats import kendall
+from fedbench.analysis.table_claims import Cells
+from fedbench.papers.registry import Paper, Row
+
+_SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")  # from IID to the most mixed
+_FIELDS = ("accuracy_mean", "train_loss")
+_ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_MARGIN = 0.01  # of mean accuracy in c12, one point
+_WELL = 90.0  # per cent in c17
 
 
 def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that FedAvg's accuracy curves are rougher on each synthetic set than on the next less heterogeneous one."""
+    """Test that FedAvg's curves become rougher with heterogeneity.
+
+    For accuracy and training loss: the rank correlation of the roughness with the order of the four synthetic sets, and
+    the IID set against Synthetic(1, 1). A run that diverged is rougher than any other.
+    """
     shown, out = FigureRuns(paper, "figure2", evidence), []
-    for one, two in pairwise(("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")):
-        i, j = (shown.row(setup, "fedavg") for setup in (one, two))
-        a, b = ({s: roughness(c) for s, c in shown.found[k].curve("accuracy_mean").items()} for k in (i, j))
-        label = f"roughness on {paper.setups[two].title} above that on {paper.setups[one].title}"
-        out.append(compared(label, b, a, 1.0, shown.of(i, j)))
+    found = shown.of(*(shown.row(setup, "fedavg") for setup in _SYNTHETIC))
+    for field in _FIELDS:
+        rough = [{s: roughness(c) for s, c in f.curve(field).items()} for f in found]
+        ranked = [{**dict.fromkeys(f.diverged, math.inf), **r} for f, r in zip(found, rough, strict=True)]
+        units = sorted(set(ranked[0]).intersection(*ranked))
+        ranks = {s: kendall([r[s] for r in ranked]) for s in units}
+        out.append(settled(f"rank correlation of the roughness of {field} with heterogeneity", ranks, found))
+        label = f"roughness of {field} on the IID set below that on {paper.setups[_SYNTHETIC[-1]].title}"
+        out.append(contest(label, rough[0], rough[-1], -1.0, found[0], found[-1]))
     return out
 
 
@@ -26,11 +43,92 @@ def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
     Two one-sided tests per pair of values.
     """
-    shown, margin, out = FigureRuns(paper, "figure7", evidence), 0.01, []
+    shown, out = FigureRuns(paper, "figure7", evidence), []
     for a, b in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6)):
         i, j = (shown.row("synthetic_1_1", "fedfa", alpha=v) for v in (a, b))
         one, two = (final(shown.found[k], "accuracy_mean") for k in (i, j))
-        label = f"accuracy_mean at alpha {a:g} and {b:g} within {margin:g}"
-        room = [{s: margin - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
+        label = f"accuracy_mean at alpha {a:g} and {b:g} within {_MARGIN:g}"
+        room = [{s: _MARGIN - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
         out.append(worst_of(label, [above(label, r, shown.of(i, j)) for r in room]))
+    return out
+
+
+def c13(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that on MNIST some alpha other than 0.5 gives a higher mean accuracy than 0.5."""
+    shown = FigureRuns(paper, "figure8", evidence)
+    rows = {alpha: shown.row("mnist", "fedfa", alpha=alpha) for alpha in _ALPHAS}
+    last = {alpha: final(shown.found[i], "accuracy_mean") for alpha, i in rows.items()}
+    parts = [
+        contest(f"alpha {alpha:g} against 0.5", last[alpha], last[0.5], 1.0, *shown.of(rows[alpha], rows[0.5]))
+        for alpha in _ALPHAS
+        if alpha != 0.5
+    ]
+    return [best_of("accuracy_mean on MNIST", parts)]
+
+
+def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that in Figure 7 or 8 some alpha has a higher mean accuracy and a larger variance than 0.5, or neither.
+
+    Neither: the mean is lower and the variance smaller.
+    """
+    parts = []
+    for figure, setup in (("figure7", "synthetic_1_1"), ("figure8", "mnist")):
+        shown = FigureRuns(paper, figure, evidence)
+        rows = {alpha: shown.row(setup, "fedfa", alpha=alpha) for alpha in _ALPHAS}
+        for alpha, (word, sign) in product(_ALPHAS, (("above", 1.0), ("below", -1.0))):
+            if alpha == 0.5:
+                continue
+            found = shown.of(rows[alpha], rows[0.5])
+            sides = []
+            for field in ("accuracy_mean", "accuracy_variance"):
+                one, two = (final(f, field) for f in found)
+                sides.append(compared(field, one, two, sign, found))
+            title = paper.setups[setup].title
+            parts.append(worst_of(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides))
+    return [best_of("a higher mean with a larger variance", parts)]
+
+
+def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that on Synthetic(1, 1) the best 20 % of clients have at least 90 % under each of the three methods."""
+    cells, metric, out = Cells(paper, evidence), paper.metrics["best20"], []
+    for algo in ("fedavg", "fedprox", "fedfa"):
+        found = evidence.find(paper, cells.row("table2", "synthetic_1_1", algo))
+        room = {s: v - _WELL for s, v in found.values(metric).items()}
+        out.append(above(f"{metric.label} of {paper.methods[algo].label} at least {_WELL:g}", room, [found]))
+    return out
+
+
+def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that at rate 0.001 the curves of both baselines are smoother than at 0.01, and lower on average.
+
+    Smoother: a smaller roughness of accuracy and training loss. Worse convergence: a lower mean accuracy over the
+    rounds.
+    """
+    out = []
+    for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
+        rows = [_shown(paper, figure, setup, algo) for figure in ("figure2", "figure4")]
+        fast, slow = evidence.comparable(paper, rows)
+        name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {paper.setups[setup].title}"
+        for field in _FIELDS:
+            one, two = ({s: roughness(c) for s, c in f.curve(field).items()} for f in (slow, fast))
+            out.append(contest(f"roughness of {field} of {name}", one, two, -1.0, slow, fast))
+        one, two = ({s: area(c) for s, c in f.curve("accuracy_mean").items()} for f in (slow, fast))
+        out.append(compared(f"accuracy_mean over the rounds of {name}, lower", one, two, -1.0, (slow, fast)))
+    return out
+
+
+def _shown(paper: Paper, figure: str, setup: str, algo: str) -> Row:
+    return next(r for r in paper.figures[figure].rows if (r.setup, r.algo) == (setup, algo))
+
+
+def c24(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that FedFa's weights make it fairer: against equal weights, everything else alike, on heterogeneous sets.
+
+    A smaller variance and a more accurate worst 20 % of clients.
+    """
+    cells, out = Cells(paper, evidence), []
+    for setup in (*_SYNTHETIC[1:], "femnist"):
+        weighted = cells.row("table2", setup, "fedfa")
+        equal = _shown(paper, "figure3" if setup == "femnist" else "figure2", setup, "fedfa")
+        out += [cells.compare("table2", weighted, equal, metric) for metric in ("var_clients", "worst20")]
     return out

@@ -1,0 +1,66 @@
+"""Runs that are made up for the claims with functions of their own."""
+
+import pandas as pd
+from units import by_unit
+
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.papers.claims import functions
+from fedbench.papers.registry import papers
+
+SEEDS = 10
+
+
+class Run:
+    """What a run on disk has."""
+
+    def __init__(self, rounds=None, clients=None):
+        self._rounds, self._clients = rounds, clients
+
+    def rounds(self):
+        return pd.DataFrame(self._rounds)
+
+    def clients(self):
+        return pd.DataFrame(self._clients)
+
+    def last_round(self):
+        return self._rounds[-1]
+
+
+def curve(values, field="accuracy_mean", every=10):
+    return Run([{"round": every * i, field: v} for i, v in enumerate(values)])
+
+
+def final(**fields):
+    return Run([{"round": 0, **fields}, {"round": 5, **fields}])
+
+
+def every_seed(make, seeds=SEEDS):
+    """Runs that differ a little from seed to seed."""
+    return {s: make(1 + s / 100) for s in range(seeds)}
+
+
+class Given(Evidence):
+    """Runs by (setup, method) or (setup, method, value of its hyperparameter)."""
+
+    def __init__(self, runs, **found):
+        super().__init__([])
+        self.given, self.made = runs, found
+
+    def choices(self, paper, row):
+        names = ("alpha", "gamma", "lr", "epochs", "batch")
+        key = (row.setup, row.algo, next((row.hyperparameters[n] for n in names if n in row.hyperparameters), None))
+        more = self.made.get(row.setup, self.made.get(row.algo, {}))
+        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **more)]
+
+
+def claim(paper, name):
+    return next(c for c in papers()[paper].claims if c.id == name)
+
+
+def verdict(paper, name, runs, **found):
+    return judge(papers()[paper], claim(paper, name), Given(runs, **found), functions(paper))
+
+
+def compare(paper, name, runs, **found):
+    return functions(paper)[name](papers()[paper], Given(runs, **found))
