@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
-from fedbench.analysis.metrics_catalogue import lower_is_better
+from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.registry import Paper
@@ -130,8 +130,10 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                     f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
                     f"on {paper.setups[setup].title}"
                 )
-                scaled = {s: times * v for s, v in numbers[b].items()}
-                out.append(contest(label, numbers[a], scaled, -1.0 if lower else 1.0, *shown.of(a, b)))
+                factor = _factor(measure, field)
+                one = {unit: factor * v for unit, v in numbers[a].items()}
+                two = {unit: factor * times * v for unit, v in numbers[b].items()}
+                out.append(contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b)))
     return out
 
 
@@ -145,6 +147,13 @@ def _pairs(
     else:
         numbers, lower = _measured(shown, [*better, *worse], measure, field, threshold)
         yield from ((a, b, numbers, lower) for a, b in product(better, worse))
+
+
+def _factor(measure: str, field: str) -> float:
+    """Return the factor from the unit of a run to that which is shown: shares are percent."""
+    if measure in ("below", "at_least"):
+        return 100.0
+    return metric_info(field).factor if measure in ("area", "final", "tail", *_SETBACKS) else 1.0
 
 
 def _label(measure: str) -> str:
@@ -239,8 +248,9 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
             numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
-            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
+            factor = _factor(check.measure, check.field)
+            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {factor * bound:g} on {title}"
+            out.append(above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 
 

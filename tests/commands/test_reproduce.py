@@ -180,7 +180,7 @@ def test_seeds_are_as_many_as_asked_for():
 
 
 def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
-    """Table 4 has three rows with 3 seeds: 9 runs, on 6 splits; two of its setups have momentum, 6 runs of a variant."""
+    """Table 4 has three rows with 3 seeds: 9 runs, on 6 splits; two setups have momentum, 6 runs of a variant."""
     monkeypatch.chdir(ROOT)
     adopted, every = plan(["adafedadam/table4"], "full"), plan(["adafedadam/table4"], "full", readings=True)
     assert [j.overrides for j in every[:9]] == [j.overrides for j in adopted]

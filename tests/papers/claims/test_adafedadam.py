@@ -62,7 +62,7 @@ def test_dominance_needs_one_point_that_is_better_in_both():
 
 def test_a_point_that_was_not_run_could_still_dominate():
     some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
-    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "not run"
+    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "partly measured"
     shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
     assert verdict("adafedadam", "c17", shown).verdict == "holds"
 
@@ -131,7 +131,7 @@ FAR = {"fedavg": {"femnist": 6}, "fedadam": {"sent140": 6}, "fednova": {"synthet
 
 def test_each_baseline_is_far_behind_somewhere():
     v = verdict("adafedadam", "c23", means((80, 60, 70, 90), **FAR))
-    assert (v.verdict, v.evidence[:20]) == ("holds", "all 20 comparisons a")
+    assert (v.verdict, v.evidence[:15]) == ("holds", "20 comparisons:")
     near = FAR | {"fedavg": dict.fromkeys(SETUPS, 4.0)}
     assert verdict("adafedadam", "c23", means((80, 60, 70, 90), **near)).verdict == "fails"  # never by 5 points
     behind = FAR | {"fednova": {"synthetic": 7, "femnist": -1.5}}
