@@ -82,7 +82,7 @@ class MatchedRuns:
 
     def curve(self, field: str) -> dict[int, pd.Series]:
         """Return a field over the evaluated rounds, per seed; runs that did not measure it are left out."""
-        curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
+        curves = {seed: curve_of(_curves(run, field), field) for seed, run in self.runs.items()}
         return {seed: c for seed, c in curves.items() if len(c)}
 
     def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
@@ -92,9 +92,12 @@ class MatchedRuns:
 
 def last_clients(run: Run) -> pd.DataFrame:
     """Return the per-client table of the last round."""
-    clients = run.clients()
-    last: pd.DataFrame = clients[clients["round"] == clients["round"].max()]
-    return last
+    return run.clients_at()
+
+
+def _curves(run: Run, field: str) -> pd.DataFrame:
+    """Return what a metric needs, at all evaluated rounds."""
+    return run.curves(metric_info(field).needs or (field,)).set_index("round")
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
