@@ -8,7 +8,7 @@ significant the other way after Holm's correction for their number. Anything els
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -19,7 +19,9 @@ from fedbench.analysis.measures import curve_comparisons, limit_comparisons
 from fedbench.analysis.stats import holm, least_p
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
+    All,
     Best,
+    Check,
     Compare,
     CompareTables,
     Curves,
@@ -51,20 +53,49 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Numbers of comparisons of a claim.
+
+    Attributes:
+        total: All comparisons.
+        run: Those with numbers.
+        ahead: Those whose mean lead is above 0.
+        behind: Those whose mean lead is below 0.
+        significantly_ahead: Those with a p-value of at most 5 % that the first side is ahead, each by itself.
+        significantly_behind: Those with a p-value of at most 5 % that the first side is behind, each by itself.
+    """
+
+    total: int = 0
+    run: int = 0
+    ahead: int = 0
+    behind: int = 0
+    significantly_ahead: int = 0
+    significantly_behind: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The verdict on a claim.
 
     Attributes:
-        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``partly measured``, ``not run`` and ``not testable``.
         evidence: The reason, in one line.
         reduced: Whether a number behind it was obtained under a setting other than the paper's.
-        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
+        basis: Source of the verdict: ``runs``, ``proof`` (a test of the code) or ``print`` (the paper's own numbers).
+        comparisons: All comparisons, run or not, with their adjusted p-values.
+        counts: Numbers of comparisons.
+        worst: The comparison that is most against the claim; None if none has been run.
+        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only one.
     """
 
     verdict: str
     evidence: str
     reduced: bool = False
     basis: str = "runs"
+    comparisons: tuple[Comparison, ...] = ()
+    counts: Counts = Counts()
+    worst: Comparison | None = None
+    by_group: Mapping[str, Verdict] = field(default_factory=dict)
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Verdict:
@@ -73,7 +104,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
         case PropertyTest(test=test):
-            return Verdict("holds", f"a property of the method, shown by {test}", basis="test")
+            return Verdict("holds", f"a property of the method, shown by {test}", basis="proof")
         case EqualRows() | EqualCells() as check:
             total, differing = tables.printed_differences(paper, check)
             if differing:
@@ -108,7 +139,15 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
 
 
 def _comparisons(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions) -> list[Comparison]:
-    match claim.check:
+    return _checked(paper, claim, claim.check, evidence, functions)
+
+
+def _checked(
+    paper: Paper, claim: Claim, given: Check | None, evidence: Evidence, functions: Functions
+) -> list[Comparison]:
+    match given:
+        case All(checks=checks):
+            return [c for check in checks for c in _checked(paper, claim, check, evidence, functions)]
         case Curves() as check:
             return curve_comparisons(paper, check, evidence)
         case Limit() as check:

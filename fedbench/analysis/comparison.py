@@ -1,12 +1,12 @@
-"""Comparisons of one setting with another over the seeds that both have."""
+"""Comparisons of one setting with another over the units that both have."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.matching import MatchedRuns, Unit
 from fedbench.analysis.stats import paired_with_diverged
 
 
@@ -20,11 +20,17 @@ class Comparison:
             not been run.
         greater: p-value of the test that the first side is ahead.
         less: p-value of the test that the first side is behind.
-        n: Number of pairs, one per seed.
+        n: Number of blocks.
         reduced: Whether a side was obtained under a setting other than the paper's.
         complete: False if missing parts could still support the statement, so that it cannot be refuted yet.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         never_behind: Whether the first side is ahead or level for every seed.
+        group: Title of the setup that it belongs to, or of both.
+        differences: Lead of the first side by block; runs that diverged are counted.
+        low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
+        high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
+        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None until it is judged.
+        against_p: p-value that the first side is behind, adjusted likewise.
     """
 
     label: str
@@ -36,6 +42,12 @@ class Comparison:
     complete: bool = True
     uneven: bool = False
     never_behind: bool = False
+    group: str = ""
+    differences: Mapping[int, float] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    for_p: float | None = None
+    against_p: float | None = None
 
     def text(self) -> str:
         """Return the comparison as text."""
@@ -48,18 +60,18 @@ class Comparison:
 
 
 def compared(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, found: Sequence[MatchedRuns]
+    label: str, a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float, found: Sequence[MatchedRuns]
 ) -> Comparison:
-    """Return the comparison of two settings over their common seeds; a is ahead where sign * (a - b) > 0."""
+    """Return the comparison of two settings over their common units; a is ahead where sign * (a - b) > 0."""
     return above(label, {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}, found)
 
 
 def contest(
-    label: str, a: Mapping[int, float], b: Mapping[int, float], sign: float, one: MatchedRuns, two: MatchedRuns
+    label: str, a: Mapping[Unit, float], b: Mapping[Unit, float], sign: float, one: MatchedRuns, two: MatchedRuns
 ) -> Comparison:
     """Return the comparison of two methods in which a run that diverged counts as behind (``paired_with_diverged``).
 
-    A seed for which both diverged is left out. The arguments are the numbers of both methods by seed, 1 or -1 if higher
+    A unit for which both diverged is left out. The arguments are the numbers of both methods by unit, 1 or -1 if higher
     or lower is better, and the runs of both.
     """
     differences = {s: sign * (a[s] - b[s]) for s in sorted(a.keys() & b.keys())}
@@ -73,8 +85,8 @@ def contest(
     return _tested(label, differences, (one, two), lost, won)
 
 
-def above(label: str, differences: Mapping[int, float], found: Sequence[MatchedRuns]) -> Comparison:
-    """Return the comparison of differences, one per seed, with 0; ``found`` contains their runs.
+def above(label: str, differences: Mapping[Unit, float], found: Sequence[MatchedRuns]) -> Comparison:
+    """Return the comparison of differences, one per unit, with 0; ``found`` contains their runs.
 
     If one of these runs diverged, the others alone do not decide the comparison.
     """
@@ -91,16 +103,16 @@ def _open(label: str, found: Sequence[MatchedRuns]) -> Comparison:
     return Comparison(label, 0.0, 1.0, 1.0, 0, any(f.reduced for f in found))
 
 
-def _seeds(seeds: Collection[int]) -> str:
-    return f"seed {', '.join(map(str, sorted(seeds)))}"
+def _seeds(units: Collection[Unit]) -> str:
+    return f"seed {', '.join(map(str, sorted({u.seed for u in units})))}"
 
 
 def _tested(
     label: str,
-    differences: Mapping[int, float],
+    differences: Mapping[Unit, float],
     found: Sequence[MatchedRuns],
-    lost: Collection[int] = (),
-    won: Collection[int] = (),
+    lost: Collection[Unit] = (),
+    won: Collection[Unit] = (),
 ) -> Comparison:
     known = {seed: d for seed, d in differences.items() if math.isfinite(d)}
     p = paired_with_diverged(known, lost, won)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.trees import config_value, leaves
@@ -21,6 +21,24 @@ if TYPE_CHECKING:  # a plan does without it
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
+
+
+class Unit(NamedTuple):
+    """What distinguishes runs of one setting, and by what runs of two settings are paired.
+
+    Attributes:
+        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own data.
+        seed: Seed of the run, which fixes the initial model, the cohorts and the batches.
+    """
+
+    split: int
+    seed: int
+
+
+def unit_of(run: Run) -> Unit:
+    """Return the unit of a run."""
+    seed, split = int(run.meta["seed"]), leaves(run.config).get("data.seed")
+    return Unit(seed if split is None else int(split), seed)
 
 
 @dataclass(frozen=True)
@@ -59,35 +77,35 @@ def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class MatchedRuns:
-    """The runs that match a row: all runs of one setting, by seed.
+    """The runs that match a row: all runs of one setting, by unit.
 
     Attributes:
         runs: The runs that count.
-        others: Runs of the same setting that failed, diverged or are not finished, as (seed, outcome).
+        others: Runs of the same setting that failed, diverged or are not finished, as (unit, outcome).
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         digest: Hash of the setting; empty if there are no runs.
     """
 
-    runs: dict[int, Run]
-    others: tuple[tuple[int, str], ...] = ()
+    runs: dict[Unit, Run]
+    others: tuple[tuple[Unit, str], ...] = ()
     reduced: tuple[Departure, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
     digest: str = ""
 
     @property
-    def diverged(self) -> set[int]:
-        """The seeds whose runs ended with numbers that are not finite."""
-        return {seed for seed, what in self.others if what == "diverged"}
+    def diverged(self) -> set[Unit]:
+        """The units whose runs ended with numbers that are not finite."""
+        return {unit for unit, what in self.others if what == "diverged"}
 
-    def curve(self, field: str) -> dict[int, pd.Series]:
-        """Return a field over the evaluated rounds, per seed; runs that did not measure it are left out."""
-        curves = {seed: curve_of(_curves(run, field), field) for seed, run in self.runs.items()}
-        return {seed: c for seed, c in curves.items() if len(c)}
+    def curve(self, field: str) -> dict[Unit, pd.Series]:
+        """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
+        curves = {unit: curve_of(_curves(run, field), field) for unit, run in self.runs.items()}
+        return {unit: c for unit, c in curves.items() if len(c)}
 
-    def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
-        """Return the value of a metric per seed at the ``last`` or ``best`` round, in the printed unit."""
-        return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
+    def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
+        """Return the value of a metric per unit at the ``last`` or ``best`` round, in the printed unit."""
+        return {u: v * metric.factor for u, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
 
 
 def last_clients(run: Run) -> pd.DataFrame:
@@ -266,24 +284,24 @@ def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, bes
     return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
 
 
-def counted_and_others(runs: Iterable[Run]) -> tuple[dict[int, Run], tuple[tuple[int, str], ...]]:
-    """Return the runs of a setting that count, by seed (the first of each), and the others as (seed, outcome)."""
-    done: dict[int, Run] = {}
+def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tuple[Unit, str], ...]]:
+    """Return the runs of a setting that count, by unit (the first of each), and the others as (unit, outcome)."""
+    done: dict[Unit, Run] = {}
     others = []
-    for run in sorted(runs, key=lambda r: int(r.meta["seed"])):
+    for unit, run in sorted(((unit_of(r), r) for r in runs), key=lambda pair: pair[0]):
         if run.counts:
-            done.setdefault(run.meta["seed"], run)
+            done.setdefault(unit, run)
         else:
-            others.append((run.meta["seed"], run.outcome))
+            others.append((unit, run.outcome))
     return done, tuple(others)
 
 
-def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[Departure]:
     """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []
     found = [Departure("seeds", len(done), wanted)] if len(done) < wanted else []
-    lost = tuple(s for s, what in others if what == "diverged")
+    lost = tuple(unit.seed for unit, what in others if what == "diverged")
     return found + ([Departure("diverged", lost)] if lost else [])
 
 

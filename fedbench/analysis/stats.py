@@ -5,13 +5,15 @@ The functions take arrays and return numbers; none of them uses runs or files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import copysign, inf, sqrt
 from statistics import mean, stdev
+from typing import TypeVar
 
 import numpy as np
 
+K = TypeVar("K", bound=Hashable)  # what names a pair
 _ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
 _DRAWS = 65536  # number of random sign assignments drawn for more pairs
 _CHUNK = 4096  # number of assignments drawn at a time, which bounds the memory
@@ -103,7 +105,7 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
 
 
 def paired_with_diverged(
-    differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
+    differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
     """Return the statistics of paired differences in which a run that diverged counts as behind.
 

@@ -233,7 +233,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
     odd = contradiction(paper, row)
     weighted = any(c.printed and _weighted(c) for c in columns)
-    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
+    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in {u.seed for u in found.runs})
     return Line(
         algo=method.algo,
         label=method.label,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, one_of
+from fedbench.papers.reading import Called, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -268,7 +268,23 @@ class Function:
     kind: ClassVar[str] = "function"
 
 
-Check = (
+@dataclass(frozen=True)
+class All:
+    """All of several checks; their comparisons are judged together."""
+
+    kind: ClassVar[str] = "all"
+    checks: Annotated[tuple[Check, ...], Called("check")]
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse an empty list, and checks that runs do not decide."""
+        if not self.checks:
+            raise RequestError(f"{where}: checks must have at least one check")
+        for check in self.checks:
+            if isinstance(check, PropertyTest | EqualRows | EqualCells):
+                raise RequestError(f"{where}: {check.kind} is not decided by runs; make it a claim of its own")
+
+
+Check: TypeAlias = (
     Best
     | NotBest
     | Compare
@@ -281,6 +297,7 @@ Check = (
     | Limit
     | PropertyTest
     | Function
+    | All
 )
 
 

@@ -303,8 +303,13 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
+        text: The statement in our words.
+        reference: Its place in the paper.
         check: How it is tested; None if it names nothing that could be.
         printed: Whether the paper's own numbers agree.
+        tested: What is tested, in words.
+        beyond: What of the statement is not tested; empty if all of it is.
+        refuted: What would refute it.
     """
 
     id: str
@@ -312,6 +317,9 @@ class Claim:
     reference: str
     check: Check | None
     printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
+    tested: str = ""
+    beyond: str = ""
+    refuted: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, last_clients
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, departure_texts, last_clients
 from fedbench.analysis.measures import final, low_and_high, moments
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
@@ -178,7 +178,7 @@ class FigureMaker:
 
     def _cka(self, figure: Figure, found: Found) -> list[Picture]:
         first = {i: next(iter(moments(f).items()), None) for i, f in found.items()}
-        panels = [(f"{self._label(figure.rows[i])}, seed {x[0]}", x[1]) for i, x in first.items() if x is not None]
+        panels = [(f"{self._label(figure.rows[i])}, seed {x[0].seed}", x[1]) for i, x in first.items() if x is not None]
         return [("", plots.matrix, panels, ())]
 
     def _functions(self, figure: Figure, found: Found) -> list[Picture]:
@@ -191,9 +191,9 @@ class FigureMaker:
         return [("", plots.curves, [panel], ())]
 
 
-def _series(label: str, curves: dict[int, pd.Series], field: str, index: int) -> Series:
-    """Return the curves of a field, by seed, as they are drawn: in its printed unit."""
-    table = pd.DataFrame(curves)
+def _series(label: str, curves: Mapping[Unit, pd.Series], field: str, index: int) -> Series:
+    """Return the curves of a field, by unit, as they are drawn: in its printed unit."""
+    table = pd.DataFrame(dict(enumerate(curves.values())))
     return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, index)
 
 

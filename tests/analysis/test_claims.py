@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from units import by_unit, unit
 
 from fedbench.analysis.claims import decide, judge
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
@@ -64,7 +65,7 @@ class Given(Evidence):
         values = self.numbers.get((row.setup, row.algo, hyper))
         if values is None:
             return []
-        by_seed = values if isinstance(values, dict) else dict(enumerate(values))
+        by_seed = by_unit(values)
         return [
             Numbers(dict.fromkeys(by_seed), given={self.key: by_seed}, **self.made.get(f"{row.setup}_{row.algo}", {}))
         ]
@@ -139,8 +140,8 @@ def test_one_clear_counterexample_fails_with_holms_factor():
 @pytest.mark.parametrize(("comparisons", "word"), [(1, "fails"), (51, "fails"), (52, "undecided")])
 def test_a_counterexample_among_many_needs_more(comparisons, word):
     """51 / 1024 = 0.0498, 52 / 1024 = 0.0508."""
-    behind = above("behind", dict.fromkeys(range(10), -1.0), [FULL])
-    ahead = above("ahead", dict.fromkeys(range(10), 1.0), [FULL])
+    behind = above("behind", by_unit([-1.0] * 10), [FULL])
+    ahead = above("ahead", by_unit([1.0] * 10), [FULL])
     assert decide([ahead] * (comparisons - 1) + [behind]).verdict == word
 
 
@@ -203,9 +204,9 @@ def test_missing_rows_are_not_run():
 
 
 def test_numbers_that_are_none_are_left_out():
-    ahead = above("x", {0: 1.0, 1: math.nan, 2: math.inf, 3: 2.0}, [FULL])
+    ahead = above("x", by_unit([1.0, math.nan, math.inf, 2.0]), [FULL])
     assert (ahead.n, ahead.mean, ahead.greater) == (2, 1.5, 0.25)
-    assert above("x", {0: math.nan}, [FULL]).greater is None
+    assert above("x", by_unit([math.nan]), [FULL]).greater is None
 
 
 def test_no_comparison_no_verdict():
@@ -352,8 +353,8 @@ def test_each_table_has_its_own_round():
 
     class Both(Given):
         def choices(self, paper, row):
-            numbers = {("avg", "best"): dict(enumerate(UP)), ("avg", "last"): dict(enumerate(LOW))}
-            return [Numbers(dict.fromkeys(range(10)), given=numbers)]
+            numbers = {("avg", "best"): by_unit(UP), ("avg", "last"): by_unit(LOW)}
+            return [Numbers(dict.fromkeys(by_unit(UP)), given=numbers)]
 
     claim = claim_of(check)
     assert judge(PAPER, claim, Both({})).verdict == "holds"
@@ -395,10 +396,11 @@ def test_the_best_of_comparisons():
 
 
 def test_words_of_a_comparison():
+    two, less = by_unit([2.0]), by_unit([1.5])
     assert Comparison("x").text() == "x"
-    assert compared("x", {0: 2.0}, {0: 1.5}, 1.0, [FULL]).text() == "x: ahead by 0.5 on average over 1 seed"
-    assert compared("x", {0: 2.0}, {0: 1.5}, -1.0, [FULL]).text() == "x: behind by 0.5 on average over 1 seed"
-    assert compared("x", {0: 2.0, 1: 1.0}, {0: 1.0, 1: 2.0}, 1.0, [FULL]).text() == (
+    assert compared("x", two, less, 1.0, [FULL]).text() == "x: ahead by 0.5 on average over 1 seed"
+    assert compared("x", two, less, -1.0, [FULL]).text() == "x: behind by 0.5 on average over 1 seed"
+    assert compared("x", by_unit([2.0, 1.0]), by_unit([1.0, 2.0]), 1.0, [FULL]).text() == (
         "x: equal, 0 on average over 2 seeds"
     )
 
@@ -407,12 +409,12 @@ def test_words_of_a_comparison():
 
 
 def lost(*seeds):
-    return MatchedRuns({}, tuple((s, "diverged") for s in seeds))
+    return MatchedRuns({}, tuple((unit(s), "diverged") for s in seeds))
 
 
 def test_a_run_that_diverged_is_behind_by_the_widest_difference():
     """Seeds 0 to 2 give 1, -3 and 2; the second diverged with seed 3: 3 more, and the mean is (1 - 3 + 2 + 3) / 4."""
-    a, b = {0: 2.0, 1: 0.0, 2: 3.0, 3: 9.0}, {0: 1.0, 1: 3.0, 2: 1.0}
+    a, b = by_unit([2.0, 0.0, 3.0, 9.0]), by_unit([1.0, 3.0, 1.0])
     c = contest("x", a, b, 1.0, FULL, lost(3))
     assert (c.mean, c.n) == (0.75, 4)
     assert c.label == "x (diverged, so counted as behind: the second with seed 3)"
@@ -422,7 +424,7 @@ def test_a_run_that_diverged_is_behind_by_the_widest_difference():
 
 
 def test_two_that_diverged_say_nothing():
-    c = contest("x", {0: 2.0}, {0: 1.0}, 1.0, lost(1), lost(1))
+    c = contest("x", by_unit([2.0]), by_unit([1.0]), 1.0, lost(1), lost(1))
     assert (c.mean, c.n) == (1.0, 1)
     both = contest("x", {}, {}, 1.0, lost(0), lost(0))
     assert (both.greater, both.less, both.never_behind) == (1.0, 1.0, False)
@@ -433,14 +435,15 @@ def test_two_that_diverged_say_nothing():
 
 
 def test_where_one_method_always_diverges_the_other_is_ahead():
-    c = contest("x", dict.fromkeys(range(5), 1.0), {}, 1.0, FULL, lost(*range(5)))
+    c = contest("x", by_unit([1.0] * 5), {}, 1.0, FULL, lost(*range(5)))
     assert (c.mean, c.greater, c.less) == (math.inf, 2**-5, 1.0)
     assert c.text().endswith("with seed 0, 1, 2, 3, 4): ahead over 5 seeds")
 
 
 def test_a_run_that_diverged_counts_only_against_one_that_is_there():
     assert contest("x", {}, {}, 1.0, lost(0), FULL).greater is None
-    assert contest("x", {1: 2.0}, {1: 1.0}, 1.0, lost(0), FULL) == compared("x", {1: 2.0}, {1: 1.0}, 1.0, [FULL])
+    two, one = by_unit({1: 2.0}), by_unit({1: 1.0})
+    assert contest("x", two, one, 1.0, lost(0), FULL) == compared("x", two, one, 1.0, [FULL])
 
 
 @pytest.mark.parametrize(("seeds", "word"), [(1, "undecided"), (4, "undecided"), (5, "holds")])
@@ -460,7 +463,7 @@ def test_level_with_some_seeds_and_ahead_with_the_others_is_enough():
 
 
 def test_of_a_single_method_a_run_that_diverged_leaves_the_matter_open():
-    c = above("x", dict.fromkeys(range(5), 1.0), [lost(7)])
+    c = above("x", by_unit([1.0] * 5), [lost(7)])
     assert (c.greater, c.less) == (1.0, 1.0)
     assert decide([c]).evidence == "x (undecided: a run diverged with seed 7), p = 1.0000"
 
@@ -476,7 +479,7 @@ def test_divergence_cannot_make_a_method_win():
 
 
 def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
-    gone, cut = lost(0), MatchedRuns({}, ((0, "diverged"),), ("rounds 2",), (("rounds", "2"),))
+    gone, cut = lost(0), MatchedRuns({}, ((unit(0), "diverged"),), ("rounds 2",), (("rounds", "2"),))
     assert decide([compared("x", {}, {}, 1.0, [gone, MatchedRuns({})])]).verdict == "not run"
     assert contest("x", {}, {}, 1.0, gone, cut).uneven
     assert above("x", {}, [gone, cut]).uneven

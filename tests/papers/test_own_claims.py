@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 import pytest
+from units import by_unit, unit
 
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -57,7 +58,7 @@ class Given(Evidence):
 
     def choices(self, paper, row):
         key = (row.setup, row.algo, row.hyperparameters.get("alpha"))
-        return [MatchedRuns(self.given.get(key, self.given.get(key[:2], {})), **self.made.get(row.algo, {}))]
+        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **self.made.get(row.algo, {}))]
 
 
 def claim(paper, name):
@@ -263,9 +264,9 @@ def test_roughness_rises_from_setup_to_setup():
     v = verdict("fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)))
     assert (v.verdict, v.evidence[:17]) == ("holds", "all 3 comparisons")
     assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).verdict == "fails"
-    assert verdict("fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)), fedavg={"others": ((9, "diverged"),)}).verdict == (
-        "undecided"
-    )
+    assert verdict(
+        "fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)), fedavg={"others": ((unit(9), "diverged"),)}
+    ).verdict == ("undecided")
 
 
 def mirrored(difference, noise=0.0, seeds=SEEDS):
