@@ -57,7 +57,6 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
 
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "area": area,
-    "final": lambda c: float(c.iloc[-1]),
     "roughness": roughness,
     "roughness_early": lambda c: roughness(early(c)),
     "tail": tail,
@@ -151,6 +150,8 @@ def _measured(
         return {i: _below(f, threshold) for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
+    if measure == "final":
+        return {i: f.final(field) for i, f in found.items()}, lower
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
@@ -158,7 +159,9 @@ def _measured(
 
 
 def _below(found: MatchedRuns, threshold: float) -> PerUnit:
-    """Return the share of clients with an accuracy below the threshold at the end."""
+    """Return the share of clients with an accuracy below the threshold at the end, the only round with clients."""
+    if found.reading.round == "best" or found.reading.weighting == "weighted":
+        return {}
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
     return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
 
@@ -189,14 +192,16 @@ def moments(found: MatchedRuns) -> dict[Unit, np.ndarray]:
 
 
 def _mean_cka(found: MatchedRuns) -> PerUnit:
-    """Return the mean CKA of the first moments of different clients."""
+    """Return the mean CKA of the first moments of different clients at the end, the only round with moments."""
+    if found.reading.round == "best":
+        return {}
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
 def final(found: MatchedRuns, field: str) -> PerUnit:
-    """Return the last value of a field, per unit."""
-    return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
+    """Return the last value of a field per unit, or the best one where best rounds are read."""
+    return found.final(field)
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:

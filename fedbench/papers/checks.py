@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Called, Known, Many, Ref, RunField, one_of
+from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -18,6 +18,7 @@ MetricId = Annotated[str, Ref("metrics")]
 MethodId = Annotated[str, Ref("methods")]
 Methods = Annotated[tuple[MethodId, ...], Many()]
 Hyperparameters = dict[str, Any]
+Margin = Annotated[float, AtLeast(0)]
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,23 @@ class NotBest:
 
 @dataclass(frozen=True)
 class Best(NotBest):
-    """In each setup and metric the method is ahead of every other row; a tie may count as ahead."""
+    """In each setup and metric the method is ahead of every other row.
+
+    Attributes:
+        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metrics.
+    """
 
     kind: ClassVar[str] = "best"
-    ties: bool = False
+    margin: Margin = 0.0
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Each method of one list is ahead of each of another."""
+    """Each method of one list is ahead of each of another.
+
+    Attributes:
+        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metric.
+    """
 
     kind: ClassVar[str] = "compare"
     table: TableId
@@ -49,6 +58,7 @@ class Compare:
     metric: MetricId
     better: Methods
     worse: Methods
+    margin: Margin = 0.0
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a method that would have to be ahead of itself."""
