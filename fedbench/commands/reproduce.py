@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.planned_power import power_lines
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
@@ -83,6 +84,7 @@ def reproduce(args: Sequence[str]) -> int:
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
     print(_shown(asked.names, runs, asked.profile, results, jobs), flush=True)
     if asked.plan:
+        print("".join(f"\n{line}" for line in power_lines(asked.names, runs, results)).lstrip("\n"), flush=True)
         return 0
     if jobs > 1:
         start_importing()

@@ -1,0 +1,257 @@
+"""How many blocks (training seeds or splits of the data) would decide a claim, before anything is run.
+
+For each comparison of a claim, the size of the difference is that of the paper's printed numbers, and its spread over
+blocks is the standard deviation of the paired differences measured so far; without such runs it comes from the printed
+±, as that of two independent samples. The question is how many blocks the one-sided sign-flip test needs to find such
+a difference with a chance of 80 % (``blocks_needed``).
+
+A claim holds if all its comparisons are significant, so that the comparison that needs most decides. It fails if one
+is significant in the other direction after adjustment for their number m (here with level α/m, which is Bonferroni's
+and not less than what the step-down procedure needs), so that the one that needs fewest decides, if differences of the
+printed size point against the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist, stdev
+
+from fedbench.analysis.claims import ALPHA, NO_FUNCTIONS, Functions, judge
+from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.papers.registry import Claim, Paper, PrintedMetric, Row
+
+POWER = 0.8  # chance of a decision
+_MOST = 10_000  # blocks; more are not worth a number
+_NORMAL = NormalDist()
+_STEPS = 400  # of the numerical integration, even
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The number of blocks that would decide a claim.
+
+    Attributes:
+        holds: Blocks for ``holds`` if the differences are those printed; None if unknown or above 10,000.
+        fails: Blocks for ``fails`` if they are as large and against the claim; likewise.
+        comparisons: Number of comparisons.
+        measured: Comparisons whose spread was measured.
+        printed: Comparisons whose spread is taken from the printed ±.
+        rows: Rows of the paper whose numbers are compared.
+    """
+
+    holds: int | None
+    fails: int | None
+    comparisons: int
+    measured: int
+    printed: int
+    rows: tuple[Row, ...]
+
+    @property
+    def unknown(self) -> int:
+        """Number of comparisons without a printed difference or a spread."""
+        return self.comparisons - self.measured - self.printed
+
+
+def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Needed | None:
+    """Return how many blocks would decide a claim, or None if it is not decided by comparisons.
+
+    Args:
+        paper: The paper.
+        claim: The claim.
+        evidence: The runs so far, which may be none.
+        functions: The paper's own checks.
+    """
+    asked = _Printed()
+    printed = judge(paper, claim, asked, functions).comparisons
+    if not printed:
+        return None
+    measured = judge(paper, claim, evidence, functions).comparisons
+    pairs = [_pair(p, m) for p, m in zip(printed, measured, strict=True)]
+    leaves = [leaf for pair in pairs for leaf in pair.leaves]
+    holds = [n for pair in pairs if (n := pair.holds(ALPHA)) is not None]
+    fails = [n for pair in pairs if (n := pair.fails(ALPHA / len(pairs))) is not None]
+    return Needed(
+        _within(max(holds, default=None)),
+        _within(min(fails, default=None)),
+        len(leaves),
+        sum(leaf.source == "runs" for leaf in leaves),
+        sum(leaf.source == "print" for leaf in leaves),
+        tuple(asked.rows),
+    )
+
+
+def _within(blocks: int | None) -> int | None:
+    return None if blocks is None or blocks > _MOST else blocks
+
+
+# ---- differences and their spread
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A comparison of printed numbers with the measured one: a single difference, or parts of which all or one count.
+
+    Attributes:
+        effect: Absolute printed difference in units of its spread; None if one of them is unknown.
+        source: Source of the spread: ``runs``, ``print``, or empty if the effect is unknown.
+    """
+
+    effect: float | None = None
+    source: str = ""
+    parts: tuple[_Pair, ...] = ()
+    every: bool = True
+
+    @property
+    def leaves(self) -> Iterator[_Pair]:
+        """The single differences."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves
+
+    def holds(self, alpha: float) -> int | None:
+        """Return the blocks that show the difference."""
+        return self._blocks(alpha, self.every, [p.holds(alpha if self.every else alpha / n) for p, n in self._counted])
+
+    def fails(self, alpha: float) -> int | None:
+        """Return the blocks that show the opposite difference."""
+        return self._blocks(
+            alpha, not self.every, [p.fails(alpha / n if self.every else alpha) for p, n in self._counted]
+        )
+
+    @property
+    def _counted(self) -> list[tuple[_Pair, int]]:
+        return [(part, len(self.parts)) for part in self.parts]
+
+    def _blocks(self, alpha: float, every: bool, parts: Sequence[int | None]) -> int | None:
+        if not self.parts:
+            return None if self.effect is None else blocks_needed(self.effect, alpha)
+        known = [n for n in parts if n is not None]
+        return (max if every else min)(known, default=None)
+
+
+def _pair(printed: Comparison, measured: Comparison) -> _Pair:
+    if printed.parts:
+        there = measured.parts or (Comparison(""),) * len(printed.parts)  # without parts, none has been run
+        parts = tuple(_pair(p, m) for p, m in zip(printed.parts, there, strict=True))
+        return _Pair(parts=parts, every=printed.every)
+    difference, spread, source = printed.differences.get(0), None, ""
+    if len(measured.differences) > 1:
+        spread, source = stdev(measured.differences.values()), "runs"
+    elif len(printed.differences) > 1 and difference is not None:
+        spread, source = math.sqrt(sum((d - difference) ** 2 for d in printed.differences.values())), "print"
+    if difference is None or spread is None:
+        return _Pair()
+    if not spread:
+        return _Pair(math.inf if difference else 0.0, source)
+    return _Pair(abs(difference) / spread, source)
+
+
+class _Printed(Evidence):
+    """The printed numbers of a paper in place of runs.
+
+    Seed 0 has the printed numbers; where all sides of a comparison have a printed ±, seed k has the number of side k
+    raised by its ±, so that the squared changes of a difference add up to its variance.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.rows: list[Row] = []
+
+    def find(self, paper: Paper, row: Row) -> MatchedRuns:
+        """Return the printed numbers of a row."""
+        return self.comparable(paper, [row])[0]
+
+    def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
+        """Return the printed numbers of rows."""
+        self.rows += [row for row in rows if not any(row is known for known in self.rows)]
+        return [_PrintedRow({}, setup=paper.setups[r.setup].title, rows=tuple(rows), side=i) for i, r in enumerate(rows)]
+
+
+@dataclass(frozen=True)
+class _PrintedRow(MatchedRuns):
+    rows: tuple[Row, ...] = ()
+    side: int = 0
+
+    def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
+        """Return the printed number of a metric, and the numbers that its ± leads to."""
+        reported = [row.values.get(metric.id) for row in self.rows]
+        own = reported[self.side]
+        if own is None:
+            return {}
+        found = {Unit(0, 0): own.mean}
+        if all(r is not None and r.std is not None for r in reported):
+            spreads = {side: (own.std or 0.0) if side == self.side else 0.0 for side in range(len(reported))}
+            found |= {Unit(0, 1 + side): own.mean + spread for side, spread in spreads.items()}
+        return found
+
+
+# ---- the test
+
+
+@cache
+def blocks_needed(effect: float, alpha: float, power: float = POWER) -> int:
+    """Return the smallest number of blocks at which the one-sided sign-flip test has a power; 10,001 if none has.
+
+    The differences are normal with a mean of ``effect`` standard deviations. The power is exact while the test rejects
+    for at most three of the 2^n assignments of signs (5 and 6 blocks at 5 %), and otherwise that of the t test at the
+    level that the sign-flip test attains, ⌊α 2^n⌋ / 2^n, in the approximation of Guenther (1981).
+
+    Args:
+        effect: Mean difference in standard deviations, at least 0.
+        alpha: Level of the test, in (0, 1).
+        power: Chance of a rejection, in (0, 1).
+    """
+    first = math.ceil(-math.log2(alpha) - 1e-12)
+    if effect <= 0:
+        return _MOST + 1
+    return next((n for n in range(max(1, first), _MOST + 1) if _reaches(n, effect, alpha, power)), _MOST + 1)
+
+
+def _reaches(n: int, effect: float, alpha: float, power: float) -> bool:
+    rejected = math.floor(alpha * 2.0 ** min(n, 60) + 1e-9)
+    if rejected <= 3:
+        return exact_power(n, effect, rejected) >= power
+    level = alpha if n > 40 else rejected / 2.0**n
+    one, two = _NORMAL.inv_cdf(1 - level), _NORMAL.inv_cdf(power)
+    return n >= ((one + two) / effect) ** 2 + one**2 / 2
+
+
+def exact_power(n: int, effect: float, rejected: int) -> float:
+    """Return the power of the sign-flip test of n normal differences that rejects for few assignments of signs.
+
+    The assignment with the largest sum has no negative sign, the second one only that of the smallest absolute
+    difference, and the third one only that of the second smallest. The test rejects if the observed signs are among the
+    first ``rejected`` of these, 0 to 3.
+    """
+    if math.isinf(effect):
+        return float(rejected > 0)
+    above = _NORMAL.cdf(effect)  # that a difference is positive
+    terms = [
+        above**n,
+        n * _integral(lambda x: _NORMAL.pdf(x + effect) * _NORMAL.cdf(effect - x) ** (n - 1)),
+    ]
+    if n > 1:
+        terms.append(
+            n
+            * (n - 1)
+            * _integral(
+                lambda x: (
+                    _NORMAL.pdf(x + effect)
+                    * (above - _NORMAL.cdf(effect - x))
+                    * _NORMAL.cdf(effect - x) ** (n - 2)
+                )
+            )
+        )
+    return sum(terms[:rejected])
+
+
+def _integral(function: Callable[[float], float]) -> float:
+    """Return the integral of a function from 0 to 9 by Simpson's rule."""
+    width = 9 / _STEPS
+    weights = [1, *([4, 2] * (_STEPS // 2))][:-1] + [1]
+    return width / 3 * math.fsum(w * function(i * width) for i, w in enumerate(weights))
