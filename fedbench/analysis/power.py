@@ -69,7 +69,9 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
     printed = judge(paper, claim, asked, functions).comparisons
     if not printed:
         return None
-    measured = judge(paper, claim, evidence, functions).comparisons
+    # without printed differences nothing is known, whatever the runs are
+    known = any(c.differences or c.parts for c in printed)
+    measured = judge(paper, claim, evidence, functions).comparisons if known else printed
     pairs = [_pair(p, m) for p, m in zip(printed, measured, strict=True)]
     leaves = [leaf for pair in pairs for leaf in pair.leaves]
     holds = [n for pair in pairs if (n := pair.holds(ALPHA)) is not None]
@@ -169,7 +171,9 @@ class _Printed(Evidence):
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the printed numbers of rows."""
         self.rows += [row for row in rows if not any(row is known for known in self.rows)]
-        return [_PrintedRow({}, setup=paper.setups[r.setup].title, rows=tuple(rows), side=i) for i, r in enumerate(rows)]
+        return [
+            _PrintedRow({}, setup=paper.setups[r.setup].title, rows=tuple(rows), side=i) for i, r in enumerate(rows)
+        ]
 
 
 @dataclass(frozen=True)
@@ -241,9 +245,7 @@ def exact_power(n: int, effect: float, rejected: int) -> float:
             * (n - 1)
             * _integral(
                 lambda x: (
-                    _NORMAL.pdf(x + effect)
-                    * (above - _NORMAL.cdf(effect - x))
-                    * _NORMAL.cdf(effect - x) ** (n - 2)
+                    _NORMAL.pdf(x + effect) * (above - _NORMAL.cdf(effect - x)) * _NORMAL.cdf(effect - x) ** (n - 2)
                 )
             )
         )
@@ -253,5 +255,5 @@ def exact_power(n: int, effect: float, rejected: int) -> float:
 def _integral(function: Callable[[float], float]) -> float:
     """Return the integral of a function from 0 to 9 by Simpson's rule."""
     width = 9 / _STEPS
-    weights = [1, *([4, 2] * (_STEPS // 2))][:-1] + [1]
+    weights = [1, *(4 if i % 2 else 2 for i in range(1, _STEPS)), 1]
     return width / 3 * math.fsum(w * function(i * width) for i, w in enumerate(weights))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 _DONE = "DONE"  # written last
+_END = 16384  # bytes of rounds.jsonl in which its last line is looked for first
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -275,13 +277,22 @@ class RunFolder:
     def rows(self, which: slice = slice(None)) -> list[Fields]:
         """Return the rows of the evaluated rounds."""
         try:
-            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-            rows: list[Fields] = [json.loads(line) for line in lines[which]]
+            rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
             if not rows:
                 raise ValueError("rounds.jsonl is empty")
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
         return rows
+
+    def _lines(self, which: slice) -> list[bytes]:
+        """Return the lines of rounds.jsonl; if the last one is wanted, only those of the file's end."""
+        with (self.path / "rounds.jsonl").open("rb") as file:
+            if which == slice(-1, None):
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
+                if len(lines := file.read().splitlines()) > 1:
+                    return lines
+                file.seek(0)
+            return file.read().splitlines()
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return these keys at all evaluated rounds."""
