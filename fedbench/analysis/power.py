@@ -27,7 +27,8 @@ from fedbench.papers.registry import Claim, Paper, PrintedMetric, Row
 POWER = 0.8  # chance of a decision
 _MOST = 10_000  # blocks; more are not worth a number
 _NORMAL = NormalDist()
-_STEPS = 400  # of the numerical integration, even
+_ATTAINED = 30  # blocks from which the level that the test attains is that of the request
+_STEPS, _END = 60, 7.5  # of the numerical integration: an even number of steps, and its upper end
 
 
 @dataclass(frozen=True)
@@ -210,19 +211,23 @@ def blocks_needed(effect: float, alpha: float, power: float = POWER) -> int:
         alpha: Level of the test, in (0, 1).
         power: Chance of a rejection, in (0, 1).
     """
-    first = math.ceil(-math.log2(alpha) - 1e-12)
     if effect <= 0:
         return _MOST + 1
-    return next((n for n in range(max(1, first), _MOST + 1) if _reaches(n, effect, alpha, power)), _MOST + 1)
+    first = max(1, math.ceil(-math.log2(alpha) - 1e-12))  # with fewer blocks, no p-value is small enough
+    found = next((n for n in range(first, _ATTAINED) if _reaches(n, effect, alpha, power)), None)
+    return found or min(_MOST + 1, max(first, _ATTAINED, math.ceil(_approximate(effect, alpha, power))))
 
 
 def _reaches(n: int, effect: float, alpha: float, power: float) -> bool:
-    rejected = math.floor(alpha * 2.0 ** min(n, 60) + 1e-9)
+    rejected = math.floor(alpha * 2**n + 1e-9)
     if rejected <= 3:
         return exact_power(n, effect, rejected) >= power
-    level = alpha if n > 40 else rejected / 2.0**n
+    return n >= _approximate(effect, rejected / 2**n, power)
+
+
+def _approximate(effect: float, level: float, power: float) -> float:
     one, two = _NORMAL.inv_cdf(1 - level), _NORMAL.inv_cdf(power)
-    return n >= ((one + two) / effect) ** 2 + one**2 / 2
+    return ((one + two) / effect) ** 2 + one**2 / 2
 
 
 def exact_power(n: int, effect: float, rejected: int) -> float:
@@ -253,7 +258,7 @@ def exact_power(n: int, effect: float, rejected: int) -> float:
 
 
 def _integral(function: Callable[[float], float]) -> float:
-    """Return the integral of a function from 0 to 9 by Simpson's rule."""
-    width = 9 / _STEPS
+    """Return the integral of a function that vanishes from 7.5 on, from 0, by Simpson's rule."""
+    width = _END / _STEPS
     weights = [1, *(4 if i % 2 else 2 for i in range(1, _STEPS)), 1]
     return width / 3 * math.fsum(w * function(i * width) for i, w in enumerate(weights))

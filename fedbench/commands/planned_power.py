@@ -15,9 +15,9 @@ from fedbench.papers.registry import Paper, Row
 from fedbench.runs.store import ResultStore
 
 _NOTE = (
-    f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large as "
-    "the printed ones,\nand if they point the other way; the spread is that of paired differences in finished runs, or "
-    "the printed ±; ?: some is unknown"
+    f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
+    "as the printed ones,\nor as large and against the claim; spread: of paired differences in finished runs, or the "
+    "printed ±; ?: some is unknown"
 )
 
 
