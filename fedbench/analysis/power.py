@@ -70,10 +70,11 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
     printed = judge(paper, claim, asked, functions).comparisons
     if not printed:
         return None
+    raised = [judge(paper, claim, _Printed(side), functions).comparisons for side in range(asked.sides)]
     # without printed differences nothing is known, whatever the runs are
     known = any(c.differences or c.parts for c in printed)
     measured = judge(paper, claim, evidence, functions).comparisons if known else printed
-    pairs = [_pair(p, m) for p, m in zip(printed, measured, strict=True)]
+    pairs = [_pair(p, m, others) for p, m, *others in zip(printed, measured, *raised, strict=True)]
     leaves = [leaf for pair in pairs for leaf in pair.leaves]
     holds = [n for pair in pairs if (n := pair.holds(ALPHA)) is not None]
     fails = [n for pair in pairs if (n := pair.fails(ALPHA / len(pairs))) is not None]
@@ -137,16 +138,14 @@ class _Pair:
         return (max if every else min)(known, default=None)
 
 
-def _pair(printed: Comparison, measured: Comparison) -> _Pair:
+def _pair(printed: Comparison, measured: Comparison, raised: Sequence[Comparison]) -> _Pair:
     if printed.parts:
-        there = measured.parts or (Comparison(""),) * len(printed.parts)  # without parts, none has been run
-        parts = tuple(_pair(p, m) for p, m in zip(printed.parts, there, strict=True))
-        return _Pair(parts=parts, every=printed.every)
-    difference, spread, source = printed.differences.get(0), None, ""
+        count = len(printed.parts)
+        parts = zip(*(_parts(c, count) for c in (printed, measured, *raised)), strict=True)
+        return _Pair(parts=tuple(_pair(p, m, others) for p, m, *others in parts), every=printed.every)
+    difference, spread, source = printed.differences.get(0), _printed_spread(printed, raised), "print"
     if len(measured.differences) > 1:
         spread, source = stdev(measured.differences.values()), "runs"
-    elif len(printed.differences) > 1 and difference is not None:
-        spread, source = math.sqrt(sum((d - difference) ** 2 for d in printed.differences.values())), "print"
     if difference is None or spread is None:
         return _Pair()
     if not spread:
@@ -154,16 +153,35 @@ def _pair(printed: Comparison, measured: Comparison) -> _Pair:
     return _Pair(abs(difference) / spread, source)
 
 
-class _Printed(Evidence):
-    """The printed numbers of a paper in place of runs.
+def _parts(comparison: Comparison, count: int) -> Sequence[Comparison]:
+    """Return the parts of a comparison; without any, none of them has numbers."""
+    return comparison.parts or (Comparison(""),) * count
 
-    Seed 0 has the printed numbers; where all sides of a comparison have a printed ±, seed k has the number of side k
-    raised by its ±, so that the squared changes of a difference add up to its variance.
+
+def _printed_spread(printed: Comparison, raised: Sequence[Comparison]) -> float | None:
+    """Return the spread of a difference from the changes that the printed ± of each side makes."""
+    if not raised or not all(0 in c.differences for c in (printed, *raised)):
+        return None
+    return math.sqrt(sum((c.differences[0] - printed.differences[0]) ** 2 for c in raised))
+
+
+class _Printed(Evidence):
+    """The printed numbers of a paper in place of runs, all with seed 0.
+
+    Args:
+        raised: The side of each comparison whose number is raised by its printed ±; numbers without ± are then missing.
+            None for the numbers as printed.
+
+    Attributes:
+        rows: The rows that were asked for.
+        sides: The largest number of rows that were asked for at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, raised: int | None = None) -> None:
         super().__init__([])
+        self.raised = raised
         self.rows: list[Row] = []
+        self.sides = 0
 
     def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the printed numbers of a row."""
@@ -172,27 +190,23 @@ class _Printed(Evidence):
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the printed numbers of rows."""
         self.rows += [row for row in rows if not any(row is known for known in self.rows)]
-        return [
-            _PrintedRow({}, setup=paper.setups[r.setup].title, rows=tuple(rows), side=i) for i, r in enumerate(rows)
-        ]
+        self.sides = max(self.sides, len(rows))
+        titles = [paper.setups[row.setup].title for row in rows]
+        raised = [None if self.raised is None else self.raised == side for side in range(len(rows))]
+        return [_PrintedRow({}, setup=t, row=row, raised=up) for t, row, up in zip(titles, rows, raised, strict=True)]
 
 
 @dataclass(frozen=True)
 class _PrintedRow(MatchedRuns):
-    rows: tuple[Row, ...] = ()
-    side: int = 0
+    row: Row | None = None
+    raised: bool | None = None
 
     def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
-        """Return the printed number of a metric, and the numbers that its ± leads to."""
-        reported = [row.values.get(metric.id) for row in self.rows]
-        own = reported[self.side]
-        if own is None:
+        """Return the printed number of a metric."""
+        reported = None if self.row is None else self.row.values.get(metric.id)
+        if reported is None or (self.raised is not None and reported.std is None):
             return {}
-        found = {Unit(0, 0): own.mean}
-        if all(r is not None and r.std is not None for r in reported):
-            spreads = {side: (own.std or 0.0) if side == self.side else 0.0 for side in range(len(reported))}
-            found |= {Unit(0, 1 + side): own.mean + spread for side, spread in spreads.items()}
-        return found
+        return {Unit(0, 0): reported.mean + (reported.std or 0.0 if self.raised else 0.0)}
 
 
 # ---- the test

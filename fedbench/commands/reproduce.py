@@ -95,7 +95,8 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        print("".join(f"\n{line}" for line in power_lines(asked.names, runs, results)).lstrip("\n"), flush=True)
+        for line in power_lines(asked.names, runs, results):
+            print(line)
         return 0
     if jobs > 1:
         start_importing()
