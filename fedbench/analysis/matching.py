@@ -165,9 +165,9 @@ def _of_client(run: Run, client: int) -> float | None:
 
 
 def _best_values(run: Run) -> dict[str, float]:
-    """Return the best value over the rounds of every metric of a run that has a better direction."""
+    """Return the best value over the rounds of every metric of a run."""
     rounds = run.rounds().set_index("round")
-    curves = {m.name: (m.sign, curve_of(rounds, m.name)) for m in CATALOGUE.values() if m.direction is not None}
+    curves = {m.name: (m.sign, curve_of(rounds, m.name)) for m in CATALOGUE.values()}
     return {name: sign * float((sign * c).max()) for name, (sign, c) in curves.items() if len(c)}
 
 

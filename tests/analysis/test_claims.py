@@ -4,13 +4,14 @@ import math
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import by_unit, unit
 
-from fedbench.analysis.claims import decide, judge
+from fedbench.analysis.claims import Counts, decide, judge
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
 from fedbench.papers.claims import functions
 from fedbench.papers.reading import read
@@ -110,7 +111,7 @@ def test_level_is_enough_within_a_margin():
     assert verdict(level, BEST).verdict == "undecided"
     v = verdict(level, close)
     assert v.verdict == "holds"
-    assert "New against X on A, at most 0.5 behind: ahead by 0.5 on average" in v.evidence
+    assert v.comparisons[0].text().startswith("average % of New against X on A, at most 0.5 behind: ahead by 0.5")
     assert verdict(behind, close).verdict == "undecided"
     assert verdict(of(new=UP, x=[u + 0.6 for u in UP], y=LOW, z=LOW), close).verdict == "fails"
     pair = {"kind": "compare", "table": "t1", "setups": ["a"], "metric": "std", "better": "new", "worse": "x"}
@@ -158,6 +159,47 @@ def test_a_counterexample_among_many_needs_more_only_where_they_differ():
     assert v.evidence.endswith("; among 5 comparisons, 7 seeds of one sign are sure to decide")  # 5 / 128 < 0.05
 
 
+def test_counts_and_the_comparison_that_is_most_against():
+    """Ahead of x in all ten seeds, behind y by 0.2 in the mean of mixed signs, behind z in all."""
+    mixed = [u + (1.4 if u % 2 else -1) for u in UP]
+    v = verdict(of(new=UP, x=LOW, y=mixed, z=[u + 1 for u in UP]), BEST)
+    assert v.counts == Counts(total=3, run=3, ahead=1, behind=2, significantly_ahead=1, significantly_behind=1)
+    assert (v.worst.label, v.worst.mean, v.worst.low, v.worst.high) == ("average % of New against Z on A", -1, -1, -1)
+    assert [c.label[-6:] for c in v.comparisons] == ["X on A", "Y on A", "Z on A"]
+    assert "none" not in v.evidence
+    missing = verdict(of(new=UP, x=LOW, z=[u + 1 for u in UP[:3]] + [0.0] * 7), BEST)
+    assert missing.counts == Counts(3, 2, 2, 0, 2, 0)
+    assert verdict({}, BEST).worst is None
+
+
+def test_of_shown_comparisons_the_least_consistent_is_the_weakest():
+    """All ten seeds are ahead of each; 1 to 10 is less consistent than 101 to 110."""
+    assert verdict(of(new=UP, x=[-100.0] * 10, y=LOW, z=[-100.0] * 10), BEST).worst.label.endswith("Y on A")
+
+
+def test_each_setup_has_a_verdict():
+    numbers = {**of(new=UP, x=LOW, y=LOW, z=LOW), **of("b", new=UP, x=UP, y=LOW, z=LOW)}
+    v = verdict(numbers, {**BEST, "setups": ["a", "b", "c"]})
+    assert v.verdict == "partly measured"
+    assert {title: part.verdict for title, part in v.by_group.items()} == {
+        "A": "holds", "B": "undecided", "C": "not run",
+    }  # fmt: skip
+    assert [part.counts.total for part in v.by_group.values()] == [3, 3, 3]
+    assert not verdict(numbers, BEST).by_group
+
+
+def test_all_of_several_checks_are_judged_together():
+    other = {"kind": "compare", "table": "t1", "setups": ["b"], "metric": "avg", "better": "x", "worse": "y"}
+    both = {"kind": "all", "checks": [BEST, other]}
+    numbers = {**of(new=UP, x=LOW, y=LOW, z=LOW), **of("b", x=UP, y=LOW)}
+    v = verdict(numbers, both)
+    assert (v.verdict, v.counts.total) == ("holds", 4)
+    assert verdict({**numbers, **of("b", x=LOW, y=UP)}, both).verdict == "fails"
+    for checks in ([], [{"kind": "test", "test": "a::b"}]):
+        with pytest.raises(RequestError, match="checks must have at least one check|test is not decided by runs"):
+            claim_of({"kind": "all", "checks": checks})
+
+
 def test_everything_must_be_shown():
     """x lies ahead in five of ten seeds: the other comparisons do not help."""
     mixed = [u + (1 if u % 2 else -1) for u in UP]
@@ -190,6 +232,7 @@ def test_seeds_are_paired():
     assert (v.verdict, v.evidence) == ("not run", "0 of 3 comparisons have been run")
 
 
+@settings(deadline=None)  # the first call imports scipy
 @given(st.lists(st.integers(-20, 20), min_size=1, max_size=10), st.integers(-50, 50))
 def test_exchanging_the_sides_exchanges_the_verdicts(differences, shift):
     there = [d + shift for d in differences]
