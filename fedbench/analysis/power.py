@@ -174,7 +174,7 @@ class _Printed(Evidence):
 
     Attributes:
         rows: The rows that were asked for.
-        sides: The largest number of rows that were asked for at a time.
+        sides: The largest number of rows that were asked for at a time, where any has a printed ±.
     """
 
     def __init__(self, raised: int | None = None) -> None:
@@ -190,7 +190,8 @@ class _Printed(Evidence):
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the printed numbers of rows."""
         self.rows += [row for row in rows if not any(row is known for known in self.rows)]
-        self.sides = max(self.sides, len(rows))
+        if any(reported.std is not None for row in rows for reported in row.values.values()):
+            self.sides = max(self.sides, len(rows))
         titles = [paper.setups[row.setup].title for row in rows]
         raised = [None if self.raised is None else self.raised == side for side in range(len(rows))]
         return [_PrintedRow({}, setup=t, row=row, raised=up) for t, row, up in zip(titles, rows, raised, strict=True)]
