@@ -144,7 +144,7 @@ class MatchedRuns:
     def _curve(self, run: Run, name: str) -> pd.Series:
         key = (id(run), f"curve {name}")
         if key not in self.memory:
-            self.memory[key] = curve_of(run.rounds().set_index("round"), name)
+            self.memory[key] = curve_of(_needed(run, name), name)
         curve: pd.Series = self.memory[key]
         return curve
 
@@ -173,9 +173,12 @@ def _best_values(run: Run) -> dict[str, float]:
 
 def last_clients(run: Run) -> pd.DataFrame:
     """Return the per-client table of the last round."""
-    clients = run.clients()
-    last: pd.DataFrame = clients[clients["round"] == clients["round"].max()]
-    return last
+    return run.clients_at()
+
+
+def _needed(run: Run, field: str) -> pd.DataFrame:
+    """Return what a metric needs, at all evaluated rounds."""
+    return run.curves(metric_info(field).needs or (field,)).set_index("round")
 
 
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:

@@ -63,14 +63,14 @@ def _value(value: Any, as_text: bool) -> Any:
 
 def _best(run: Run) -> Fields:
     found: Fields = {}
-    for metric in _of_best_rounds(run.meta["experiment"]):
+    for metric in of_best_rounds(run.meta["experiment"]):
         if (best := best_round(run, metric)) is not None:
             found.setdefault("best_round", best[0])
             found[f"best_{metric.field}"] = best[1]
     return found
 
 
-def _of_best_rounds(experiment: str | None) -> Iterable[PrintedMetric]:
+def of_best_rounds(experiment: str | None) -> Iterable[PrintedMetric]:
     """Return the metrics of which a table of the experiment prints the best round."""
     if (home := home_of(experiment)) is None:
         return ()

@@ -10,7 +10,7 @@ from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.papers.registry import papers
 from fedbench.report.compared import compared_text
 from fedbench.report.write import write_report
-from fedbench.runs.store import ResultStore
+from fedbench.runs.bundle import stored
 
 
 def _parser() -> Parser:
@@ -20,12 +20,13 @@ def _parser() -> Parser:
         nargs="?",
         default="results",
         metavar="DIR",
-        help="directory that contains the runs (default: results)",
+        help="directory that contains the runs, or a report that was published with --into (default: results)",
     )
     p.add_argument(
         "--into",
         metavar="OUT",
-        help="directory to write the report to, without links to the runs (default: DIR/report)",
+        help="directory to publish the report in, without links to the runs, and with what it needs of them "
+        "(default: DIR/report, without)",
     )
     p.add_argument("--paper", metavar="ID", help="report the runs of one paper only")
     p.add_argument(
@@ -63,7 +64,7 @@ def report(args: Sequence[str]) -> str:
     if asked.into or asked.paper:
         raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
     alpha = 0.05 if asked.alpha is None else asked.alpha
-    runs = list(ResultStore(folder))
+    runs = list(stored(folder))
     if not runs:
         raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
     return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.planned_power import power_lines
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
@@ -94,6 +95,8 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
+        for line in power_lines(asked.names, runs, results):
+            print(line)
         return 0
     if jobs > 1:
         start_importing()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench.runs.store import replace_file
 
-_FILE = "plan.json"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Ledger:
 
 def read_ledger(folder: Path) -> Ledger:
     """Return the plan of a results directory; an empty plan if there is none."""
-    path = folder / _FILE
+    path = folder / PLAN
     if not path.exists():
         return Ledger()
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def write_ledger(folder: Path, entries: Sequence[Entry]) -> None:
     new = {_key(e): e for e in entries}
     kept = {_key(e): e for e in read_ledger(folder).entries if _key(e) not in new}
     ordered = sorted({**kept, **new}.values(), key=_key)
-    replace_file(folder / _FILE, json.dumps({"entries": [asdict(e) for e in ordered]}, indent=1))
+    replace_file(folder / PLAN, json.dumps({"entries": [asdict(e) for e in ordered]}, indent=1))
 
 
 def _key(e: Entry) -> tuple[str, str, str, int]:

@@ -260,4 +260,4 @@ def _of_line(line: Line, field: str, index: int) -> Series | None:
 
 
 def _kept_accuracies(line: Line) -> np.ndarray:
-    return _accuracies(run for run in line.found.runs.values() if (run.path / "clients.parquet").exists())
+    return _accuracies(run for run in line.found.runs.values() if run.records.has_clients)

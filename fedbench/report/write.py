@@ -9,35 +9,41 @@ from pathlib import Path
 import pandas as pd
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.papers.claims import functions
-from fedbench.papers.ledger import Ledger, read_ledger
+from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
 from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
-from fedbench.report.figures import FigureMaker, run_figures
+from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import paper_view, summary, view
 from fedbench.report.views import PageView, PaperView, TableView, tally
 from fedbench.report.words import CELLS, CLAIMS
-from fedbench.runs.store import ResultStore, Run, replace_file
+from fedbench.runs.bundle import Bundle, Stored, stored, watched, write_bundle
+from fedbench.runs.store import Run, replace_file
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
-        folder: Directory that contains the runs.
-        into: Directory of the report, which then has no links to its runs and can be moved; None for
-            ``folder/report``.
+        folder: Directory that contains the runs, or a report that was published with its bundle.
+        into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
+            needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
 
     Raises:
-        RequestError: If the folder has neither runs nor a plan, or the report cannot be written.
+        RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
-    store, ledger = ResultStore(folder), read_ledger(folder)
+    store = stored(folder)
+    bundled = isinstance(store, Bundle)
+    if into is not None and not bundled and into.resolve() == folder.resolve():
+        raise RequestError(f"--into {into} contains the runs; it must be another directory")
+    ledger = read_ledger(store.place)
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
     if not runs and not ledger.entries:
@@ -45,27 +51,46 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
             f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results{left_out}"
         )
     target = into or folder / "report"
+    if only is not None:
+        ledger = Ledger()
+    if into is not None:
+        runs = [watched(run) for run in runs]
     try:
-        shown = _write(runs, ledger if only is None else Ledger(), folder, target, into is None, store.damaged)
+        shown = _write(runs, ledger, store, target, into is None and not bundled)
         part = target / "runs.parquet.part"
         pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
         part.replace(target / "runs.parquet")
+        if into is not None:
+            _publish(runs, ledger, store, into)
     except OSError as error:
         raise RequestError(f"{target} cannot be written: {error}") from error
     text = summary([r for r in runs if _paper_of(r.meta["experiment"]) is None])
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
 
 
-def _write(
-    runs: Sequence[Run], ledger: Ledger, folder: Path, target: Path, links: bool, damaged: Sequence[str]
-) -> list[PaperView]:
+def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, into: Path) -> None:
+    """Write the bundle from which the report in ``into`` can be written again."""
+    experiments = {
+        paper.setups[setup].experiment
+        for paper in _begun(runs, ledger)
+        for figure in paper.figures.values()
+        for setup in figure.setups
+        if figure.kind == "labels"
+    }
+    names = [*([PLAN] if ledger.entries else []), *(f"{LABELS}/{e}.json" for e in sorted(experiments))]
+    files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
+    entries = [published(run, run.path.relative_to(store.root).as_posix()) for run in runs]
+    write_bundle(into, entries, store.damaged, files)
+
+
+def _write(runs: Sequence[Run], ledger: Ledger, store: Stored, target: Path, links: bool) -> list[PaperView]:
     """Write tables, figures, claims and the page, and return the views of the papers."""
     place = target if links else None
     shown, printed = [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):
         refuse_bad_checks(paper, functions(paper.id))
-        figures = FigureMaker(paper, evidence, folder, target / "figures").all()
+        figures = FigureMaker(paper, evidence, store.place, target / "figures").all()
         tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
         chapter = paper_view(paper, tables, figures, evidence, place)
         _write_tables(tables, chapter.tables, target / "tables")
@@ -77,7 +102,9 @@ def _write(
     views = [view(table, place) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
     others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
-    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
+    content = PageView(
+        "fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(store.damaged)
+    )
     replace_file(target / "index.html", page(content))
     return shown
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
-from fedbench.runs.store import DamagedRun, ResultStore, Run
+from fedbench.runs.bundle import stored
+from fedbench.runs.store import DamagedRun, Run
 
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
@@ -38,24 +39,26 @@ class Results:
 def load_results(directory: str | Path = "results") -> Results:
     """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
 
+    Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle keeps.
+
     Join the frames on the columns ``setting``, ``algo``, ``hash`` and ``seed``.
 
     Raises:
-        RequestError: If there is no such directory.
+        RequestError: If there is no such directory, or its bundle is damaged.
     """
     if not isinstance(directory, str | Path):
         raise RequestError(f"directory must be a path, got {directory!r}")
     root = Path(directory).expanduser()
     if not root.is_dir():
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")
-    store = ResultStore(root)
+    store = stored(root)
     runs: list[dict[str, Any]] = []
     rounds: list[pd.DataFrame] = []
     clients: list[pd.DataFrame] = []
     damaged: list[str] = []
     for run in store:
         try:
-            tables = [run.rounds(), run.clients()] if run.done else [_so_far(run)]
+            tables = _tables(run) if run.done else [_so_far(run)]
         except DamagedRun as error:
             damaged.append(str(error))
             continue
@@ -80,9 +83,15 @@ def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(["path", "setting", *_FACTS, *(k for row in rows for k in row)]))
 
 
+def _tables(run: Run) -> list[pd.DataFrame]:
+    """Return the rounds and the per-client table of a run; of one in a bundle, what is kept of them."""
+    rounds = run.rounds()
+    return [rounds, run.clients_at(rounds["round"])]
+
+
 def _so_far(run: Run) -> pd.DataFrame:
     """Return the rounds of a run that is not done: none if it has not been evaluated yet."""
-    return run.rounds() if (run.path / "rounds.jsonl").exists() else pd.DataFrame()
+    return run.rounds() if run.records.begun else pd.DataFrame()
 
 
 def _labelled(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:

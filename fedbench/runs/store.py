@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import yaml
 
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 _DONE = "DONE"  # written last
+_END = 16384  # bytes of rounds.jsonl in which its last line is looked for first
 
 
 def replace_file(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` in one step."""
     with _replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content)
 
 
 @contextmanager
@@ -215,24 +222,132 @@ class Recorder:
             self._rounds = None
 
 
+class Records(Protocol):
+    """What a run has recorded, wherever it is stored. Methods raise DamagedRun if a file cannot be read."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete: trained to its last round, or diverged."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round has been recorded."""
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there is a per-client table."""
+
+    def rows(self, which: slice = slice(None)) -> list[Fields]:
+        """Return the stored rows of the evaluated rounds, in order, the last one among them."""
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out."""
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of all rounds that the run kept."""
+
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
+
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic; None if the run has none."""
+
+
+class RunFolder:
+    """The records in a run's own directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return is_done(self.path)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round has been recorded."""
+        return (self.path / "rounds.jsonl").exists()
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there is a per-client table."""
+        return (self.path / "clients.parquet").exists()
+
+    def rows(self, which: slice = slice(None)) -> list[Fields]:
+        """Return the rows of the evaluated rounds."""
+        try:
+            rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
+            if not rows:
+                raise ValueError("rounds.jsonl is empty")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
+        return rows
+
+    def _lines(self, which: slice) -> list[bytes]:
+        """Return the lines of rounds.jsonl; if the last one is wanted, only those of the file's end."""
+        with (self.path / "rounds.jsonl").open("rb") as file:
+            if which == slice(-1, None):
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
+                if len(lines := file.read().splitlines()) > 1:
+                    return lines
+                file.seek(0)
+            return file.read().splitlines()
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return these keys at all evaluated rounds."""
+        import pandas as pd
+
+        rows = self.rows()
+        measured = [name for name in dict.fromkeys(("round", *names)) if any(name in row for row in rows)]
+        return pd.DataFrame({name: [row.get(name) for row in rows] for name in measured})
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of the kept rounds."""
+        import pandas as pd
+
+        try:
+            return pd.read_parquet(self.path / "clients.parquet")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: clients.parquet: {error}; force=true trains it again") from error
+
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round and of others."""
+        table = self.clients()
+        at: pd.DataFrame = table[table["round"].isin([table["round"].max(), *rounds])]
+        return at
+
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic."""
+        path = self.path / f"{name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
 @dataclass(frozen=True)
 class Run:
     """One run on disk.
 
     Attributes:
-        path: The run's directory.
+        path: The run's directory; for a run of a bundle, the one that it would have below the bundle.
         config: The resolved configuration; each ``_target_`` is the present path of its function.
         meta: The facts of the run; likewise in ``departures``.
+        stored: Its records elsewhere than in its directory; None for those in its directory.
     """
 
     path: Path
     config: Fields
     meta: Fields
+    stored: Records | None = field(default=None, compare=False)
+
+    @property
+    def records(self) -> Records:
+        """The run's records."""
+        return RunFolder(self.path) if self.stored is None else self.stored
 
     @property
     def done(self) -> bool:
         """Whether the run is complete: trained to its last round, or diverged."""
-        return is_done(self.path)
+        return self.records.done
 
     @property
     def counts(self) -> bool:
@@ -257,14 +372,23 @@ class Run:
         return tuple(s for s in self.meta.get("sources", ()) if "not the official" in s)
 
     def rounds(self) -> pd.DataFrame:
-        """Return one row per evaluated round.
+        """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
 
         Raises:
             DamagedRun: If rounds.jsonl cannot be read.
         """
         import pandas as pd
 
-        return pd.DataFrame(self._lines(slice(None)))
+        return pd.DataFrame(self.records.rows())
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out.
+
+        Raises:
+            DamagedRun: If rounds.jsonl cannot be read.
+            RequestError: If the run is one of a bundle without these curves.
+        """
+        return self.records.curves(names)
 
     def last_round(self) -> Fields:
         """Return the last evaluated round.
@@ -272,35 +396,28 @@ class Run:
         Raises:
             DamagedRun: If rounds.jsonl has no round that can be read.
         """
-        return self._lines(slice(-1, None))[0]
-
-    def _lines(self, which: slice) -> list[Fields]:
-        try:
-            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-            rows: list[Fields] = [json.loads(line) for line in lines[which]]
-            if not rows:
-                raise ValueError("rounds.jsonl is empty")
-        except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
-        return rows
+        return self.records.rows(slice(-1, None))[0]
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none."""
-        path = self.path / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return self.records.document(name)
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds.
 
         Raises:
             DamagedRun: If clients.parquet cannot be read.
+            RequestError: If the run is one of a bundle with fewer rounds of them.
         """
-        import pandas as pd
+        return self.records.clients()
 
-        try:
-            return pd.read_parquet(self.path / "clients.parquet")
-        except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: clients.parquet: {error}; force=true trains it again") from error
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored.
+
+        Raises:
+            DamagedRun: If clients.parquet cannot be read.
+        """
+        return self.records.clients_at(rounds)
 
 
 class ResultStore:
@@ -313,6 +430,11 @@ class ResultStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.damaged: list[str] = []
+
+    @property
+    def place(self) -> Path:
+        """Directory of the plan and of the label counts."""
+        return self.root
 
     def __iter__(self) -> Iterator[Run]:
         self.damaged = []
@@ -347,14 +469,23 @@ def read_run(path: Path) -> Run:
     try:
         config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-        if not isinstance(config, dict) or not isinstance(meta, dict):
-            raise ValueError("config.yaml or meta.json is empty")
-        _check_names(meta)
+        return as_run(path, config, meta)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
+
+
+def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) -> Run:
+    """Return the run with a configuration and facts as they were written.
+
+    Raises:
+        ValueError: If they are not those of a run.
+    """
+    if not isinstance(config, dict) or not isinstance(meta, dict):
+        raise ValueError("config.yaml or meta.json is empty")
+    _check_names(meta)
     if "departures" in meta:
         meta["departures"] = _departures_today(meta["departures"])
-    return Run(path, renamed(config, present), meta)
+    return Run(path, renamed(config, present), meta, stored)
 
 
 def _departures_today(departures: Fields) -> Fields:

@@ -92,8 +92,14 @@ class Run:
     def rounds(self):
         return pd.DataFrame(self._rounds)
 
+    def curves(self, names):
+        return self.rounds()
+
     def clients(self):
         return pd.DataFrame(self._clients)
+
+    def clients_at(self):
+        return self.clients().query("round == round.max()")
 
     def document(self, name):
         return self._cka and {"cka": self._cka}

@@ -1,0 +1,35 @@
+"""Which rounds of a run a bundle keeps, so that every reading of its numbers can be computed from the bundle."""
+
+from __future__ import annotations
+
+from fedbench.analysis.matching import best_round, curve_of
+from fedbench.analysis.metrics_catalogue import CATALOGUE
+from fedbench.analysis.run_rows import of_best_rounds
+from fedbench.runs.bundle import Entry
+from fedbench.runs.store import Run
+
+
+def published(run: Run, path: str) -> Entry:
+    """Return what a bundle keeps of a run: the best rounds of every metric, and the clients of those that are printed.
+
+    Args:
+        run: The run.
+        path: Its path below the directory of runs.
+    """
+    if not run.done:
+        return Entry(run, path)
+    printed = (best_round(run, metric) for metric in of_best_rounds(run.meta["experiment"]))
+    return Entry(run, path, _rounds(run), frozenset(found[0] for found in printed if found is not None))
+
+
+def _rounds(run: Run) -> frozenset[int]:
+    """Return the first round, and the first best round of every metric of the catalogue, measured or derived."""
+    rounds = run.rounds().set_index("round")
+    kept = {int(rounds.index[0])}
+    for name, metric in CATALOGUE.items():
+        curve = curve_of(rounds, name)
+        if len(curve):
+            values = curve.to_numpy()
+            best = values.argmin() if metric.direction == "lower" else values.argmax()
+            kept.add(int(curve.index.to_numpy()[best]))
+    return frozenset(kept)

@@ -1,0 +1,77 @@
+"""What a plan says of its claims: how many seeds would decide them, next to how many are planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbench.analysis.matching import Evidence
+from fedbench.analysis.power import POWER, Needed, needed
+from fedbench.papers.claims import functions
+from fedbench.papers.plan import PlannedRun, chosen
+from fedbench.papers.registry import Paper, Row
+from fedbench.runs.store import ResultStore
+
+_NOTE = (
+    f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
+    "as the printed ones,\nor as large and against the claim; spread: of paired differences in finished runs, or the "
+    "printed ±; ?: some is unknown"
+)
+
+
+def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], results: Path) -> list[str]:
+    """Return a line per claim about the rows of a plan, with a heading and a note; none if there is no such claim.
+
+    Args:
+        names: Names of the tables and figures, as typed.
+        runs: The plan.
+        results: Directory of the finished runs.
+    """
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        for wanted in (run.wanted, *run.also):
+            seeds.setdefault(_key(run.experiment, run.algo, wanted), set()).add(run.seed)
+    lines = [
+        line
+        for paper in dict.fromkeys(paper for paper, _ in chosen(names))
+        for line in _of_paper(paper, {key: len(found) for key, found in seeds.items()}, results)
+    ]
+    return [f"{'claims':<28}{'for':>6}{'against':>9}{'planned':>9}  spread", *lines, _NOTE] if lines else []
+
+
+def _of_paper(paper: Paper, seeds: Mapping[str, int], results: Path) -> list[str]:
+    evidence, own = Evidence(ResultStore(results / paper.id)), functions(paper.id)
+    lines = []
+    for claim in paper.claims:
+        found = needed(paper, claim, evidence, own)
+        counts = [] if found is None else [seeds.get(_of_row(paper, row), 0) for row in found.rows]
+        if found is None or not any(counts):
+            continue
+        low, high = min(counts), max(counts)
+        planned = str(low) if low == high else f"{low} to {high}"
+        blocks = "".join(f"{_blocks(n, found):>{w}}" for n, w in ((found.holds, 6), (found.fails, 9)))
+        lines.append(f"{f'{paper.id}/{claim.id}':<28}{blocks}{planned:>9}  {_spread(found)}")
+    return lines
+
+
+def _of_row(paper: Paper, row: Row) -> str:
+    method = paper.methods[row.algo]
+    return _key(paper.setups[row.setup].experiment, method.algo, paper.overrides(row))
+
+
+def _key(experiment: str, algo: str, wanted: Mapping[str, Any]) -> str:
+    return json.dumps([experiment, algo, wanted], sort_keys=True)
+
+
+def _blocks(blocks: int | None, found: Needed) -> str:
+    if blocks is None:
+        return "?" if found.unknown else "never"
+    return f"{blocks}?" if found.unknown else str(blocks)
+
+
+def _spread(found: Needed) -> str:
+    parts = [("measured", found.measured), ("printed ±", found.printed), ("unknown", found.unknown)]
+    named = [(word, n) for word, n in parts if n]
+    return named[0][0] if len(named) == 1 else ", ".join(f"{word} {n}" for word, n in named)

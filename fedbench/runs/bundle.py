@@ -1,0 +1,449 @@
+"""Bundles: what a report needs of its runs, as compressed Parquet in the folder ``evidence`` of a published report.
+
+A bundle has the same interface as a directory of runs. Of each run it keeps the configuration and the facts, some
+rounds with all their keys (the last one among them), the curves and documents that the report has read, and the
+per-client table of the last round. All numbers are kept in full precision, so that a report of a bundle has the same
+bytes as the report that it was published with.
+
+| file | content |
+| --- | --- |
+| ``runs.parquet`` | a row per run: its path, whether it is done, and JSON texts: ``config``, ``meta``, ``documents``, ``keys`` (of its rounds), ``curves`` (keys at all rounds), ``client_columns``; ``all_clients``: whether all rounds of its per-client table are kept |
+| ``rounds.parquet`` | a row per kept round, with all keys; ``run`` is the number of the row in ``runs.parquet`` |
+| ``curves.parquet`` | a row per evaluated round of the runs with curves |
+| ``clients.parquet`` | a row per run, kept round and client |
+| ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
+| ``plan.json``, ``labels/`` | as in a directory of runs, if the report uses them |
+"""  # noqa: E501 (a table)
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fedbench.core.errors import RequestError
+from fedbench.runs.store import Fields, Records, ResultStore, Run, as_run, replace_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = "evidence"
+_MANIFEST = "bundle.json"
+_FORMAT = 1
+_TABLES = ("runs", "rounds", "curves", "clients")
+_LEVEL = 19  # of zstd: bundles are written once
+_DIRECTORIES = ("results_dir", "data_dir")  # of the machine, which are no part of a published run
+
+
+class Stored(Protocol):
+    """Runs of a directory or of a bundle; after an iteration, ``damaged`` has messages about unreadable runs."""
+
+    root: Path
+    damaged: list[str]
+
+    @property
+    def place(self) -> Path:
+        """Directory of the plan and of the label counts."""
+
+    def __iter__(self) -> Iterator[Run]:
+        """Yield the runs."""
+
+
+def stored(folder: Path) -> Stored:
+    """Return the runs of a folder: those of its bundle if it has one, else those in directories below it.
+
+    Raises:
+        RequestError: If its bundle is damaged.
+    """
+    return (
+        Bundle(folder)
+        if (folder / FOLDER / "runs.parquet").exists() or _manifest(folder).exists()
+        else (ResultStore(folder))
+    )
+
+
+def _manifest(folder: Path) -> Path:
+    return folder / FOLDER / _MANIFEST
+
+
+# ---- writing
+
+
+class Watched:
+    """The records of a run, which note what is read of them.
+
+    Attributes:
+        curves_read: Keys that were read at all evaluated rounds.
+        documents_read: Names of the documents that were read.
+        clients_read: Whether the per-client table of all kept rounds was read.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.curves_read: set[str] = set()
+        self.documents_read: set[str] = set()
+        self.clients_read = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return self.records.done
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round has been recorded."""
+        return self.records.begun
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there is a per-client table."""
+        return self.records.has_clients
+
+    def rows(self, which: slice = slice(None)) -> list[Fields]:
+        """Return the stored rows."""
+        return self.records.rows(which)
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return these keys at all evaluated rounds."""
+        self.curves_read |= set(names)
+        return self.records.curves(names)
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of all kept rounds."""
+        self.clients_read = True
+        return self.records.clients()
+
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round and of others."""
+        return self.records.clients_at(rounds)
+
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic."""
+        self.documents_read.add(name)
+        return self.records.document(name)
+
+
+def watched(run: Run) -> Run:
+    """Return a run to publish: its records note what is read, and it names no directories of this machine."""
+    config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
+    typed = [o for o in run.meta.get("overrides", ()) if o.partition("=")[0] not in _DIRECTORIES]
+    meta = {**run.meta, **({"overrides": typed} if "overrides" in run.meta else {})}
+    return replace(run, config=config, meta=meta, stored=Watched(run.records))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run to publish.
+
+    Attributes:
+        run: The run, after the report has read what it needs of it.
+        path: Its path below the directory of runs.
+        rounds: Rounds of which all keys are kept, in addition to the last one.
+        client_rounds: Rounds of which the per-client table is kept if the run has it, in addition to the last one.
+    """
+
+    run: Run
+    path: str
+    rounds: frozenset[int] = frozenset()
+    client_rounds: frozenset[int] = frozenset()
+
+
+def write_bundle(folder: Path, entries: Sequence[Entry], damaged: Sequence[str], files: Mapping[str, bytes]) -> None:
+    """Write the bundle of a published report.
+
+    Args:
+        folder: Directory of the report.
+        entries: Its runs; their records are ``Watched``.
+        damaged: Messages about runs that cannot be read.
+        files: Further files by name below the bundle: the plan and the label counts.
+    """
+    contents = {**{f"{name}.parquet": content for name, content in _tables(entries).items()}, **files}
+    facts = {
+        "format": _FORMAT,
+        "damaged": list(damaged),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())},
+    }
+    place = folder / FOLDER
+    _manifest(folder).unlink(missing_ok=True)  # written last: half a bundle has none
+    for old in place.rglob("*"):
+        if old.is_file() and old.relative_to(place).as_posix() not in contents:
+            old.unlink()
+    for name, content in contents.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_bytes(place / name, content)
+    replace_bytes(_manifest(folder), (json.dumps(facts, indent=1) + "\n").encode())
+
+
+def _tables(entries: Sequence[Entry]) -> dict[str, bytes]:
+    """Return the content of the Parquet files."""
+    runs: list[Fields] = []
+    rounds: list[Fields] = []
+    curves: list[Any] = []
+    clients: list[Any] = []
+    for number, entry in enumerate(entries):
+        records = entry.run.records
+        assert isinstance(records, Watched)
+        rows = _kept(records.rows(), entry.rounds) if records.done else []
+        drawn = records.curves(sorted(records.curves_read)) if records.curves_read else None
+        table = _clients(records, entry) if records.done and records.has_clients else None
+        documents = {name: records.document(name) for name in sorted(records.documents_read)}
+        rounds += [{"run": number, **row} for row in rows]
+        for found, tables in ((drawn, curves), (table, clients)):
+            if found is not None:
+                tables.append(found.assign(run=number))
+        facts = {
+            "config": entry.run.config,
+            "meta": entry.run.meta,
+            "documents": {k: v for k, v in documents.items() if v is not None},
+            "keys": list(dict.fromkeys(k for row in rows for k in row)),
+            "curves": [] if drawn is None else list(drawn.columns),
+            "client_columns": None if table is None else list(table.columns),
+        }
+        texts = {k: json.dumps(v) for k, v in facts.items()}
+        runs.append({"path": entry.path, "done": records.done, "all_clients": records.clients_read, **texts})
+    return {
+        "runs": _of_rows(runs),
+        "rounds": _of_rows(rounds),
+        "curves": _of_frames(curves),
+        "clients": _of_frames(clients),
+    }
+
+
+def _kept(rows: Sequence[Fields], rounds: Collection[int]) -> list[Fields]:
+    return [row for row in rows if row is rows[-1] or row.get("round") in rounds]
+
+
+def _clients(records: Watched, entry: Entry) -> pd.DataFrame:
+    return records.records.clients() if records.clients_read else records.clients_at(entry.client_rounds)
+
+
+def _of_rows(rows: Sequence[Fields]) -> bytes:
+    """Return rows as Parquet; a key whose values are not of one simple type is JSON text, which its metadata say."""
+    import pyarrow as pa
+
+    columns, fields = [], []
+    for key in dict.fromkeys(k for row in rows for k in row):
+        values = [row.get(key) for row in rows]
+        kinds = {type(v) for v in values if v is not None}
+        plain = len(kinds) < 2 and kinds <= {bool, int, float, str} and not any(_huge(v) for v in values)
+        columns.append(pa.array(values if plain else [None if v is None else json.dumps(v) for v in values]))
+        fields.append(pa.field(key, columns[-1].type, metadata=None if plain else {"json": "true"}))
+    return _parquet(pa.table(columns, schema=pa.schema(fields)))
+
+
+def _huge(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) >= 2**63
+
+
+def _of_frames(frames: Sequence[pd.DataFrame]) -> bytes:
+    """Return frames, each with the column ``run``, as one table in Parquet."""
+    import pyarrow as pa
+
+    tables = [pa.Table.from_pandas(f, preserve_index=False).replace_schema_metadata(None) for f in frames]
+    empty = pa.table({"run": pa.array([], pa.int64())})
+    return _parquet(pa.concat_tables(tables, promote_options="permissive") if tables else empty)
+
+
+def _parquet(table: Any) -> bytes:
+    """Return a table as Parquet; columns of many different numbers are split into streams of bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def many(name: str) -> bool:
+        column = table[name]
+        return bool(pa.types.is_floating(column.type) and 8 * len(column.unique()) > len(column))
+
+    split = [name for name in table.column_names if many(name)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=[name for name in table.column_names if name not in split],
+        column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
+    )
+    return bytes(sink.getvalue())
+
+
+# ---- reading
+
+
+class Bundle:
+    """The runs of a bundle.
+
+    Args:
+        root: Directory of the published report.
+
+    Raises:
+        RequestError: If a file is missing or is not the one that was written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        facts = self._facts()
+        self.damaged: list[str] = list(facts["damaged"])
+        contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
+        try:
+            self._runs, *tables = (_read(contents[f"{name}.parquet"]) for name in _TABLES)
+        except (KeyError, ValueError, OSError) as error:
+            raise self._broken("its tables", f"cannot be read: {error}") from error
+        self._tables = dict(zip(_TABLES[1:], tables, strict=True))
+        self._starts = {
+            name: np.searchsorted(table["run"].to_numpy(), np.arange(len(self._runs) + 1))
+            for name, table in self._tables.items()
+            if "run" in table.column_names
+        }
+
+    @property
+    def place(self) -> Path:
+        """Directory of the plan and of the label counts."""
+        return self.root / FOLDER
+
+    def __iter__(self) -> Iterator[Run]:
+        for number, row in enumerate(self._runs.to_pylist()):
+            path = self.root / row["path"]
+            try:
+                config, meta = json.loads(row["config"]), json.loads(row["meta"])
+                yield as_run(path, config, meta, BundledRecords(self, number, path, row))
+            except ValueError as error:
+                raise self._broken("runs.parquet", f"{row['path']}: {error}") from error
+
+    def part(self, name: str, number: int) -> Any:
+        """Return the rows of a run in one of the tables."""
+        if name not in self._starts:
+            return self._tables[name]  # empty
+        first, end = self._starts[name][number : number + 2]
+        return self._tables[name].slice(first, end - first)
+
+    def _facts(self) -> Fields:
+        try:
+            facts: Fields = json.loads(_manifest(self.root).read_text(encoding="utf-8"))
+            if facts["format"] != _FORMAT:
+                raise self._broken(_MANIFEST, f"has format {facts['format']!r}, and this version reads {_FORMAT}")
+            if not isinstance(facts["files"], dict) or not isinstance(facts["damaged"], list):
+                raise ValueError("files or damaged is not a list")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._broken(_MANIFEST, f"cannot be read: {error}") from error
+        return facts
+
+    def _content(self, name: str, digest: str) -> bytes:
+        try:
+            content = (self.place / name).read_bytes()
+        except OSError as error:
+            raise self._broken(name, f"cannot be read: {error}") from error
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise self._broken(name, f"is not the file that {_MANIFEST} was written for")
+        return content
+
+    def _broken(self, name: str, fault: str) -> RequestError:
+        return RequestError(
+            f"{self.place}: {name} {fault}; restore the folder from version control, or write it again with: "
+            f"fedbench report RUNS --into {self.root}"
+        )
+
+
+def _read(content: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.read_table(pa.BufferReader(content))
+
+
+class BundledRecords:
+    """The records of a run in a bundle."""
+
+    def __init__(self, bundle: Bundle, number: int, path: Path, facts: Fields) -> None:
+        self._bundle, self._number, self._path = bundle, number, path
+        self._done: bool = facts["done"]
+        self._all_clients: bool = facts["all_clients"]
+        self._keys: list[str] = json.loads(facts["keys"])
+        self._curves: list[str] = json.loads(facts["curves"])
+        self._client_columns: list[str] | None = json.loads(facts["client_columns"])
+        self._documents: Fields = json.loads(facts["documents"])
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return self._done
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round is kept."""
+        return bool(self._keys)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there is a per-client table."""
+        return self._client_columns is not None
+
+    def rows(self, which: slice = slice(None)) -> list[Fields]:
+        """Return the kept rows."""
+        return [dict(row) for row in self._rows[which]]
+
+    @cached_property
+    def _rows(self) -> list[Fields]:
+        if not self._keys:
+            return []
+        table = self._bundle.part("rounds", self._number).select(self._keys)
+        texts = {f.name for f in table.schema if f.metadata and f.metadata.get(b"json") == b"true"}
+        return [
+            {k: json.loads(v) if k in texts and v is not None else v for k, v in row.items()}
+            for row in table.to_pylist()
+        ]
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return these keys at all evaluated rounds.
+
+        Raises:
+            RequestError: If one of them was measured and is not kept.
+        """
+        import pandas as pd
+
+        for name in names:
+            if name in self._keys and name not in self._curves:
+                raise RequestError(
+                    f"{self._path}: {name} is kept at some rounds only; at all rounds the bundle has "
+                    f"{', '.join(self._curves[1:]) or 'nothing'}; report from the runs themselves"
+                )
+        wanted = [name for name in dict.fromkeys(("round", *names)) if name in self._curves]
+        if not wanted:
+            return pd.DataFrame({"round": []})
+        frame: pd.DataFrame = self._bundle.part("curves", self._number).select(wanted).to_pandas()
+        return frame
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of all rounds.
+
+        Raises:
+            RequestError: If only some rounds of it are kept.
+        """
+        if self.has_clients and not self._all_clients:
+            raise RequestError(
+                f"{self._path}: the bundle keeps the per-client table of some rounds only; report from the runs "
+                "themselves"
+            )
+        return self._clients
+
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round and of others."""
+        table = self._clients
+        return table[table["round"].isin([table["round"].max(), *rounds])]
+
+    @property
+    def _clients(self) -> pd.DataFrame:
+        if self._client_columns is None:
+            raise RequestError(f"{self._path}: the bundle has no per-client table of this run")
+        frame: pd.DataFrame = self._bundle.part("clients", self._number).select(self._client_columns).to_pandas()
+        return frame
+
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic."""
+        found: Fields | None = self._documents.get(name)
+        return found

@@ -1,0 +1,111 @@
+"""Published reports: the bundle of a report alone gives the same bytes, file by file."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fake_runs import fake, fake_row
+from test_write import call, files, fill
+from tools import ROOT
+
+from fedbench.papers.registry import papers
+from fedbench.report.write import write_report
+from fedbench.runs.bundle import stored
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from compare_reports import main as compare_reports
+
+CKA = [[1.0, 0.25, None], [0.25, 1.0, 0.5], [None, 0.5, 1.0]]
+FIGURES = {"adafed": ("figure3",), "fedcada": ("figure2",)}  # of per-client results of all rounds, and of a document
+LABELS = next(f for f in papers()["adafedadam"].figures.values() if f.kind == "labels")
+
+
+def fill_figures(root):
+    """Runs of figures of every kind that has runs, with labels and a document, and a plan with a refusal."""
+    fill(root)
+    for paper, figure in ((p, f) for p, figures in FIGURES.items() for f in figures):
+        p = papers()[paper]
+        rows = {(r.setup, r.algo, str(r.hyperparameters)): r for r in p.figures[figure].rows}
+        for row in list(rows.values())[:4]:
+            keys, setup = p.overrides(row), p.setups[row.setup]
+            moments = CKA if p.figures[figure].kind == "cka" else None
+            fake(root, setup.experiment, p.methods[row.algo].algo, keys, seeds=(0, 1), moments=moments)
+    for setup in LABELS.setups:
+        path = root / "labels" / f"{papers()['adafedadam'].setups[setup].experiment}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps([[3, 1], [0, 4]]))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A report of everything, after its runs have gone."""
+    root, into = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("published") / "all"
+    fill_figures(root)
+    write_report(root, into)
+    shutil.rmtree(root)
+    return into
+
+
+def test_a_published_report_is_written_again_from_its_bundle_alone(published, tmp_path):
+    write_report(published, tmp_path / "again")
+    one, other = files(published), files(tmp_path / "again")
+    assert set(one) == set(other)
+    for name in one:
+        assert one[name] == other[name], name
+    kinds = {name.partition("/")[0] for name in one}
+    assert kinds == {"index.html", "runs.parquet", "tables", "figures", "evidence"}
+    drawn = [name for name in one if name.endswith(".svg")]
+    shown = {f"{paper}_{figure}" for paper, figures in FIGURES.items() for figure in figures}
+    assert {f"figures/{figure}.svg" for figure in {*shown, f"adafedadam_{LABELS.id}"}} <= set(drawn)
+    assert b"rounds.jsonl" in one["index.html"]  # the damaged run is still named
+
+
+def test_the_report_below_a_published_one_has_no_bundle_of_its_own(published, tmp_path):
+    shutil.copytree(published, tmp_path / "copy")
+    status, said, _ = call("report", str(tmp_path / "copy"))
+    assert status == 0
+    assert said.splitlines()[-1] == f"written: {tmp_path / 'copy' / 'report'}"
+    new = files(tmp_path / "copy" / "report")
+    assert new == {name: content for name, content in files(published).items() if not name.startswith("evidence/")}
+
+
+def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys):
+    p = papers()["adafedadam"]
+    for row in p.tables["table4"].rows:
+        fake_row(tmp_path / "runs", p, row, preset={"algo.alpha": 1.0, "results_dir": str(tmp_path)})
+    fake(tmp_path / "runs", "smoke", "fedavg")
+    write_report(tmp_path / "runs", tmp_path / "one", "adafedadam")
+    write_report(tmp_path / "one", tmp_path / "two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert {r.meta["experiment"].partition("/")[0] for r in stored(tmp_path / "two")} == {"adafedadam"}
+    assert "config.results_dir" not in pd.read_parquet(tmp_path / "one" / "runs.parquet")
+    write_report(tmp_path / "two", tmp_path / "two")  # over itself
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert compare_reports([str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+    assert "0 differ" in capsys.readouterr().out
+    # next to its runs, with links, the report has the same numbers
+    write_report(tmp_path / "runs", only="adafedadam")
+    assert compare_reports([str(tmp_path / "one"), str(tmp_path / "runs" / "report")]) == 0
+
+
+def test_comparisons_of_a_published_report(published):
+    status, said, _ = call("report", str(published), "--compare", "algo")
+    assert status == 0
+    assert "fedcada/table1_silo_cifar10_noniid: accuracy_mean at the last round" in said
+
+
+def test_what_is_wrong_is_said(published, tmp_path):
+    fake(tmp_path / "runs", None, "fedavg")
+    status, _, said = call("report", str(tmp_path / "runs"), "--into", f"{tmp_path / 'runs' / '..' / 'runs'}")
+    assert status == 2
+    assert "contains the runs; it must be another directory" in said
+    shutil.copytree(published, tmp_path / "copy")
+    (tmp_path / "copy" / "evidence" / "curves.parquet").write_bytes(b"PAR1")
+    status, _, said = call("report", str(tmp_path / "copy"))
+    assert status == 2
+    assert "curves.parquet is not the file" in said
+    assert "Traceback" not in said
+    assert Path(tmp_path / "copy" / "index.html").exists()
