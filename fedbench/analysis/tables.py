@@ -13,6 +13,7 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
+from fedbench.analysis.consistency import Contradiction, contradiction
 from fedbench.analysis.matching import (
     Departure,
     Evidence,
@@ -26,7 +27,6 @@ from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
 from fedbench.core.trees import Tree, leaves
-from fedbench.papers.consistency import why_impossible
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of
 from fedbench.runs.store import Run
@@ -63,7 +63,7 @@ class Cell:
     Attributes:
         values: Measured values, one per seed.
         printed: The paper's number, or None.
-        impossible: Why the printed numbers of the row cannot be statistics of unweighted clients, or None.
+        impossible: Why the printed number contradicts others of its row, or None.
     """
 
     values: tuple[float, ...] = ()
@@ -231,7 +231,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     found = evidence.find(paper, row)
     cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
     planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
-    why = why_impossible(paper, row)
+    odd = contradiction(paper, row)
     weighted = any(c.printed and _weighted(c) for c in columns)
     errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
     return Line(
@@ -239,21 +239,22 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else MatchedRuns({}, found.others, digest=found.digest),
-        cells=tuple(_cell(c, found, row, why) for c in columns),
+        cells=tuple(_cell(c, found, row, odd) for c in columns),
         status=_status(found, planned),
         row=row,
         wanted=wanted,
         errors=tuple(map(str, errors)),
-        impossible=why if weighted else None,
+        impossible=odd.reason if odd and weighted else None,
     )
 
 
-def _cell(column: Column, found: MatchedRuns, row: Row | None = None, why: str | None = None) -> Cell:
+def _cell(column: Column, found: MatchedRuns, row: Row | None = None, odd: Contradiction | None = None) -> Cell:
     values = tuple(found.values(column.metric, column.round).values())
     if row is None or not column.printed:
         return Cell(values)
     # a contradiction for unweighted clients does not apply to weighted statistics
-    return Cell(values, row.values.get(column.metric.id), None if _weighted(column) else why)
+    concerned = odd is not None and column.metric.id in odd.columns and not _weighted(column)
+    return Cell(values, row.values.get(column.metric.id), odd.reason if odd and concerned else None)
 
 
 def _weighted(column: Column) -> bool:

@@ -21,6 +21,7 @@ from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, Li
 from fedbench.runs.store import Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+_CONTRADICTED = "accuracies of unweighted clients have the printed numbers of this row"
 
 
 def summary(runs: Sequence[Run]) -> str:
@@ -132,14 +133,18 @@ def _cell(cell: Cell, column: Column, runs: int) -> CellView:
     paper = "" if cell.printed is None else _with_spread(cell.printed.mean, cell.printed.std, digits)
     if cell.mean is None:
         why = cell.agreement == "impossible"
-        note = f"no accuracies of unweighted clients have these numbers: {cell.impossible}" if why else ""
+        note = (
+            f"no accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
+            if why
+            else ""
+        )
         return CellView("", paper, "", cell.agreement, None, note)
     measured = _with_spread(cell.mean, cell.std, digits)
     if cell.printed is None:
         return CellView(measured, "", "", "none", cell.mean, f"n = {cell.n}")
     note = agreement_text(cell, digits, runs)
     if cell.impossible:
-        note += f". No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
+        note += f". No {_CONTRADICTED}: {cell.impossible}"
     return CellView(measured, paper, f"{cell.difference:+.{digits}f}", cell.agreement, cell.mean, note)
 
 

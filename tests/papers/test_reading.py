@@ -10,13 +10,13 @@ import pytest
 from tools import ROOT
 
 from fedbench.analysis.claims import judge, refuse_bad_checks
+from fedbench.analysis.consistency import contradiction
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.config import compose as job
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Check
-from fedbench.papers.consistency import why_impossible
 from fedbench.papers.registry import read_paper
 from fedbench.simulation import metrics
 
@@ -197,9 +197,9 @@ def test_a_fault_of_ours_is_not_reported_as_the_users(tmp_path):
 
 def test_a_row_without_a_deviation_has_no_say_in_what_is_possible(tmp_path):
     p = paper(write(tmp_path))
-    assert [why_impossible(p, r) for r in p.tables["table1"].rows] == [None] * 4
+    assert [contradiction(p, r) for r in p.tables["table1"].rows] == [None] * 4
     odd = paper(write(tmp_path, EXAMPLE.replace("worst30: 20.0", "worst30: 1.0")))
-    assert "need a deviation of at least" in why_impossible(odd, odd.tables["table1"].rows[2])
+    assert "need a deviation of at least" in contradiction(odd, odd.tables["table1"].rows[2]).reason
 
 
 def test_fields_are_those_that_runs_have():

@@ -176,20 +176,23 @@ def test_the_best_round_where_the_paper_prints_it(tmp_path):
     assert (adam.cells[0].verdict, adam.cells[0].note) == ("none", "n = 3")
 
 
-def test_impossible_numbers_are_marked_with_the_reason(tmp_path):
-    """AdaFed, Table 1: FedAvg in setup 1 has an STD of 3.54 where its tails need 7.8."""
+def test_impossible_numbers_are_marked_with_the_reason_in_the_columns_concerned(tmp_path):
+    """AdaFed, Table 1: FedAvg in setup 1 has an STD of 3.54 where its tails need 7.8; its average is compared."""
     reason = "these averages need a deviation of at least 7.8"
-    for cell in line(tmp_path, "adafed", "table1", "cifar10_s1").cells[:4]:
-        assert (cell.measured, cell.verdict) == ("", "impossible")
-        assert cell.note == f"no accuracies of unweighted clients have these numbers: {reason}"
-    absent = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[4]  # setup 1 has no worst 10 %
+    whole = f"accuracies of unweighted clients have the printed numbers of this row: {reason}"
+    cells = line(tmp_path, "adafed", "table1", "cifar10_s1").cells
+    assert [c.verdict for c in cells[:4]] == ["missing", "impossible", "missing", "missing"]
+    assert (cells[1].measured, cells[1].paper, cells[1].note) == ("", "3.54", f"no {whole}")
+    absent = cells[4]  # setup 1 has no worst 10 %
     assert (absent.paper, absent.verdict, absent.note) == ("", "missing", "")
-    last = [{"accuracy_mean": v} for v in (0.46, 0.47, 0.48)]
+    last = [{"accuracy_mean": v, "accuracy_std": w} for v, w in ((0.46, 0.05), (0.47, 0.06), (0.48, 0.07))]
     leave_runs(tmp_path, "adafed/table1_cifar10_s1", "fedavg", last=last)
-    cell = line(tmp_path, "adafed", "table1", "cifar10_s1").cells[0]
-    assert (cell.measured, cell.difference, cell.verdict) == ("47.00 ± 1.00", "+0.15", "impossible")
-    assert "lies inside" in cell.note
-    assert cell.note.endswith(f"have the printed numbers of this row: {reason}")
+    average, std, *_ = line(tmp_path, "adafed", "table1", "cifar10_s1").cells
+    assert (average.measured, average.difference, average.verdict) == ("47.00 ± 1.00", "+0.15", "inside")
+    assert "impossible" not in average.note
+    assert "accuracies of unweighted clients" not in average.note
+    assert (std.measured, std.difference, std.verdict) == ("6.00 ± 1.00", "+2.46", "impossible")
+    assert std.note.endswith(f"No {whole}")
 
 
 def test_weighted_numbers_are_compared_where_unweighted_ones_are_impossible(tmp_path):
