@@ -80,7 +80,7 @@ def example_claim(i: int) -> ClaimView:
     )[i % 3]
     evidence = "FedAvg: -1.32 points over 10 seeds, exact p = 0.00195; FedNova: -0.11, p = 0.43 (Holm 0.86)"
     evidence = evidence.replace("-", MINUS)
-    where, basis = f"Section 5.{i}, Table {5 + i}", ("runs", "runs", "test", "print")[i % 4]
+    where, basis = f"Section 5.{i}, Table {5 + i}", ("runs", "runs", "proof", "print")[i % 4]
     return ClaimView(f"C{i + 1}", text, where, verdict, evidence, i % 3 == 1, printed, basis)
 
 

@@ -2,13 +2,15 @@
 
 A claim is a set of comparisons. It holds if each of them is significant by itself: where all must be shown, testing
 each at level α keeps the level of the whole (intersection-union test; Berger, 1982). It fails if at least one is
-significant the other way after Holm's correction for their number. Anything else is undecided.
+significant the other way after adjustment for their number (``fedbench.analysis.stepdown``). All p-values are
+one-sided. Anything else is undecided, or partly measured if comparisons have not been run. docs/adr/0021 gives the
+reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -16,10 +18,13 @@ from fedbench.analysis import table_claims as tables
 from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.measures import curve_comparisons, limit_comparisons
-from fedbench.analysis.stats import holm, least_p
+from fedbench.analysis.stats import least_p
+from fedbench.analysis.stepdown import adjusted, least_blocks
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
+    All,
     Best,
+    Check,
     Compare,
     CompareTables,
     Curves,
@@ -51,20 +56,52 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Numbers of comparisons of a claim.
+
+    Attributes:
+        total: All comparisons.
+        run: Those with numbers.
+        ahead: Those whose mean lead is above 0.
+        behind: Those whose mean lead is below 0.
+        significantly_ahead: Those with a p-value of at most 5 % that the first side is ahead, each by itself.
+        significantly_behind: Those with a p-value of at most 5 % that the first side is behind, each by itself.
+    """
+
+    total: int = 0
+    run: int = 0
+    ahead: int = 0
+    behind: int = 0
+    significantly_ahead: int = 0
+    significantly_behind: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The verdict on a claim.
 
     Attributes:
-        verdict: One of ``holds``, ``fails``, ``undecided``, ``not run`` and ``not testable``.
+        verdict: One of ``holds``, ``fails``, ``undecided``, ``partly measured``, ``not run`` and ``not testable``.
         evidence: The reason, in one line.
         reduced: Whether a number behind it was obtained under a setting other than the paper's.
-        basis: Source of the verdict: ``runs``, ``test`` (of the code) or ``print`` (the paper's own numbers).
+        basis: Source of the verdict: ``runs``, ``proof`` (a test of the code) or ``print`` (the paper's own numbers).
+        comparisons: All comparisons, run or not, with their adjusted p-values.
+        counts: Numbers of comparisons.
+        worst: The comparison that is most against the claim; None if none has been run.
+        by_group: Verdict on the comparisons of each setup, by its title; empty if there is only one.
     """
 
     verdict: str
     evidence: str
     reduced: bool = False
     basis: str = "runs"
+    comparisons: tuple[Comparison, ...] = ()
+    counts: Counts = Counts()
+    worst: Comparison | None = None
+    by_group: Mapping[str, Verdict] = field(default_factory=dict)
+
+
+NO_GROUPS: Mapping[str, Verdict] = MappingProxyType({})
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Verdict:
@@ -73,7 +110,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
         case PropertyTest(test=test):
-            return Verdict("holds", f"a property of the method, shown by {test}", basis="test")
+            return Verdict("holds", f"a property of the method, shown by {test}", basis="proof")
         case EqualRows() | EqualCells() as check:
             total, differing = tables.printed_differences(paper, check)
             if differing:
@@ -108,7 +145,15 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
 
 
 def _comparisons(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions) -> list[Comparison]:
-    match claim.check:
+    return _checked(paper, claim, claim.check, evidence, functions)
+
+
+def _checked(
+    paper: Paper, claim: Claim, given: Check | None, evidence: Evidence, functions: Functions
+) -> list[Comparison]:
+    match given:
+        case All(checks=checks):
+            return [c for check in checks for c in _checked(paper, claim, check, evidence, functions)]
         case Curves() as check:
             return curve_comparisons(paper, check, evidence)
         case Limit() as check:
@@ -124,33 +169,107 @@ def _comparisons(paper: Paper, claim: Claim, evidence: Evidence, functions: Func
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons that must all be significant; those without numbers have not been run.
+    """Return the verdict on comparisons that must all be significant, and that on the comparisons of each setup."""
+    if not comparisons:
+        return Verdict("not testable", "the claim names nothing to compare")
+    titles = dict.fromkeys(c.group for c in comparisons)
+    groups = {title: _decided(_judged([c for c in comparisons if c.group == title])) for title in titles}
+    by_group = groups if len(groups) > 1 else {}
+    return replace(_decided(_judged(comparisons), by_group), by_group=by_group)
+
+
+def _judged(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return comparisons with adjusted p-values where they count as run.
 
     A comparison that lacks some of its parts counts as run only if it is significant without them.
     """
-    if not comparisons:
-        return Verdict("not testable", "the claim names nothing to compare")
-    run = [c for c in comparisons if c.greater is not None and (c.complete or c.greater <= ALPHA)]
-    reduced = any(c.reduced for c in run)
+    run = [i for i, c in enumerate(comparisons) if c.greater is not None and (c.complete or c.greater <= ALPHA)]
+    ahead = adjusted([comparisons[i].test for i in run])
+    behind = adjusted([comparisons[i].opposite for i in run])
+    found = list(comparisons)
+    for i, for_p, against_p in zip(run, ahead, behind, strict=True):
+        found[i] = replace(found[i], for_p=for_p, against_p=against_p)
+    return found
+
+
+def _decided(judged: Sequence[Comparison], by_group: Mapping[str, Verdict] = NO_GROUPS) -> Verdict:
+    run = [c for c in judged if c.against_p is not None]
+    counts = _counts(judged, run)
     if not run:
-        return Verdict("not run", f"0 of {len(comparisons)} comparisons have been run{_uneven_note(comparisons)}")
-    against, worst = min(zip(holm([c.less or 0.0 for c in run]), run, strict=True), key=lambda pair: pair[0])
-    if against <= ALPHA:
-        corrected = f", corrected for {len(run)} comparisons" if len(run) > 1 else ""
-        return Verdict("fails", f"{worst.text()}; p = {against:.4f} the other way{corrected}", reduced)
-    if len(run) < len(comparisons):
-        shown = sum((c.greater or 0.0) <= ALPHA for c in run)
-        text = f"{len(run)} of {len(comparisons)} comparisons have been run: {shown} significant, none against it"
-        return Verdict("not run", text + _uneven_note(comparisons), reduced)
-    weakest = max(run, key=lambda c: c.greater or 0.0)
-    text = f"{weakest.text()}, p = {weakest.greater:.4f}"
-    if (weakest.greater or 0.0) <= ALPHA:
-        all_of_them = "the comparison is" if len(run) == 1 else f"all {len(run)} comparisons are"
-        return Verdict("holds", f"{all_of_them} significant; the weakest: {text}", reduced)
-    if weakest.n and least_p(weakest.n) > ALPHA:
-        seeds, least = f"{weakest.n} seed{'s' if weakest.n > 1 else ''}", least_p(weakest.n)
-        text += f"; {seeds} cannot give less than {least:g}; at least 5 seeds are needed, 10 are recommended"
-    return Verdict("undecided", text, reduced)
+        word, text, worst = "not run", f"0 of {len(judged)} comparisons have been run", None
+    else:
+        word = _word(judged, run)
+        worst = max(run, key=_p_ahead) if word == "holds" else min(run, key=_most_against)
+        reason = _reason(word, worst, len(run))
+        text = f"{_counts_text(counts)}; {reason}" if len(judged) > 1 else reason.partition(": ")[2]
+        if word == "partly measured" and by_group:
+            text += "; " + "; ".join(f"{title}: {v.verdict}" for title, v in by_group.items())
+    text += _uneven_note(judged)
+    return Verdict(word, text, any(c.reduced for c in run), "runs", tuple(judged), counts, worst)
+
+
+def _word(judged: Sequence[Comparison], run: Sequence[Comparison]) -> str:
+    if any((c.against_p or 0.0) <= ALPHA for c in run):
+        return "fails"
+    if len(run) < len(judged):
+        return "partly measured"
+    return "holds" if all(_p_ahead(c) <= ALPHA for c in run) else "undecided"
+
+
+def _p_ahead(c: Comparison) -> float:
+    return 1.0 if c.greater is None else c.greater
+
+
+def _most_against(c: Comparison) -> tuple[float, float, float]:
+    """Return a key by which the comparison that is most against a claim comes first."""
+    return (c.against_p or 0.0), (c.less or 0.0), -_p_ahead(c)
+
+
+def _counts(judged: Sequence[Comparison], run: Sequence[Comparison]) -> Counts:
+    leads = [c.mean or 0.0 for c in run]
+    return Counts(
+        len(judged),
+        len(run),
+        sum(lead > 0 for lead in leads),
+        sum(lead < 0 for lead in leads),
+        sum(_p_ahead(c) <= ALPHA for c in run),
+        sum((c.less or 0.0) <= ALPHA for c in run),
+    )
+
+
+def _counts_text(counts: Counts) -> str:
+    of = (
+        f"{counts.run} of {counts.total} comparisons have been run"
+        if counts.run < counts.total
+        else (f"{counts.total} comparison{'s' if counts.total > 1 else ''}")
+    )
+    return (
+        f"{of}: {counts.ahead} ahead ({counts.significantly_ahead} significantly), "
+        f"{counts.behind} behind ({counts.significantly_behind} significantly)"
+    )
+
+
+def _reason(word: str, worst: Comparison, run: int) -> str:
+    """Return what the verdict rests on: the comparison that is most against the claim."""
+    interval = f" ({worst.interval_text()})" if worst.interval_text() else ""
+    text = f"the {'weakest' if word == 'holds' else 'worst'}: {worst.text()}{interval}, p = {_p_ahead(worst):.4f}"
+    if word == "holds":
+        return text
+    among = f" (adjusted for {run} comparisons)" if run > 1 else ""
+    text += f" for it, {worst.against_p:.4f} against it{among}"
+    return text if word == "fails" else text + _too_few(worst, run)
+
+
+def _too_few(worst: Comparison, run: int) -> str:
+    """Return how many blocks would decide, where those at hand cannot."""
+    n, blocks = worst.n, f"{worst.n} {worst.blocks}{'s' if worst.n > 1 else ''}"
+    if not n:
+        return ""
+    if least_p(n) > ALPHA:
+        return f"; {blocks} cannot give less than {least_p(n):g}; at least 5 {worst.blocks}s are needed, 10 recommended"
+    if (worst.less or 0.0) <= ALPHA and n < (needed := least_blocks(run, ALPHA)):
+        return f"; among {run} comparisons, {needed} {worst.blocks}s of one sign are sure to decide"
+    return ""
 
 
 def _uneven_note(comparisons: Sequence[Comparison]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedbench.analysis.metrics_catalogue import metric_info
+from fedbench.analysis.metrics_catalogue import CATALOGUE, lower_is_better, metric_info
+from fedbench.config.keys import setting
 from fedbench.core.trees import config_value, leaves
+from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.store import Run
 
@@ -20,7 +23,26 @@ if TYPE_CHECKING:  # a plan does without it
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
+_SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
+
+
+class Unit(NamedTuple):
+    """What distinguishes runs of one setting, and by what runs of two settings are paired.
+
+    Attributes:
+        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own data.
+        seed: Seed of the run, which fixes the initial model, the cohorts and the batches.
+    """
+
+    split: int
+    seed: int
+
+
+def unit_of(run: Run) -> Unit:
+    """Return the unit of a run."""
+    seed, split = int(run.meta["seed"]), leaves(run.config).get("data.seed")
+    return Unit(seed if split is None else int(split), seed)
 
 
 @dataclass(frozen=True)
@@ -59,35 +81,94 @@ def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class MatchedRuns:
-    """The runs that match a row: all runs of one setting, by seed.
+    """The runs that match a row under a reading: all runs of one setting, by unit.
 
     Attributes:
         runs: The runs that count.
-        others: Runs of the same setting that failed, diverged or are not finished, as (seed, outcome).
+        others: Runs of the same setting that failed, diverged or are not finished, as (unit, outcome).
         reduced: Departures from the paper, including the number of seeds.
         cuts: Configuration keys that differ from the paper, with their values here.
         digest: Hash of the setting; empty if there are no runs.
+        further: Hashes of the same setting with other splits of the data, whose runs do not count.
+        splits: The splits of these other runs.
+        setup: Title of the row's setup.
+        reading: How the numbers are read.
+        memory: Numbers that have been read from files, by run.
     """
 
-    runs: dict[int, Run]
-    others: tuple[tuple[int, str], ...] = ()
+    runs: dict[Unit, Run]
+    others: tuple[tuple[Unit, str], ...] = ()
     reduced: tuple[Departure, ...] = ()
     cuts: tuple[tuple[str, str], ...] = ()
     digest: str = ""
+    further: tuple[str, ...] = ()
+    splits: tuple[int, ...] = ()
+    setup: str = ""
+    reading: Reading = ADOPTED
+    memory: dict[tuple[int, str], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def diverged(self) -> set[int]:
-        """The seeds whose runs ended with numbers that are not finite."""
-        return {seed for seed, what in self.others if what == "diverged"}
+    def diverged(self) -> set[Unit]:
+        """The units whose runs ended with numbers that are not finite."""
+        return {unit for unit, what in self.others if what == "diverged"}
 
-    def curve(self, field: str) -> dict[int, pd.Series]:
-        """Return a field over the evaluated rounds, per seed; runs that did not measure it are left out."""
-        curves = {seed: curve_of(run.rounds().set_index("round"), field) for seed, run in self.runs.items()}
-        return {seed: c for seed, c in curves.items() if len(c)}
+    def curve(self, field: str) -> dict[Unit, pd.Series]:
+        """Return a field over the evaluated rounds, per unit; runs that did not measure it are left out."""
+        name = self.reading.field(field)
+        if name is None:
+            return {}
+        curves = {unit: self._curve(run, name) for unit, run in self.runs.items()}
+        return {unit: c for unit, c in curves.items() if len(c)}
 
-    def values(self, metric: PrintedMetric, which: str = "last") -> dict[int, float]:
-        """Return the value of a metric per seed at the ``last`` or ``best`` round, in the printed unit."""
-        return {s: v * metric.factor for s, run in self.runs.items() if (v := _value(run, metric, which)) is not None}
+    def final(self, field: str) -> dict[Unit, float]:
+        """Return the last value of a field per unit, or the best one where best rounds are read."""
+        curves = self.curve(field)
+        if self.reading.round != "best":
+            return {unit: float(c.iloc[-1]) for unit, c in curves.items()}
+        return {unit: float(c.min() if lower_is_better(field) else c.max()) for unit, c in curves.items()}
+
+    def values(self, metric: PrintedMetric, which: str = "last") -> dict[Unit, float]:
+        """Return the value of a metric per unit in the printed unit; the metric and the round are as they are read.
+
+        Args:
+            metric: The metric as the paper prints it.
+            which: Round in the paper's table, ``last`` or ``best``.
+        """
+        name = self.reading.field(metric.field)
+        if name is None or (self.reading.round == "best" and name.startswith("client:")):
+            return {}  # runs keep the clients of the last round only
+        read, at = replace(metric, field=name), which if self.reading.round == "adopted" else self.reading.round
+        values = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
+        return {unit: value * metric.factor for unit, value in values.items() if value is not None}
+
+    def _curve(self, run: Run, name: str) -> pd.Series:
+        key = (id(run), f"curve {name}")
+        if key not in self.memory:
+            self.memory[key] = curve_of(run.rounds().set_index("round"), name)
+        curve: pd.Series = self.memory[key]
+        return curve
+
+    def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
+        if metric.field.startswith("client:"):
+            return _of_client(run, int(metric.field[7:]))
+        key = (id(run), which)
+        if key not in self.memory:
+            self.memory[key] = run.last_round() if which == "last" else _best_values(run)
+        value = self.memory[key].get(metric.field)
+        return None if value is None else float(value)
+
+
+def _of_client(run: Run, client: int) -> float | None:
+    clients = last_clients(run)
+    rows = clients[clients["client"] == client]
+    return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
+
+
+def _best_values(run: Run) -> dict[str, float]:
+    """Return the best value over the rounds of every metric of a run that has a better direction."""
+    rounds = run.rounds().set_index("round")
+    curves = {m.name: (m.sign, curve_of(rounds, m.name)) for m in CATALOGUE.values() if m.direction is not None}
+    return {name: sign * float((sign * c).max()) for name, (sign, c) in curves.items() if len(c)}
 
 
 def last_clients(run: Run) -> pd.DataFrame:
@@ -115,18 +196,6 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     return values.replace([math.inf, -math.inf], math.nan).dropna()
 
 
-def _value(run: Run, metric: PrintedMetric, which: str) -> float | None:
-    if metric.field.startswith("client:"):
-        clients = last_clients(run)
-        rows = clients[clients["client"] == int(metric.field[7:])]
-        return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
-    if which == "last":
-        value = run.last_round().get(metric.field)
-        return None if value is None else float(value)
-    found = best_round(run, metric)
-    return None if found is None else found[1]
-
-
 def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
     """Return the first round with the best value of a metric, and the value; None if it was not measured."""
     curve = curve_of(run.rounds().set_index("round"), metric.field)
@@ -138,11 +207,24 @@ def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
 
 
 class Evidence:
-    """The runs of a directory, which can be searched for those that match a row."""
+    """The runs of a directory, which can be searched for those that match a row.
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    Args:
+        runs: The runs.
+        reading: How they are read.
+    """
+
+    def __init__(self, runs: Iterable[Run], reading: Reading = ADOPTED) -> None:
         self.runs = list(runs)
+        self.reading = reading
         self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
+        self._memory: dict[tuple[int, str], Any] = {}
+
+    def under(self, reading: Reading) -> Evidence:
+        """Return the same runs under another reading."""
+        other = copy.copy(self)
+        other.reading, other._choices = reading, {}
+        return other
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -153,7 +235,7 @@ class Evidence:
 
     def find(self, paper: Paper, row: Row) -> MatchedRuns:
         """Return the runs that match a row: those at the paper's setting if any exist, else the least reduced ones."""
-        return next(iter(self.choices(paper, row)), MatchedRuns({}))
+        return next(iter(self._read(paper, row)), self._nothing(paper, row))
 
     def comparable(self, paper: Paper, rows: Sequence[Row]) -> list[MatchedRuns]:
         """Return the runs of several rows, reduced in the same way if possible, else those of ``find``.
@@ -161,28 +243,66 @@ class Evidence:
         If one method has runs at the paper's setting and the others only reduced ones, the reduced runs of all methods
         can still be compared. Among several common settings, the one with the best average rank over the rows counts.
         """
-        choices = [self.choices(paper, r) for r in rows]
+        choices = [self._read(paper, r) for r in rows]
+        nothing = [self._nothing(paper, r) for r in rows]
         ended = [{f.cuts: (i, f) for i, f in reversed([*enumerate(c)]) if f.runs or f.diverged} for c in choices]
         present = [c for c in ended if c]
         common = set(present[0]).intersection(*present) if present else set()
         if not common:
-            return [c[0] if c else MatchedRuns({}) for c in choices]
+            return [c[0] if c else none for c, none in zip(choices, nothing, strict=True)]
         best = min(common, key=lambda cuts: (sum(c[cuts][0] for c in present), cuts))
-        return [c[best][1] if c else MatchedRuns({}) for c in ended]
+        return [c[best][1] if c else none for c, none in zip(ended, nothing, strict=True)]
+
+    def _nothing(self, paper: Paper, row: Row) -> MatchedRuns:
+        return MatchedRuns({}, setup=paper.setups[row.setup].title, reading=self.reading)
+
+    def _read(self, paper: Paper, row: Row) -> list[MatchedRuns]:
+        title = paper.setups[row.setup].title
+        return [replace(f, setup=title, reading=self.reading) for f in self.choices(paper, row)]
 
     def choices(self, paper: Paper, row: Row) -> list[MatchedRuns]:
         """Return the settings whose runs match a row, the best first."""
         best = any(t.round == "best" and any(r is row for r in t.rows) for t in paper.tables.values())
+        if self.reading.round != "adopted":
+            best = self.reading.round == "best"
         key = (paper.id, row.setup, row.algo, json.dumps(row.hyperparameters, sort_keys=True), best)
         if key not in self._choices:
-            setup, wanted = paper.setups[row.setup], paper.overrides(row)
-            groups: dict[str, list[Run]] = {}
-            for run in self._by_setting.get((setup.experiment, paper.methods[row.algo].algo), []):
-                if _matches(run, wanted, setup):
-                    groups.setdefault(run.meta["hash"], []).append(run)
-            ordered = sorted(groups.values(), key=lambda g: _quality(g, wanted), reverse=True)
-            self._choices[key] = [_matched_runs(g, wanted, setup, best) for g in ordered]
+            setup = paper.setups[row.setup]
+            algo, wanted = wanted_under(paper, row, self.reading)
+            here = [r for r in self._by_setting.get((setup.experiment, algo), []) if _matches(r, wanted, setup)]
+            groups = [(counted, group) for group in _settings(here) if (counted := self._counted(group))]
+            groups.sort(key=lambda pair: _quality(pair[0], wanted), reverse=True)
+            self._choices[key] = [
+                replace(_matched_runs(counted, group, wanted, setup, best), memory=self._memory)
+                for counted, group in groups
+            ]
         return self._choices[key]
+
+    def _counted(self, group: Sequence[Run]) -> list[Run]:
+        """Return the runs of a setting that the reading counts: those of the experiment's split, or of all."""
+        return [r for r in group if self.reading.splits == "drawn" or _SPLIT not in r.meta["departures"]]
+
+
+def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, dict[str, Any]]:
+    """Return the algorithm and the config keys of a row under a reading."""
+    algo, wanted = paper.methods[row.algo].algo, paper.overrides(row)
+    if (variant := paper.readings.variant(reading.variant, row.setup)) is None:
+        return algo, wanted
+    return variant.algos.get(row.algo, algo), {**wanted, **variant.set}
+
+
+def _settings(runs: Iterable[Run]) -> list[list[Run]]:
+    """Return runs by setting, whatever their seed and the split of their data."""
+    by_hash: dict[str, list[Run]] = {}
+    for run in runs:
+        by_hash.setdefault(run.meta["hash"], []).append(run)
+    found: dict[str, list[Run]] = {}
+    for members in by_hash.values():
+        first = members[0]
+        keys = {k: v for k, v in setting(first.config).items() if k != _SPLIT}
+        contents = [first.meta.get("files"), first.meta.get("code"), first.meta.get("revision")]
+        found.setdefault(json.dumps([keys, contents], sort_keys=True), []).extend(members)
+    return list(found.values())
 
 
 def _matches(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
@@ -197,8 +317,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the keys in which a run differs from its row: key -> [paper, run]."""
-    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted}
+    """Return the keys in which a run differs from its row, apart from the split: key -> [paper, run]."""
+    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted and k != _SPLIT}
     if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
         out["rounds"] = [wanted["rounds"], run.config["rounds"]]
     return out
@@ -234,7 +354,7 @@ def _most(value: Any) -> float:
     return float(max(value) if isinstance(value, list) else value)
 
 
-def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
+def _quality(group: Sequence[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, int, int, str]:
     done, cut = [r for r in group if r.counts], bool(_departures(group[0], wanted))
     # a run that diverged has an outcome too: a shorter run that did not diverge must not replace it
     return (
@@ -246,7 +366,10 @@ def _quality(group: list[Run], wanted: Mapping[str, Any]) -> tuple[bool, bool, i
     )
 
 
-def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, best: bool) -> MatchedRuns:
+def _matched_runs(
+    group: Sequence[Run], every: Sequence[Run], wanted: Mapping[str, Any], setup: Setup, best: bool
+) -> MatchedRuns:
+    """Return the runs of a setting that count; ``every`` has those of all splits."""
     done, others = counted_and_others(group)
     departures = _departures(group[0], wanted)
     found = [
@@ -254,33 +377,44 @@ def _matched_runs(group: list[Run], wanted: Mapping[str, Any], setup: Setup, bes
         *(Departure("setup", text) for text in setup.departs),
     ]
     cuts = {k: config_value(here) for k, (_, here) in departures.items()}
-    every = max(r.config.get("eval_every", 1) for r in group)
-    if best and every > 1:  # the experiments of such tables evaluate every round
-        found.append(Departure("round", every, "all"))
-        cuts["eval_every"] = str(every)
+    spacing = max(r.config.get("eval_every", 1) for r in group)
+    if best and spacing > 1:  # the experiments of such tables evaluate every round
+        found.append(Departure("round", spacing, "all"))
+        cuts["eval_every"] = str(spacing)
     found += seed_departures(done, others, setup.seeds)
     found += data_departures(done.values())
-    return MatchedRuns(done, others, tuple(found), tuple(sorted(cuts.items())), group[0].meta["hash"])
+    counted = {id(run) for run in group}
+    further = [run for run in every if id(run) not in counted]
+    return MatchedRuns(
+        done,
+        others,
+        tuple(found),
+        tuple(sorted(cuts.items())),
+        group[0].meta["hash"],
+        further=tuple(dict.fromkeys(run.meta["hash"] for run in further)),
+        splits=tuple(sorted({unit_of(run).split for run in further if run.counts})),
+    )
 
 
-def counted_and_others(runs: Iterable[Run]) -> tuple[dict[int, Run], tuple[tuple[int, str], ...]]:
-    """Return the runs of a setting that count, by seed (the first of each), and the others as (seed, outcome)."""
-    done: dict[int, Run] = {}
+def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tuple[Unit, str], ...]]:
+    """Return the runs of a setting that count, by unit (the first of each), and the others as (unit, outcome)."""
+    done: dict[Unit, Run] = {}
     others = []
-    for run in sorted(runs, key=lambda r: int(r.meta["seed"])):
+    for unit, run in sorted(((unit_of(r), r) for r in runs), key=lambda pair: pair[0]):
         if run.counts:
-            done.setdefault(run.meta["seed"], run)
+            done.setdefault(unit, run)
         else:
-            others.append((run.meta["seed"], run.outcome))
+            others.append((unit, run.outcome))
     return done, tuple(others)
 
 
-def seed_departures(done: Mapping[int, Run], others: Iterable[tuple[int, str]], wanted: int) -> list[Departure]:
+def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[Departure]:
     """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
     if not done:
         return []
-    found = [Departure("seeds", len(done), wanted)] if len(done) < wanted else []
-    lost = tuple(s for s, what in others if what == "diverged")
+    seeds = len({unit.seed for unit in done})
+    found = [Departure("seeds", seeds, wanted)] if seeds < wanted else []
+    lost = tuple(dict.fromkeys(unit.seed for unit, what in others if what == "diverged"))
     return found + ([Departure("diverged", lost)] if lost else [])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, last_clients
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
 from fedbench.analysis.metrics_catalogue import lower_is_better
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
@@ -18,7 +18,7 @@ from fedbench.papers.registry import Paper
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
 
-PerSeed = dict[int, float]
+PerUnit = dict[Unit, float]
 
 
 def area(curve: pd.Series) -> float:
@@ -57,7 +57,6 @@ def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
 
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {
     "area": area,
-    "final": lambda c: float(c.iloc[-1]),
     "roughness": roughness,
     "roughness_early": lambda c: roughness(early(c)),
     "tail": tail,
@@ -142,8 +141,8 @@ def _label(measure: str) -> str:
 
 def _measured(
     shown: FigureRuns, rows: Sequence[int], measure: str, field: str, threshold: float | None
-) -> tuple[dict[int, PerSeed], bool]:
-    """Return the numbers of rows by seed, and whether lower is better."""
+) -> tuple[dict[int, PerUnit], bool]:
+    """Return the numbers of rows by unit, and whether lower is better."""
     found = {i: shown.found[i] for i in rows}
     lower = measure in _LOWER or (measure != "cka" and lower_is_better(field))
     if measure == "below":
@@ -151,27 +150,31 @@ def _measured(
         return {i: _below(f, threshold) for i, f in found.items()}, lower
     if measure == "cka":
         return {i: _mean_cka(f) for i, f in found.items()}, lower
+    if measure == "final":
+        return {i: f.final(field) for i, f in found.items()}, lower
     curves = {i: f.curve(field) for i, f in found.items()}
     if measure == "rounds":
         return _rounds_to_common(curves, {i: f.diverged for i, f in found.items()}, lower_is_better(field)), lower
-    return {i: {s: _OF_CURVE[measure](c) for s, c in by_seed.items()} for i, by_seed in curves.items()}, lower
+    return {i: {s: _OF_CURVE[measure](c) for s, c in by_unit.items()} for i, by_unit in curves.items()}, lower
 
 
-def _below(found: MatchedRuns, threshold: float) -> PerSeed:
-    """Return the share of clients with an accuracy below the threshold at the end."""
+def _below(found: MatchedRuns, threshold: float) -> PerUnit:
+    """Return the share of clients with an accuracy below the threshold at the end, the only round with clients."""
+    if found.reading.round == "best" or found.reading.weighting == "weighted":
+        return {}
     last = {seed: last_clients(run)["accuracy"].dropna() for seed, run in found.runs.items()}
     return {seed: float((accuracy < threshold).mean()) for seed, accuracy in last.items()}
 
 
 def _rounds_to_common(
-    curves: dict[int, dict[int, pd.Series]], lost: dict[int, set[int]], lower: bool
-) -> dict[int, PerSeed]:
-    """Return, per seed, the rounds to the best value that every method reaches.
+    curves: dict[int, dict[Unit, pd.Series]], lost: dict[int, set[Unit]], lower: bool
+) -> dict[int, PerUnit]:
+    """Return, per unit, the rounds to the best value that every method reaches.
 
-    The target depends on which methods have run, so only seeds with runs of every method count. A run that diverged
+    The target depends on which methods have run, so only units with runs of every method count. A run that diverged
     does not affect the target.
     """
-    out: dict[int, PerSeed] = {i: {} for i in curves}
+    out: dict[int, PerUnit] = {i: {} for i in curves}
     for seed in set().union(*curves.values()):
         if not all(seed in c or seed in lost[i] for i, c in curves.items()):
             continue
@@ -183,20 +186,22 @@ def _rounds_to_common(
     return out
 
 
-def moments(found: MatchedRuns) -> dict[int, np.ndarray]:
-    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per seed."""
+def moments(found: MatchedRuns) -> dict[Unit, np.ndarray]:
+    """Return the similarity (linear CKA) of the clients' first moments at the end, [K, K] per unit."""
     return {s: np.array(m["cka"], float) for s, run in found.runs.items() if (m := run.document("moments")) is not None}
 
 
-def _mean_cka(found: MatchedRuns) -> PerSeed:
-    """Return the mean CKA of the first moments of different clients."""
+def _mean_cka(found: MatchedRuns) -> PerUnit:
+    """Return the mean CKA of the first moments of different clients at the end, the only round with moments."""
+    if found.reading.round == "best":
+        return {}
     pairs = {s: m[~np.eye(len(m), dtype=bool)] for s, m in moments(found).items()}
     return {s: float(np.nanmean(m)) for s, m in pairs.items() if np.isfinite(m).any()}
 
 
-def final(found: MatchedRuns, field: str) -> PerSeed:
-    """Return the last value of a field, per seed."""
-    return {s: float(c.iloc[-1]) for s, c in found.curve(field).items()}
+def final(found: MatchedRuns, field: str) -> PerUnit:
+    """Return the last value of a field per unit, or the best one where best rounds are read."""
+    return found.final(field)
 
 
 def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Comparison]:
@@ -215,7 +220,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     return out
 
 
-def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerSeed:
+def _limited(found: Sequence[MatchedRuns], measure: str, field: str) -> PerUnit:
     if measure == "seconds_over":
         first, second = (final(f, field) for f in found)
         return {s: first[s] / second[s] for s in first.keys() & second.keys()}

@@ -75,6 +75,24 @@ def is_field(name: object) -> bool:
     return isinstance(name, str) and (name in CATALOGUE or _CLIENT.fullmatch(name) is not None)
 
 
+def weighted_or_not(name: str, weighted: bool) -> str | None:
+    """Return a statistic over clients with or without weights.
+
+    Args:
+        name: A metric. If it is no statistic over clients, or one that weights do not change, it is returned.
+        weighted: Whether clients are weighted by their test examples.
+
+    Returns:
+        The name of the statistic; None if runs do not have it.
+    """
+    plain = name.removesuffix("_weighted")
+    statistic = plain.startswith(("accuracy_", "error_")) or plain in ("angle_degrees", "kl_uniform")
+    if not statistic or plain in ("accuracy_min", "accuracy_max"):
+        return name
+    wanted = f"{plain}_weighted" if weighted else plain
+    return wanted if wanted in CATALOGUE else None
+
+
 def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better."""
     return metric_info(name).direction == "lower"

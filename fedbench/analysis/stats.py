@@ -5,17 +5,19 @@ The functions take arrays and return numbers; none of them uses runs or files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import copysign, inf, sqrt
 from statistics import mean, stdev
+from typing import TypeVar
 
 import numpy as np
 
-_ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
-_DRAWS = 65536  # number of random sign assignments drawn for more pairs
-_CHUNK = 4096  # number of assignments drawn at a time, which bounds the memory
-_ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
+K = TypeVar("K", bound=Hashable)  # what names a pair
+ENUMERATED = 16  # number of pairs up to which all sign assignments are enumerated
+DRAWS = 65536  # number of random sign assignments drawn for more pairs
+CHUNK = 4096  # number of assignments drawn at a time, which bounds the memory
+ROUNDING = 1e-9  # sums that differ by less, as a share of the sum of absolute differences, are equal
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,9 @@ def paired(differences: Iterable[float], level: float = 0.95) -> Paired:
 
 
 def paired_with_diverged(
-    differences: Mapping[int, float], lost: Collection[int], won: Collection[int], sign: int = 1, level: float = 0.95
+    differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1, level: float = 0.95
 ) -> Paired | None:
-    """Return the statistics of paired differences in which a run that diverged counts as behind.
-
-    Leaving it out would favour the method that diverges where training is hard. It is behind by the largest absolute
-    difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
-    or there are none. If only pairs with such a run differ, the mean is infinite and has no interval, since the
-    differences give no scale.
+    """Return the statistics of paired differences in which a run that diverged counts as behind (``with_diverged``).
 
     Args:
         differences: Finite differences by pair, first minus second.
@@ -122,41 +119,59 @@ def paired_with_diverged(
     Returns:
         The statistics of first minus second; None if there is no pair.
     """
-    widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
-    counted = [*differences.values(), *([-widest] * len(lost)), *([widest] * len(won))]
+    counted = with_diverged(differences, lost, won, sign)
     if not counted:
         return None
-    found = paired(counted, level)
-    if (lost or won) and found.mean and not any(differences.values()):
-        return replace(found, mean=copysign(inf, found.mean), low=None, high=None)
-    return found
+    found = paired(counted.values(), level)
+    return found if any(differences.values()) or not (lost or won) else without_scale(found)
+
+
+def with_diverged(
+    differences: Mapping[K, float], lost: Collection[K], won: Collection[K], sign: int = 1
+) -> dict[K, float]:
+    """Return paired differences with those of pairs in which a side diverged, which counts as behind.
+
+    Leaving them out would favour the method that diverges where training is hard. It is behind by the largest absolute
+    difference (the worst-rank score of Lachin, 1999, on the scale of the differences), or by 1 if all differences are 0
+    or there are none. The arguments are those of ``paired_with_diverged``.
+    """
+    widest = sign * (max(map(abs, differences.values()), default=0.0) or 1.0)
+    return {**differences, **dict.fromkeys(lost, -widest), **dict.fromkeys(won, widest)}
+
+
+def without_scale(found: Paired) -> Paired:
+    """Return statistics of pairs that differ only where a run diverged.
+
+    The differences give no scale: a mean other than 0 is infinite and has no interval.
+    """
+    return replace(found, mean=copysign(inf, found.mean), low=None, high=None) if found.mean else found
 
 
 def _sign_flips(d: np.ndarray) -> tuple[float, float]:
     """Return the shares of sign assignments of d [n] with a sum at least, and at most, the observed one."""
-    observed, slack = float(d.sum()), _ROUNDING * float(np.abs(d).sum())
-    if len(d) <= _ENUMERATED:
+    observed, slack = float(d.sum()), ROUNDING * float(np.abs(d).sum())
+    if len(d) <= ENUMERATED:
         sums = np.zeros(1)
         for x in d:
             sums = np.concatenate([sums + x, sums - x])
         return float(np.mean(sums >= observed - slack)), float(np.mean(sums <= observed + slack))
     rng = np.random.default_rng(0)
     above = below = 1  # the observed assignment
-    for _ in range(_DRAWS // _CHUNK):
-        sums = rng.choice([-1.0, 1.0], (_CHUNK, len(d))) @ d
+    for _ in range(DRAWS // CHUNK):
+        sums = rng.choice([-1.0, 1.0], (CHUNK, len(d))) @ d
         above += int(np.count_nonzero(sums >= observed - slack))
         below += int(np.count_nonzero(sums <= observed + slack))
-    return above / (_DRAWS + 1), below / (_DRAWS + 1)
+    return above / (DRAWS + 1), below / (DRAWS + 1)
 
 
 def least_p(n: int) -> float:
     """Return the smallest one-sided p-value of ``paired`` for n pairs: 2^-n, or the resolution of its random draws."""
-    return 2.0**-n if n <= _ENUMERATED else 1 / (_DRAWS + 1)
+    return 2.0**-n if n <= ENUMERATED else 1 / (DRAWS + 1)
 
 
 def seeds_needed(alpha: float, tests: int) -> int | None:
     """Return the least number of pairs at which a two-sided p, adjusted for several tests, can be at most alpha."""
-    return next((n for n in range(1, _ENUMERATED + 1) if 2 * least_p(n) * tests <= alpha), None)
+    return next((n for n in range(1, ENUMERATED + 1) if 2 * least_p(n) * tests <= alpha), None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

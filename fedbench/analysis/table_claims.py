@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
 from fedbench.analysis.comparison import Comparison, best_of, contest
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.stats import least_p
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
     Best,
@@ -53,8 +51,19 @@ class Cells:
             own = self.row(check.table, setup, check.algo, last=True)
             yield own, [r for r in self.rows(check.table, setup) if r is not own], metric
 
-    def compare(self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None) -> Comparison:
-        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by seed."""
+    def compare(
+        self, table: str, better: Row, worse: Row, metric: str, other_table: str | None = None, margin: float = 0.0
+    ) -> Comparison:
+        """Return how far ``better`` is ahead of ``worse`` in a metric, paired by unit.
+
+        Args:
+            table: Id of the table.
+            better: Row that is ahead.
+            worse: Row that is behind.
+            metric: Id of the metric.
+            other_table: Id of the table of ``worse``, if it is another one.
+            margin: How far ``better`` may be behind and still be at least level, in the unit of the metric.
+        """
         m = self.paper.metrics[metric]
         one, two = self.evidence.comparable(self.paper, (better, worse))
         a = one.values(m, self.paper.tables[table].round)
@@ -63,7 +72,8 @@ class Cells:
         names = [self._name(r, both=better.setup != worse.setup or better.algo == worse.algo) for r in (better, worse)]
         label = f"{m.label} of {names[0]} against {names[1]}" + ("" if names[0] != names[1] else f" ({worse.setup})")
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return contest(label + where, a, b, sign, one, two)
+        within = f", at most {margin:g} behind" if margin else ""
+        return contest(label + where + within, a, b, sign, one, two, margin=margin)
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -73,13 +83,11 @@ class Cells:
 
 def best(cells: Cells, check: Best) -> list[Comparison]:
     """Return the comparisons of a method with every other row."""
-    found = [cells.compare(check.table, own, r, metric) for own, rivals, metric in cells.rivals(check) for r in rivals]
-    return [_ties_count(c) for c in found] if check.ties else found
-
-
-def _ties_count(c: Comparison) -> Comparison:
-    """Return a comparison in which a tie counts as ahead: never behind over n seeds has p = 2^-n (sign test)."""
-    return replace(c, greater=min(c.greater, least_p(c.n))) if c.never_behind and c.greater is not None else c
+    return [
+        cells.compare(check.table, own, r, metric, margin=check.margin)
+        for own, rivals, metric in cells.rivals(check)
+        for r in rivals
+    ]
 
 
 def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
@@ -94,7 +102,13 @@ def not_best(cells: Cells, check: NotBest) -> list[Comparison]:
 def compare(cells: Cells, check: Compare) -> list[Comparison]:
     """Return the comparisons of each better method with each worse one."""
     return [
-        cells.compare(check.table, cells.row(check.table, setup, a), cells.row(check.table, setup, b), check.metric)
+        cells.compare(
+            check.table,
+            cells.row(check.table, setup, a),
+            cells.row(check.table, setup, b),
+            check.metric,
+            margin=check.margin,
+        )
         for setup in check.setups
         for a in check.better
         for b in check.worse

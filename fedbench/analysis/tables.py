@@ -233,12 +233,12 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
     odd = contradiction(paper, row)
     weighted = any(c.printed and _weighted(c) for c in columns)
-    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in found.runs)
+    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in {u.seed for u in found.runs})
     return Line(
         algo=method.algo,
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
-        found=found if found.runs else MatchedRuns({}, found.others, digest=found.digest),
+        found=found if found.runs else MatchedRuns({}, found.others, digest=found.digest, further=found.further),
         cells=tuple(_cell(c, found, row, odd) for c in columns),
         status=_status(found, planned),
         row=row,
@@ -344,7 +344,8 @@ def _place(run: Run) -> tuple[str, str, str]:
 
 def _places(block: Block) -> set[tuple[str, str, str]]:
     experiment = block.setup.experiment if block.setup else ""
-    return {(experiment, line.algo, line.found.digest) for line in block.lines if line.found.digest}
+    found = [(line.algo, digest) for line in block.lines for digest in (line.found.digest, *line.found.further)]
+    return {(experiment, algo, digest) for algo, digest in found if digest}
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:

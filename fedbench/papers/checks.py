@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError
-from fedbench.papers.reading import Known, Many, Ref, RunField, one_of
+from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
 FigureId = Annotated[str, Ref("figures")]
@@ -18,6 +18,7 @@ MetricId = Annotated[str, Ref("metrics")]
 MethodId = Annotated[str, Ref("methods")]
 Methods = Annotated[tuple[MethodId, ...], Many()]
 Hyperparameters = dict[str, Any]
+Margin = Annotated[float, AtLeast(0)]
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,23 @@ class NotBest:
 
 @dataclass(frozen=True)
 class Best(NotBest):
-    """In each setup and metric the method is ahead of every other row; a tie may count as ahead."""
+    """In each setup and metric the method is ahead of every other row.
+
+    Attributes:
+        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metrics.
+    """
 
     kind: ClassVar[str] = "best"
-    ties: bool = False
+    margin: Margin = 0.0
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Each method of one list is ahead of each of another."""
+    """Each method of one list is ahead of each of another.
+
+    Attributes:
+        margin: How far it may be behind and still be at least level (non-inferiority), in the unit of the metric.
+    """
 
     kind: ClassVar[str] = "compare"
     table: TableId
@@ -49,6 +58,7 @@ class Compare:
     metric: MetricId
     better: Methods
     worse: Methods
+    margin: Margin = 0.0
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a method that would have to be ahead of itself."""
@@ -268,7 +278,23 @@ class Function:
     kind: ClassVar[str] = "function"
 
 
-Check = (
+@dataclass(frozen=True)
+class All:
+    """All of several checks; their comparisons are judged together."""
+
+    kind: ClassVar[str] = "all"
+    checks: Annotated[tuple[Check, ...], Called("check")]
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse an empty list, and checks that runs do not decide."""
+        if not self.checks:
+            raise RequestError(f"{where}: checks must have at least one check")
+        for check in self.checks:
+            if isinstance(check, PropertyTest | EqualRows | EqualCells):
+                raise RequestError(f"{where}: {check.kind} is not decided by runs; make it a claim of its own")
+
+
+Check: TypeAlias = (
     Best
     | NotBest
     | Compare
@@ -281,6 +307,7 @@ Check = (
     | Limit
     | PropertyTest
     | Function
+    | All
 )
 
 

@@ -14,6 +14,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.trees import from_yaml
 from fedbench.papers.checks import Check
 from fedbench.papers.reading import AtLeast, Called, Known, Ref, RunField, entries, fill, one_of, read
+from fedbench.papers.readings import NO_READINGS, Readings
 
 RunFields = tuple[Annotated[str, RunField()], ...]
 SetupIds = tuple[Annotated[str, Ref("setups")], ...]
@@ -303,8 +304,13 @@ class Claim:
     """A statement of the paper.
 
     Attributes:
+        text: The statement in our words.
+        reference: Its place in the paper.
         check: How it is tested; None if it names nothing that could be.
         printed: Whether the paper's own numbers agree.
+        tested: What is tested, in words.
+        beyond: What of the statement is not tested; empty if all of it is.
+        refuted: What would refute it.
     """
 
     id: str
@@ -312,6 +318,9 @@ class Claim:
     reference: str
     check: Check | None
     printed: Literal["supports", "contradicts", "mixed", "not tabulated"]
+    tested: str = ""
+    beyond: str = ""
+    refuted: str = ""
 
 
 @dataclass(frozen=True)
@@ -353,6 +362,7 @@ class Paper:
         name: Name of its method, for headings.
         citation: Authors, title, year, venue.
         contradictions: Contradictions as (id, statement and resolution).
+        readings: The defensible readings of its numbers besides the adopted one.
     """
 
     id: str
@@ -366,6 +376,7 @@ class Paper:
     claims: tuple[Claim, ...]
     gaps: tuple[Gap, ...]
     contradictions: tuple[tuple[str, str], ...]
+    readings: Readings = NO_READINGS
 
     def rows(self, part: str) -> tuple[Row, ...]:
         """Return the runs behind a table or a figure."""
@@ -453,7 +464,7 @@ def _paper(content: Any, name: str) -> Paper:
         if key not in content:
             raise RequestError(f"the file lacks {key}; it needs paper, {', '.join(_SECTIONS)}")
     for key in content:
-        one_of("the file: key", key, ("paper", *_SECTIONS))
+        one_of("the file: key", key, ("paper", *_SECTIONS, "readings"))
     head: _Head = fill(_Head, content["paper"], "paper", {})
     if head.id != name:
         raise RequestError(f"the id of a paper is the name of its file, {name}; got {head.id!r}")
@@ -468,6 +479,7 @@ def _paper(content: Any, name: str) -> Paper:
         claims=tuple(known["claims"].values()),
         gaps=tuple(known["gaps"].values()),
         contradictions=tuple((x.id, f"{x.statement} {x.resolution}") for x in known["contradictions"].values()),
+        readings=fill(Readings, content.get("readings", {}), "readings", known),
     )
 
 

@@ -100,8 +100,8 @@ class FigureMaker:
         for setup in figure.setups:
             here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
             for field in fields:
-                curves = [(row, f.curve(field)) for row, f in here]
-                drawn = [_series(self._label(row), c, field, self._index(figure, row)) for row, c in curves if c]
+                curves = [(row, c.values()) for row, f in here if (c := f.curve(field))]
+                drawn = [_series(self._label(row), c, field, self._index(figure, row)) for row, c in curves]
                 if drawn:
                     panels.append(Panel(self._setup(setup), drawn, "round", metric_info(field).axis))
         return panels
@@ -170,7 +170,7 @@ class FigureMaker:
         for i, f in found.items():
             pairs = [low_and_high(run.clients()) for run in f.runs.values()]
             drawn = [
-                _series(name, {s: pair[k] for s, pair in enumerate(pairs)}, "train_loss", k)
+                _series(name, [pair[k] for pair in pairs], "train_loss", k)
                 for k, name in enumerate(("lowest loss at first", "highest loss at first"))
             ]
             panels.append(Panel(self._setup(figure.rows[i].setup), drawn, "round", "training loss"))
@@ -178,7 +178,7 @@ class FigureMaker:
 
     def _cka(self, figure: Figure, found: Found) -> list[Picture]:
         first = {i: next(iter(moments(f).items()), None) for i, f in found.items()}
-        panels = [(f"{self._label(figure.rows[i])}, seed {x[0]}", x[1]) for i, x in first.items() if x is not None]
+        panels = [(f"{self._label(figure.rows[i])}, seed {x[0].seed}", x[1]) for i, x in first.items() if x is not None]
         return [("", plots.matrix, panels, ())]
 
     def _functions(self, figure: Figure, found: Found) -> list[Picture]:
@@ -191,9 +191,9 @@ class FigureMaker:
         return [("", plots.curves, [panel], ())]
 
 
-def _series(label: str, curves: dict[int, pd.Series], field: str, index: int) -> Series:
-    """Return the curves of a field, by seed, as they are drawn: in its printed unit."""
-    table = pd.DataFrame(curves)
+def _series(label: str, curves: Iterable[pd.Series], field: str, index: int) -> Series:
+    """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
+    table = pd.DataFrame(dict(enumerate(curves)))
     return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, index)
 
 
@@ -256,7 +256,7 @@ def _of_line(line: Line, field: str, index: int) -> Series | None:
     curves = line.found.curve(field)
     ends = sorted({int(curve.index[-1]) for curve in curves.values()})
     label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
-    return _series(label, curves, field, index) if curves else None
+    return _series(label, curves.values(), field, index) if curves else None
 
 
 def _kept_accuracies(line: Line) -> np.ndarray:

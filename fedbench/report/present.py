@@ -121,7 +121,7 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
 
 
 def _note(line: Line) -> str:
-    notes = [*(f"seed {seed} {what}" for seed, what in line.found.others), *line.errors]
+    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.errors]
     if line.impossible:
         why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
         notes.insert(0, why)
@@ -181,7 +181,7 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Matche
     numbers = list(range(seeds))
     if found.runs:
         run = next(iter(found.runs.values()))
-        numbers = list(found.runs)
+        numbers = list(dict.fromkeys(unit.seed for unit in found.runs))
         keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
         if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
             parts["model"] = run.meta["model"]

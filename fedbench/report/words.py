@@ -36,6 +36,7 @@ CLAIMS = {
     "holds": Mark("good", "tick", "holds"),
     "fails": Mark("bad", "cross", "fails"),
     "undecided": Mark("warn", "wave", "undecided"),
+    "partly measured": Mark("mute", "ring", "partly measured"),
     "not run": Mark("mute", "ring", "not run"),
     "not testable": Mark("odd", "barred", "not testable"),
 }
@@ -54,7 +55,7 @@ PRINTED = {
 }
 BASES = {
     "runs": Mark("mute", "", ""),
-    "test": Mark("mute", "dash", "by a test"),
+    "proof": Mark("mute", "dash", "by a test"),
     "print": Mark("mute", "dash", "as printed"),
 }
 MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basis": BASES}

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from fake_runs import nested
+from units import unit
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
 from fedbench.papers.registry import Method, Paper, PrintedMetric, Row, Setup, Table
@@ -70,7 +71,7 @@ def test_runs_as_the_experiment_has_them_are_full(tmp_path):
     for seed in (2, 0, 1):
         write_run(tmp_path, "fedavg", seed)
     found = find(tmp_path)
-    assert list(found.runs) == [0, 1, 2]
+    assert list(found.runs) == [unit(0), unit(1), unit(2)]
     assert (found.others, found.reduced, found.cuts) == ((), (), ())
 
 
@@ -174,7 +175,7 @@ def test_a_run_of_another_experiment_or_method_is_not_taken(tmp_path):
     write_run(tmp_path, "fedavg", 0, experiment="made_up/table1_two")
     write_run(tmp_path, "adafed", 0)
     assert find(tmp_path).runs == {}
-    assert list(find(tmp_path, "adafed").runs) == [0]
+    assert list(find(tmp_path, "adafed").runs) == [unit(0)]
 
 
 # ---- what a row sets
@@ -186,16 +187,16 @@ def test_a_rows_hyperparameter_is_no_reduction_and_keeps_rows_apart(tmp_path):
         write_run(tmp_path, "adafed", seed, rounds=[{"round": 10, "accuracy_mean": 0.1}])
     for gamma, value in ((5.0, 50.0), (5, 50.0), (1.0, 10.0), (None, 10.0)):  # None is not printed: the preset's
         found = find(tmp_path, "adafed", gamma=gamma)
-        assert found.values(ACCURACY) == {s: pytest.approx(value) for s in range(3)}
+        assert found.values(ACCURACY) == {unit(s): pytest.approx(value) for s in range(3)}
         assert (found.reduced, found.cuts) == ((), ())
     assert find(tmp_path, "adafed", gamma=2.0).runs == {}
-    assert find(tmp_path, "adafed").values(ACCURACY)[0] == pytest.approx(10.0)  # the other is a variant
+    assert find(tmp_path, "adafed").values(ACCURACY)[unit(0)] == pytest.approx(10.0)  # the other is a variant
 
 
 def test_a_switch_is_no_number(tmp_path):
     write_run(tmp_path, "adafed", 0, {"algo.gamma": True})
     assert find(tmp_path, "adafed", gamma=1.0).runs == {}
-    assert list(find(tmp_path, "adafed", gamma=True).runs) == [0]
+    assert list(find(tmp_path, "adafed", gamma=True).runs) == [unit(0)]
 
 
 def test_rounds_that_a_method_always_sets_can_be_cut_too(tmp_path):
@@ -242,9 +243,9 @@ def test_the_most_complete_group_wins(tmp_path):
 def test_of_two_groups_that_are_as_complete_the_later_wins(tmp_path):
     write_run(tmp_path, "fedavg", 0, {"eval_every": 10}, started="2024-01-02T00:00:00")
     write_run(tmp_path, "fedavg", 1, {"eval_every": 5}, started="2024-01-01T00:00:00")
-    assert list(find(tmp_path).runs) == [0]
+    assert list(find(tmp_path).runs) == [unit(0)]
     write_run(tmp_path, "fedavg", 2, {"eval_every": 1}, started="2024-01-03T00:00:00")
-    assert list(find(tmp_path).runs) == [2]
+    assert list(find(tmp_path).runs) == [unit(2)]
 
 
 def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
@@ -254,8 +255,10 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedavg", 3, status="running")
     (write_run(tmp_path, "fedavg", 4) / "DONE").unlink()
     found = find(tmp_path)
-    assert list(found.runs) == [0]
-    assert found.others == ((1, "diverged"), (2, "failed"), (3, "not finished"), (4, "not finished"))
+    assert list(found.runs) == [unit(0)]
+    assert found.others == (
+        (unit(1), "diverged"), (unit(2), "failed"), (unit(3), "not finished"), (unit(4), "not finished"),
+    )  # fmt: skip
     assert departure_texts(found.reduced) == ("seeds 1 (paper 3)", "without seed 1, which diverged")
 
 
@@ -271,7 +274,7 @@ def test_what_diverged_at_the_papers_setting_is_not_covered_up_by_a_short_run(tm
         write_run(tmp_path, "fedavg", seed, status="diverged")
     write_run(tmp_path, "fedavg", 0, {"rounds": 2})
     found = find(tmp_path)
-    assert (found.runs, found.diverged, found.cuts) == ({}, {0, 1, 2}, ())
+    assert (found.runs, found.diverged, found.cuts) == ({}, {unit(s) for s in range(3)}, ())
 
 
 def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
@@ -348,12 +351,12 @@ CURVE = [
 def test_the_last_round_and_the_best_one(tmp_path):
     write_run(tmp_path, "fedavg", 3, rounds=CURVE)
     found = find(tmp_path)
-    assert found.values(ACCURACY) == {3: pytest.approx(60.0)}
-    assert found.values(ACCURACY, "best") == {3: pytest.approx(70.0)}
-    assert found.values(DEVIATION) == {3: pytest.approx(5.0)}
-    assert found.values(DEVIATION, "best") == {3: pytest.approx(3.0)}  # lower is better
+    assert found.values(ACCURACY) == {unit(3): pytest.approx(60.0)}
+    assert found.values(ACCURACY, "best") == {unit(3): pytest.approx(70.0)}
+    assert found.values(DEVIATION) == {unit(3): pytest.approx(5.0)}
+    assert found.values(DEVIATION, "best") == {unit(3): pytest.approx(3.0)}  # lower is better
     squared = PrintedMetric("var", "variance", "lower", "accuracy_std", factor=10000.0)
-    assert found.values(squared) == {3: pytest.approx(500.0)}
+    assert found.values(squared) == {unit(3): pytest.approx(500.0)}
 
 
 def test_what_was_not_measured_is_left_out(tmp_path):
@@ -361,18 +364,20 @@ def test_what_was_not_measured_is_left_out(tmp_path):
     write_run(tmp_path, "fedavg", 1, rounds=[{"round": 0, "accuracy_mean": 0.5}, {"round": 10, "accuracy_mean": None}])
     write_run(tmp_path, "fedavg", 2, rounds=[{"round": 10, "accuracy_std": 0.1}])
     found = find(tmp_path)
-    assert list(found.values(ACCURACY)) == [0]
-    assert list(found.values(ACCURACY, "best")) == [0, 1]
-    assert list(found.curve("accuracy_mean")) == [0, 1]
-    assert found.curve("accuracy_mean")[1].to_dict() == {0: 0.5}
-    assert found.curve("train_loss")[0].to_dict() == {0: 2.0, 10: 1.0}
+    assert list(found.values(ACCURACY)) == [unit(0)]
+    assert list(found.values(ACCURACY, "best")) == [unit(0), unit(1)]
+    assert list(found.curve("accuracy_mean")) == [unit(0), unit(1)]
+    assert found.curve("accuracy_mean")[unit(1)].to_dict() == {0: 0.5}
+    assert found.curve("train_loss")[unit(0)].to_dict() == {0: 2.0, 10: 1.0}
     assert found.curve("no_such_field") == {}
 
 
 def test_derived_fields_by_hand(tmp_path):
     write_run(tmp_path, "fedavg", 0, rounds=[*CURVE, {"round": 20, "accuracy_mean": 1.0, "accuracy_std": 0.0}])
     found = find(tmp_path)
-    error, rsd, perplexity = (found.curve(f)[0].to_dict() for f in ("error_mean", "error_rsd", "train_perplexity"))
+    error, rsd, perplexity = (
+        found.curve(f)[unit(0)].to_dict() for f in ("error_mean", "error_rsd", "train_perplexity")
+    )
     assert error == pytest.approx({0: 0.8, 5: 0.3, 10: 0.4, 20: 0.0})
     assert rsd == pytest.approx({0: 0.05, 5: 0.1, 10: 0.125})  # without any error there is no relative deviation
     assert perplexity == pytest.approx({0: math.exp(2), 10: math.e})
@@ -383,4 +388,4 @@ def test_one_clients_accuracy(tmp_path):
     write_run(tmp_path, "fedavg", 0, clients=table)
     write_run(tmp_path, "fedavg", 1, clients=table | {"accuracy": [0.1, 0.2, 0.3, math.nan]})  # no test examples
     write_run(tmp_path, "fedavg", 2, clients=table | {"client": [1, 3, 1, 3]})
-    assert find(tmp_path).values(SHIRT) == {0: pytest.approx(40.0)}
+    assert find(tmp_path).values(SHIRT) == {unit(0): pytest.approx(40.0)}

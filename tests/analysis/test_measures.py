@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from units import by_unit, unit
 
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -118,7 +119,7 @@ class Given(Evidence):
 
     def choices(self, paper, row):
         key = (row.setup, row.algo, row.hyperparameters.get("p"))
-        return [MatchedRuns(self.given.get(key, {}), **self.made.get(row.algo, {}))]
+        return [MatchedRuns(by_unit(self.given.get(key, {})), **self.made.get(row.algo, {}))]
 
 
 def paper(rows, setups=("a",)):
@@ -232,20 +233,20 @@ def test_a_run_that_diverged_is_behind_in_every_measure(measure):
     """New is ahead with five seeds and diverged with three: p of 5 for and 3 against of one size is 93 / 256."""
     every = {s: of_curve([0, 0.5, 0.7]) for s in range(8)}
     new = {s: of_curve([0, 0.8, 0.9]) for s in range(5)}
-    lost = {"others": tuple((s, "diverged") for s in (5, 6, 7))}
+    lost = {"others": tuple((unit(s), "diverged") for s in (5, 6, 7))}
     check = {**CURVES, "measure": measure, "worse": "x"}
     (c,) = compare(check, of(new, every), new=lost)
     assert (c.n, c.greater) == (8, 93 / 256)
     (other,) = compare({**check, "better": "x", "worse": "new"}, of(new, every), new=lost)
     assert (other.n, other.less) == (8, 93 / 256)
-    none = {"others": tuple((s, "diverged") for s in range(8))}
+    none = {"others": tuple((unit(s), "diverged") for s in range(8))}
     assert verdict(check, of({}, every), new=none).verdict == "fails"
 
 
 def test_the_target_is_what_all_reach_that_did_not_diverge():
     """With the third method in no seed, the target is 0.7, which X reaches at 20 and New at 10."""
     quick, slow = ({s: of_curve(v) for s in range(SEEDS)} for v in ([0, 0.8, 0.9], [0, 0.3, 0.7]))
-    lost = {"others": tuple((s, "diverged") for s in range(SEEDS))}
+    lost = {"others": tuple((unit(s), "diverged") for s in range(SEEDS))}
     one, two = compare({**CURVES, "measure": "rounds"}, of(quick, slow, {}), y=lost)
     assert (one.mean, two.mean) == (10, math.inf)
 
@@ -255,7 +256,7 @@ def test_what_concerns_one_method_is_open_where_it_diverged():
     rows = [Row("a", "new"), Row("b", "new")]
     runs = {("a", "new", None): constant(0.5), ("b", "new", None): constant(0.7)}
     assert verdict(check, runs, rows, ("a", "b")).verdict == "holds"
-    assert verdict(check, runs, rows, ("a", "b"), new={"others": ((9, "diverged"),)}).verdict == "undecided"
+    assert verdict(check, runs, rows, ("a", "b"), new={"others": ((unit(9), "diverged"),)}).verdict == "undecided"
 
 
 def test_the_share_of_clients_below_a_threshold():
@@ -291,7 +292,7 @@ def test_reduced_and_unevenly_cut_runs():
     assert not verdict(check, runs).reduced
     assert verdict(check, runs, new=cut, x=cut, y=cut).reduced
     assert verdict(check, runs, new=cut, x=cut, y=cut).verdict == "holds"
-    assert verdict(check, runs, x=cut).verdict == "not run"
+    assert verdict(check, runs, x=cut).verdict == "partly measured"
     assert "reduced in different ways: 1" in verdict(check, runs, x=cut).evidence
 
 

@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 import pytest
+from units import by_unit, unit
 
 from fedbench.analysis.claims import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -51,7 +52,7 @@ class Given(Evidence):
 
     def choices(self, paper, row):
         key = (row.setup, row.algo, row.hyperparameters.get("alpha"))
-        return [MatchedRuns(self.given.get(key, self.given.get(key[:2], {})), **self.made.get(row.algo, {}))]
+        return [MatchedRuns(by_unit(self.given.get(key, self.given.get(key[:2], {}))), **self.made.get(row.algo, {}))]
 
 
 def claim(paper, name):
@@ -191,7 +192,7 @@ def test_a_fall_that_is_steeper_at_first():
     runs = front({1.0: (0.1, 0.9), 4.0: (0.2, 0.6), 8.0: (0.3, 0.5)})
     v = verdict("adafedadam", "c15", runs)
     assert v.verdict == "holds"
-    assert v.evidence.startswith("all 4 comparisons")
+    assert v.evidence.startswith("4 comparisons: 4 ahead")
     steeper, *ordered = compare("adafedadam", "c15", runs)
     assert steeper.mean == pytest.approx(0.2 * 1.045)
     assert [c.mean for c in ordered] == pytest.approx([0.3 * 1.045, 0.1 * 1.045, 0.1 * 1.045])
@@ -215,7 +216,7 @@ def test_dominance_needs_one_point_that_is_better_in_both():
 
 def test_a_point_that_was_not_run_could_still_dominate():
     some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
-    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "not run"
+    assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "partly measured"
     shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
     assert verdict("adafedadam", "c17", shown).verdict == "holds"
 
@@ -236,7 +237,7 @@ def test_two_models_are_compared_method_by_method():
 
     v = verdict("fedcada", "c17", accuracies(0.6, 0.5))
     assert v.verdict == "holds"
-    assert v.evidence.startswith("all 6 comparisons")
+    assert v.evidence.startswith("6 comparisons: 6 ahead")
     assert verdict("fedcada", "c17", accuracies(0.5, 0.6)).verdict == "fails"
 
 
@@ -255,11 +256,11 @@ def swinging(heights):
 
 def test_roughness_rises_from_setup_to_setup():
     v = verdict("fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)))
-    assert (v.verdict, v.evidence[:17]) == ("holds", "all 3 comparisons")
+    assert (v.verdict, v.evidence[:22]) == ("holds", "3 comparisons: 3 ahead")
     assert verdict("fedfa", "c07", swinging((0.4, 0.3, 0.2, 0.1))).verdict == "fails"
-    assert verdict("fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)), fedavg={"others": ((9, "diverged"),)}).verdict == (
-        "undecided"
-    )
+    assert verdict(
+        "fedfa", "c07", swinging((0.1, 0.2, 0.3, 0.4)), fedavg={"others": ((unit(9), "diverged"),)}
+    ).verdict == ("undecided")
 
 
 def mirrored(difference, noise=0.0, seeds=SEEDS):

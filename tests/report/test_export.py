@@ -144,7 +144,7 @@ def test_claims_by_hand():
     claims = [
         ClaimView("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports"),
         ClaimView("c2", "C", "Table 2", "not run", "", False, "not tabulated"),
-        ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "test"),
+        ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "proof"),
         ClaimView("c4", "E", "Table 4", "fails", "differ", False, "contradicts", "print"),
     ]
     text = claims_markdown(claims, "Paper")

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 from tools import composed
+from units import unit
 
 from fedbench.analysis.tables import Cell, closing_tables, run_tables
 from fedbench.config.schema import options
@@ -118,7 +119,7 @@ def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
     write_run(tmp_path, "fedprox", 0, 0.1, status="running")
     table = closing(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg"]
-    assert list(table.lines[0].found.runs) == [0]
+    assert list(table.lines[0].found.runs) == [unit(0)]
     text = texts(table)[0]
     (note,) = [x for x in text.splitlines() if x.startswith("- FedAvg: ")]
     assert note.endswith("; seed 1 diverged; seed 2 failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, compared
-from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.analysis.measures import FigureRuns, low_and_high, rounds_to
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
@@ -14,7 +14,7 @@ from fedbench.papers.registry import Paper
 def c14(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that AdaFed's lead over the best other method in STD, as a ratio, is larger on skewed FEMNIST."""
     cells, metric, setups = Cells(paper, evidence), paper.metrics["std_clients"], ("femnist_skewed", "femnist_original")
-    leads: list[dict[int, float]] = []
+    leads: list[dict[Unit, float]] = []
     found: list[MatchedRuns] = []
     for setup in setups:
         rows = cells.rows("table3", setup)

@@ -1,0 +1,129 @@
+"""Readings: the choices that a paper leaves open and that a verdict may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from fedbench.analysis.metrics_catalogue import weighted_or_not
+from fedbench.core.errors import RequestError
+from fedbench.papers.reading import Called, Known, Ref, one_of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A way to read a paper's numbers; ``Reading()`` is the one that fedbench adopts.
+
+    Attributes:
+        weighting: Weights of the clients in statistics over clients: ``adopted`` for those of the paper's columns,
+            else ``unweighted``, or ``weighted`` by their test examples.
+        round: Round of a run whose number counts: ``adopted`` for that of the table, else ``last`` or ``best``.
+        splits: ``fixed`` for the data that the experiment draws, with the training seeds as blocks; ``drawn`` for all
+            splits (data seeds) that have been run, with the splits as blocks.
+        variant: Id of a documented alternative of the paper's settings; None for the adopted settings.
+    """
+
+    weighting: Literal["adopted", "unweighted", "weighted"] = "adopted"
+    round: Literal["adopted", "last", "best"] = "adopted"
+    splits: Literal["fixed", "drawn"] = "fixed"
+    variant: str | None = None
+
+    def field(self, name: str) -> str | None:
+        """Return the metric that is read in place of another one; None if runs do not have it."""
+        return name if self.weighting == "adopted" else weighted_or_not(name, self.weighting == "weighted")
+
+    def differs_from(self, other: Reading) -> list[str]:
+        """Return the axes in which two readings differ."""
+        return [axis for axis in AXES if getattr(self, axis) != getattr(other, axis)]
+
+    def text(self) -> str:
+        """Return the reading as text: what differs from the adopted one."""
+        words = {
+            "weighting": str(self.weighting),
+            "round": f"{self.round} round",
+            "splits": f"splits {self.splits}",
+            "variant": str(self.variant),
+        }
+        return ", ".join(words[axis] for axis in self.differs_from(ADOPTED)) or "as adopted"
+
+
+ADOPTED = Reading()
+AXES = ("weighting", "round", "splits", "variant")
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another value of an axis of readings, and why it is defensible for the paper."""
+
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A documented alternative of the settings of a paper, in which every other setting stays.
+
+    Attributes:
+        title: What differs, in words.
+        why: Why it is defensible.
+        setups: Setups that it concerns; all of them if empty.
+        set: Config keys that it sets, in place of those of the rows.
+        algos: Algorithm in the config group of each method that has another one.
+        config_dir: Directory of the repository with these algorithms; empty if fedbench has them.
+    """
+
+    id: str
+    title: str
+    why: str
+    setups: tuple[Annotated[str, Ref("setups")], ...] = ()
+    set: dict[str, Any] = field(default_factory=dict)
+    algos: dict[Annotated[str, Ref("methods")], str] = field(default_factory=dict)
+    config_dir: str = ""
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a variant that changes nothing."""
+        if not self.set and not self.algos:
+            raise RequestError(f"{where} needs set (config keys) or algos (method: algorithm); it changes nothing")
+
+    def concerns(self, setup: str) -> bool:
+        """Whether runs of a setup differ under this variant."""
+        return not self.setups or setup in self.setups
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The defensible readings of a paper besides the adopted one."""
+
+    weighting: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
+    round: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
+    splits: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
+    variants: Annotated[tuple[Variant, ...], Called("variant")] = ()
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse values that an axis does not have, and variants of one name."""
+        for axis, allowed in (("weighting", ("unweighted", "weighted")), ("round", ("last", "best"))):
+            for entry in getattr(self, axis):
+                one_of(f"{where}: {axis}: value", entry.value, allowed)
+        for entry in self.splits:
+            one_of(f"{where}: splits: value", entry.value, ("drawn",))
+        names = [v.id for v in self.variants]
+        if len(set(names)) < len(names):
+            raise RequestError(f"{where}: two variants have the same id; got {', '.join(names)}")
+
+    def every(self) -> list[Reading]:
+        """Return all combinations of the alternatives, the adopted reading first."""
+        axes: list[list[Any]] = [
+            [None, *(v.id for v in self.variants)],
+            ["fixed", *(a.value for a in self.splits)],
+            ["adopted", *(a.value for a in self.round)],
+            ["adopted", *(a.value for a in self.weighting)],
+        ]
+        return [Reading(weighting, at, splits, variant) for variant, splits, at, weighting in product(*axes)]
+
+    def variant(self, name: str | None, setup: str) -> Variant | None:
+        """Return the variant of a name if it concerns a setup."""
+        return next((v for v in self.variants if v.id == name and v.concerns(setup)), None)
+
+
+NO_READINGS = Readings()

@@ -1,0 +1,13 @@
+"""Units of runs that are made up: every seed draws its own data unless a split is given."""
+
+from fedbench.analysis.matching import Unit
+
+
+def unit(seed, split=None):
+    return Unit(seed if split is None else split, seed)
+
+
+def by_unit(values, split=None):
+    """Values by seed (a list has seeds 0, 1, ...), or by unit already, by unit."""
+    pairs = values.items() if isinstance(values, dict) else enumerate(values)
+    return {s if isinstance(s, Unit) else unit(s, split): v for s, v in pairs}
