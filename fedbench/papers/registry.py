@@ -145,11 +145,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Which methods had their hyperparameters tuned, one sentence each; the rows use the values that the paper states.
+
+    Attributes:
+        paper: What the paper says that it tuned, and for which methods.
+        here: What fedbench tuned where the paper states no value; otherwise that it tuned nothing.
+    """
+
+    paper: str
+    here: str
+
+
+@dataclass(frozen=True)
 class Table:
     """A table with results.
 
     Attributes:
         round: Round whose numbers are reported, ``last`` or ``best``.
+        tuning: Which of its methods were tuned.
     """
 
     id: str
@@ -158,6 +172,7 @@ class Table:
     columns: tuple[Annotated[str, Ref("metrics")], ...]
     rows: Annotated[tuple[Row, ...], Called("row")]
     round: Literal["last", "best"] = "last"
+    tuning: Tuning | None = None
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse rows with setups or columns that the table does not have."""
@@ -261,6 +276,7 @@ class _FigureEntry:
     kind: str
     spec: dict[str, Any] = field(default_factory=dict)
     runs: Annotated[tuple[_ShownRun, ...], Called("run")] = ()
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)
@@ -271,6 +287,7 @@ class Figure:
         kind: Kind of the figure, a key of ``SPECS``.
         rows: The shown runs, for every setup.
         spec: Specification of its kind.
+        tuning: Which of its methods were tuned.
     """
 
     id: str
@@ -278,6 +295,7 @@ class Figure:
     kind: str
     rows: tuple[Row, ...]
     spec: Spec
+    tuning: Tuning | None = None
 
     @property
     def setups(self) -> tuple[str, ...]:
@@ -296,7 +314,7 @@ class Figure:
         if parameter is not None and not any(parameter in r.hyperparameters for r in entry.runs):
             raise RequestError(f"{where}: no run has the parameter {parameter!r} among its hyperparameters")
         rows = tuple(Row(s, r.algo, r.hyperparameters) for r in entry.runs for s in spec.setups)
-        return cls(entry.id, entry.caption, entry.kind, rows, spec)
+        return cls(entry.id, entry.caption, entry.kind, rows, spec, entry.tuning)
 
 
 @dataclass(frozen=True)

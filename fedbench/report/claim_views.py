@@ -1,0 +1,88 @@
+"""The claims of a paper as text: verdicts, comparisons, and verdicts under every reading."""
+
+from __future__ import annotations
+
+import math
+
+from fedbench.analysis.claims import ALPHA, Verdict, judge
+from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.matching import Evidence
+from fedbench.papers.claims import functions
+from fedbench.papers.registry import Claim, Paper
+from fedbench.report.views import ClaimView, ComparisonView
+
+_PAIRS = 20  # most pairs whose differences are listed
+
+
+def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
+    """Return the claims of a paper with their verdicts."""
+    own = functions(paper.id)
+    return tuple(_claim(c, judge(paper, c, evidence, own)) for c in paper.claims)
+
+
+def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
+    return ClaimView(
+        id=claim.id,
+        text=claim.text,
+        where=claim.reference,
+        verdict=verdict.verdict,
+        evidence=verdict.evidence,
+        reduced=verdict.reduced,
+        printed=claim.printed,
+        basis=verdict.basis,
+        tested=claim.tested,
+        beyond=claim.beyond,
+        refuted=claim.refuted,
+        counts=counts_text(verdict),
+        worst=None if verdict.worst is None else comparison_view(verdict.worst),
+        groups=tuple((title, v.verdict, v.evidence) for title, v in verdict.by_group.items()),
+        comparisons=tuple(map(comparison_view, verdict.comparisons)),
+    )
+
+
+def counts_text(verdict: Verdict) -> str:
+    """Return how many comparisons point which way; empty if the claim has none."""
+    n = verdict.counts
+    if not n.total:
+        return ""
+    total = f"{n.total} comparison{'' if n.total == 1 else 's'}"
+    if not n.run:
+        return f"{total}, none run"
+    level = n.run - n.ahead - n.behind
+    return (
+        (f"{total}: " if n.run == n.total else f"{total}, {n.run} run: ")
+        + f"{n.ahead} point the paper's way ({n.significantly_ahead} significant), "
+        + f"{n.behind} against it ({n.significantly_behind} significant)"
+        + (f", {level} level" if level else "")
+    )
+
+
+def comparison_view(c: Comparison) -> ComparisonView:
+    """Return a comparison as text."""
+    if c.mean is None:
+        return ComparisonView(c.label, c.group, "not comparable" if c.uneven else "not run")
+    interval = "" if c.low is None or c.high is None else f"{c.low:+.4g} to {c.high:+.4g}"
+    return ComparisonView(
+        label=c.label,
+        group=c.group,
+        direction=_direction(c),
+        lead=f"{c.mean:+.4g}" if math.isfinite(c.mean) else "diverged",
+        interval=interval,
+        pairs=f"{c.n} seed{'' if c.n == 1 else 's'}",
+        for_p=_p(c.greater),
+        against_p=_p(c.less if c.against_p is None else c.against_p),
+        differences=tuple((f"seed {block}", f"{d:+.4g}") for block, d in sorted(c.differences.items())[:_PAIRS]),
+    )
+
+
+def _direction(c: Comparison) -> str:
+    against = c.less if c.against_p is None else c.against_p
+    if c.greater is not None and c.greater <= ALPHA:
+        return "significantly for"
+    if against is not None and against <= ALPHA:
+        return "significantly against"
+    return "for" if (c.mean or 0) > 0 else "against" if (c.mean or 0) < 0 else "level"
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
