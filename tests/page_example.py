@@ -148,7 +148,6 @@ def example_claim(i: int) -> ClaimView:
         counts="8 comparisons, 6 run: 3 point the paper's way (1 significant), 2 against it (1 significant), 1 level"
         if by_runs
         else "",
-        worst=example_comparison(4) if by_runs else None,
         groups=(("Synthetic, vanilla SGD", "holds", "all 12 significant"), ("FEMNIST", "not run", ""))
         if verdict == "partly measured"
         else (),

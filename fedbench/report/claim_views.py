@@ -26,7 +26,7 @@ def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
         text=claim.text,
         where=claim.reference,
         verdict=verdict.verdict,
-        evidence=verdict.evidence,
+        evidence=_reason(verdict),
         reduced=verdict.reduced,
         printed=claim.printed,
         basis=verdict.basis,
@@ -34,10 +34,14 @@ def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
         beyond=claim.beyond,
         refuted=claim.refuted,
         counts=counts_text(verdict),
-        worst=None if verdict.worst is None else comparison_view(verdict.worst),
         groups=tuple((title, v.verdict, v.evidence) for title, v in verdict.by_group.items()),
         comparisons=tuple(map(comparison_view, verdict.comparisons)),
     )
+
+
+def _reason(verdict: Verdict) -> str:
+    """Return the evidence without the counts, with which it begins and which are shown apart."""
+    return verdict.evidence.partition("; ")[2] if verdict.counts.total > 1 else verdict.evidence
 
 
 def counts_text(verdict: Verdict) -> str:
@@ -68,11 +72,18 @@ def comparison_view(c: Comparison) -> ComparisonView:
         direction=_direction(c),
         lead=f"{c.mean:+.4g}" if math.isfinite(c.mean) else "diverged",
         interval=interval,
-        pairs=f"{c.n} seed{'' if c.n == 1 else 's'}",
+        pairs=f"{c.n} {c.blocks}{'' if c.n == 1 else 's'}",
         for_p=_p(c.greater),
         against_p=_p(c.less if c.against_p is None else c.against_p),
-        differences=tuple((f"seed {block}", f"{d:+.4g}") for block, d in sorted(c.differences.items())[:_PAIRS]),
+        differences=_differences(c),
     )
+
+
+def _differences(c: Comparison) -> tuple[tuple[str, str], ...]:
+    """Return the lead in each block, or in each of the parts that the comparison consists of."""
+    if c.parts:
+        return tuple((p.label, "not run" if p.mean is None else f"{p.mean:+.4g}, p = {_p(p.greater)}") for p in c.parts)
+    return tuple((f"{c.blocks} {block}", f"{d:+.4g}") for block, d in sorted(c.differences.items())[:_PAIRS])
 
 
 def _direction(c: Comparison) -> str:

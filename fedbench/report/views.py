@@ -122,7 +122,7 @@ class ComparisonView:
         pairs: Number of pairs, with what they are.
         for_p: One-sided p-value that the lead is above 0.
         against_p: One-sided p-value that it is below 0, adjusted for the comparisons of the claim.
-        differences: Lead of each pair, as (name, text).
+        differences: Lead of each pair, or of each part that it consists of, as (name, text).
     """
 
     label: str
@@ -180,7 +180,6 @@ class ClaimView:
         beyond: What of the claim is not tested.
         refuted: What would refute it.
         counts: Numbers of comparisons by direction, as text.
-        worst: The comparison that is most against the claim.
         groups: Verdict per data set, as (title, verdict, evidence).
         comparisons: All comparisons.
         multiverse: The verdicts under every reading; None for claims that no run decides.
@@ -198,7 +197,6 @@ class ClaimView:
     beyond: str = ""
     refuted: str = ""
     counts: str = ""
-    worst: ComparisonView | None = None
     groups: tuple[tuple[str, str, str], ...] = ()
     comparisons: tuple[ComparisonView, ...] = ()
     multiverse: MultiverseView | None = None
