@@ -10,6 +10,7 @@ from fedbench.report.views import (
     ClaimView,
     ComparisonView,
     FigureView,
+    GroupView,
     LineView,
     MultiverseView,
     PageView,
@@ -148,7 +149,7 @@ def example_claim(i: int) -> ClaimView:
         counts="8 comparisons, 6 run: 3 point the paper's way (1 significant), 2 against it (1 significant), 1 level"
         if by_runs
         else "",
-        groups=(("Synthetic, vanilla SGD", "holds", "all 12 significant"), ("FEMNIST", "not run", ""))
+        groups=(GroupView("Synthetic, vanilla SGD", "holds", "all 12 significant"), GroupView("FEMNIST", "not run", ""))
         if verdict == "partly measured"
         else (),
         comparisons=tuple(map(example_comparison, range(8))) if by_runs else (),

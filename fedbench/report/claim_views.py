@@ -9,7 +9,7 @@ from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.claims import functions
 from fedbench.papers.registry import Claim, Paper
-from fedbench.report.views import ClaimView, ComparisonView
+from fedbench.report.views import ClaimView, ComparisonView, GroupView
 
 _PAIRS = 20  # most pairs whose differences are listed
 
@@ -34,7 +34,7 @@ def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
         beyond=claim.beyond,
         refuted=claim.refuted,
         counts=counts_text(verdict),
-        groups=tuple((title, v.verdict, v.evidence) for title, v in verdict.by_group.items()),
+        groups=tuple(GroupView(title, v.verdict, v.evidence) for title, v in verdict.by_group.items()),
         comparisons=tuple(map(comparison_view, verdict.comparisons)),
     )
 

@@ -137,6 +137,15 @@ class ComparisonView:
 
 
 @dataclass(frozen=True)
+class GroupView:
+    """The verdict on the comparisons of a claim within one setup."""
+
+    title: str
+    verdict: str
+    evidence: str
+
+
+@dataclass(frozen=True)
 class ReadingView:
     """The verdict on a claim under one reading of the paper.
 
@@ -180,7 +189,7 @@ class ClaimView:
         beyond: What of the claim is not tested.
         refuted: What would refute it.
         counts: Numbers of comparisons by direction, as text.
-        groups: Verdict per data set, as (title, verdict, evidence).
+        groups: Verdict per setup; empty if there is only one.
         comparisons: All comparisons.
         multiverse: The verdicts under every reading; None for claims that no run decides.
     """
@@ -197,7 +206,7 @@ class ClaimView:
     beyond: str = ""
     refuted: str = ""
     counts: str = ""
-    groups: tuple[tuple[str, str, str], ...] = ()
+    groups: tuple[GroupView, ...] = ()
     comparisons: tuple[ComparisonView, ...] = ()
     multiverse: MultiverseView | None = None
 
