@@ -199,7 +199,7 @@ def _decided(judged: Sequence[Comparison], by_group: Mapping[str, Verdict] = NO_
         word, text, worst = "not run", f"0 of {len(judged)} comparisons have been run", None
     else:
         word = _word(judged, run)
-        worst = max(run, key=_p_ahead) if word == "holds" else min(run, key=_most_against)
+        worst = min(run, key=_least_shown if word == "holds" else _most_against)
         reason = _reason(word, worst, len(run))
         text = f"{_counts_text(counts)}; {reason}" if len(judged) > 1 else reason.partition(": ")[2]
         if word == "partly measured" and by_group:
@@ -220,9 +220,14 @@ def _p_ahead(c: Comparison) -> float:
     return 1.0 if c.greater is None else c.greater
 
 
-def _most_against(c: Comparison) -> tuple[float, float, float]:
+def _least_shown(c: Comparison) -> tuple[float, float]:
+    """Return a key by which the weakest of several comparisons that are shown comes first."""
+    return -_p_ahead(c), c.strength
+
+
+def _most_against(c: Comparison) -> tuple[float, float, float, float]:
     """Return a key by which the comparison that is most against a claim comes first."""
-    return (c.against_p or 0.0), (c.less or 0.0), -_p_ahead(c)
+    return (c.against_p or 0.0), (c.less or 0.0), -_p_ahead(c), c.strength
 
 
 def _counts(judged: Sequence[Comparison], run: Sequence[Comparison]) -> Counts:

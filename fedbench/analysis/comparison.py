@@ -68,6 +68,14 @@ class Comparison:
         """The test that the first side is behind."""
         return negated(self.test)
 
+    @property
+    def strength(self) -> float:
+        """Σd / √Σd² of the differences d, by which equal p-values are ordered; of several parts, that which counts."""
+        if self.parts:
+            return (min if self.every else max)(part.strength for part in self.parts)
+        scale = math.hypot(*self.differences.values())
+        return sum(self.differences.values()) / scale if scale else 0.0
+
     def text(self) -> str:
         """Return the comparison as text."""
         if self.mean is None or not self.n:
