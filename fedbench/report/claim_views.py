@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-from fedbench.analysis.claims import ALPHA, Verdict, judge
+from fedbench.analysis.claims import ALPHA, Verdict
 from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.readings import Multiverse, multiverse
 from fedbench.papers.claims import functions
+from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper
-from fedbench.report.views import ClaimView, ComparisonView, GroupView
+from fedbench.report.views import ClaimView, ComparisonView, GroupView, MultiverseView, ReadingView
 
 _PAIRS = 20  # most pairs whose differences are listed
 
@@ -17,10 +19,11 @@ _PAIRS = 20  # most pairs whose differences are listed
 def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
     """Return the claims of a paper with their verdicts."""
     own = functions(paper.id)
-    return tuple(_claim(c, judge(paper, c, evidence, own)) for c in paper.claims)
+    return tuple(_claim(paper, c, multiverse(paper, c, evidence, own)) for c in paper.claims)
 
 
-def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
+def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
+    verdict = found.adopted
     return ClaimView(
         id=claim.id,
         text=claim.text,
@@ -34,9 +37,55 @@ def _claim(claim: Claim, verdict: Verdict) -> ClaimView:
         beyond=claim.beyond,
         refuted=claim.refuted,
         counts=counts_text(verdict),
-        groups=tuple(GroupView(title, v.verdict, v.evidence) for title, v in verdict.by_group.items()),
+        groups=tuple(
+            GroupView(title, v.verdict, v.evidence, found.by_group.get(title, ""))
+            for title, v in verdict.by_group.items()
+        ),
         comparisons=tuple(map(comparison_view, verdict.comparisons)),
+        multiverse=_multiverse(paper, found),
     )
+
+
+_AXES = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
+
+
+def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
+    if not found.headline:
+        return None
+    axes = [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
+    readings = tuple(
+        ReadingView(
+            tuple(_choice(paper, reading, axis) for axis in axes), v.verdict, v.evidence, adopted=reading == ADOPTED
+        )
+        for reading, v in found.verdicts.items()
+    )
+    return MultiverseView(
+        headline="depends" if found.axes else found.headline,
+        depends=tuple(_AXES[axis] for axis in found.axes),
+        axes=tuple(_AXES[axis] for axis in axes),
+        readings=readings if axes else (),
+    )
+
+
+def _choice(paper: Paper, reading: Reading, axis: str) -> str:
+    """Return what a reading chooses along an axis, in words."""
+    value = getattr(reading, axis)
+    if value is None or value == "adopted":
+        return "as adopted"
+    if axis == "variant":
+        return next(v.title for v in paper.readings.variants if v.id == value)
+    return {"fixed": "that of the experiment", "drawn": "all that have been run"}.get(value, value)
+
+
+def reading_views(paper: Paper) -> tuple[tuple[str, str, str], ...]:
+    """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
+    given = paper.readings
+    found = [
+        (_AXES[axis], _choice(paper, Reading(**{axis: a.value}), axis), a.why)
+        for axis, alternatives in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
+        for a in alternatives
+    ]
+    return (*found, *((_AXES["variant"], v.title, v.why) for v in given.variants))
 
 
 def _reason(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tabl
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import Paper, Setup
-from fedbench.report.claim_views import claim_views
+from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
 from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView
@@ -43,6 +43,7 @@ def paper_view(
         assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in paper.gaps),
         contradictions=paper.contradictions,
         coverage=coverage(tables),
+        readings=reading_views(paper),
     )
 
 

@@ -138,11 +138,12 @@ class ComparisonView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """The verdict on the comparisons of a claim within one setup."""
+    """The verdict on the comparisons of a claim within one setup, with the headline of its readings."""
 
     title: str
     verdict: str
     evidence: str
+    headline: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,10 @@ class MultiverseView:
     """The verdicts on a claim under every defensible reading.
 
     Attributes:
-        headline: One of ``robust``, ``depends``, ``undecided`` and ``one reading``.
+        headline: One of ``robust``, ``depends``, ``undecided``, ``one reading``, ``partly measured`` and ``not run``.
         depends: Axes along which the verdict changes.
         axes: Names of the axes along which the readings differ.
-        readings: The readings, the adopted one first.
+        readings: The readings, the adopted one first; empty if it is the only one.
     """
 
     headline: str
@@ -240,6 +241,7 @@ class PaperView:
         assumptions: Gaps of the paper, as (id, missing information, adopted value, reason).
         contradictions: Contradictions within the paper, as (id, text).
         coverage: How many of its printed numbers have been measured.
+        readings: Alternatives to the adopted reading, as (axis, value, why it is defensible).
     """
 
     id: str
@@ -251,6 +253,7 @@ class PaperView:
     assumptions: tuple[tuple[str, str, str, str], ...]
     contradictions: tuple[tuple[str, str], ...]
     coverage: Coverage = field(default_factory=Coverage)
+    readings: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)

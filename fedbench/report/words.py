@@ -56,6 +56,8 @@ HEADLINES = {
     "depends": Mark("warn", "fork", "depends on"),
     "undecided": Mark("warn", "wave", "undecided"),
     "one reading": Mark("mute", "one", "one reading"),
+    "partly measured": Mark("warn", "part", "partly measured"),
+    "not run": Mark("mute", "ring", "not run"),
 }
 COMPARISONS = {
     "significantly for": Mark("good", "tick", "for, significant"),

@@ -410,11 +410,20 @@ def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
     figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u", "T")
     comparison = ComparisonView("U", "V", "for", "W", "X", "Y", "Z", "aa", (("ab", "ac"),))
     multiverse = MultiverseView("depends", ("ad",), ("ae",), (ReadingView(("af",), "holds", "ag", True),))
-    claim = ClaimView(
-        "v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "ak", (GroupView("al", "holds", "am"),),
-        (comparison,), multiverse,
-    )  # fmt: skip
-    paper = PaperView("z", "A", "B", (table,), (figure,), (claim,), (("C", "D", "E", "F"),), (("G", "H"),))
+    groups = (GroupView("al", "holds", "am", "an"),)
+    words = ("v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "ak")
+    claim = ClaimView(*words, groups, (comparison,), multiverse)
+    paper = PaperView(
+        "z",
+        "A",
+        "B",
+        (table,),
+        (figure,),
+        (claim,),
+        (("C", "D", "E", "F"),),
+        (("G", "H"),),
+        readings=(("ao", "ap", "aq"),),
+    )
     view = PageView("I", (paper,), (table,), (figure,), (("J", "K"),), ("L",))
     plain = Reader(page(view))
     places = list(texts(view))
