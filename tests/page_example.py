@@ -86,7 +86,9 @@ def example_table(paper: str, number: int, columns: int, with_paper: bool = True
         for b, title in enumerate(setups if len(setups) > 1 else ("",))
     )
     caption = "Test accuracy (%) at the last round, mean ± sample STD over seeds; (w): weighted by test examples."
-    title = f"Table {number}: " + ("accuracy and its spread across clients" if number % 2 else "effect of momentum")
+    title = f"{paper}, Table {number}: " + (
+        "accuracy and its spread across clients" if number % 2 else "effect of momentum"
+    )
     notes = ("CIFAR-10: not the official files (md5 differs)", "FedYogi: no run yet") if number % 3 == 0 else ()
     if not with_paper:
         return TableView(name, title, caption, METRICS[:columns], blocks, notes)

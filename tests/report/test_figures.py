@@ -310,7 +310,7 @@ def test_the_subject_of_a_paper_is_on_top_in_every_figure_with_others(tmp_path):
         for figure in p.figures.values():
             given = m._looks(figure.rows)
             if len({algo for algo, _ in given}) > 1:
-                assert [algo for (algo, _), look in given.items() if look.subject] .count(paper) > 0, figure.id
+                assert [algo for (algo, _), look in given.items() if look.subject].count(paper) > 0, figure.id
 
 
 @pytest.mark.parametrize(("status", "word"), [("diverged", "diverged"), ("failed", "not run")])
