@@ -38,7 +38,7 @@ def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
         refuted=claim.refuted,
         counts=counts_text(verdict),
         groups=tuple(
-            GroupView(title, v.verdict, v.evidence, found.by_group.get(title, ""))
+            GroupView(title, v.verdict, counts_text(v), found.by_group.get(title, ""))
             for title, v in verdict.by_group.items()
         ),
         comparisons=tuple(map(comparison_view, verdict.comparisons)),
@@ -55,7 +55,7 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
     axes = [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
     readings = tuple(
         ReadingView(
-            tuple(_choice(paper, reading, axis) for axis in axes), v.verdict, v.evidence, adopted=reading == ADOPTED
+            tuple(_choice(paper, reading, axis) for axis in axes), v.verdict, counts_text(v), reading == ADOPTED
         )
         for reading, v in found.verdicts.items()
     )
@@ -71,10 +71,10 @@ def _choice(paper: Paper, reading: Reading, axis: str) -> str:
     """Return what a reading chooses along an axis, in words."""
     value = getattr(reading, axis)
     if value is None or value == "adopted":
-        return "as adopted"
+        return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
     if axis == "variant":
         return next(v.title for v in paper.readings.variants if v.id == value)
-    return {"fixed": "that of the experiment", "drawn": "all that have been run"}.get(value, value)
+    return {"fixed": "that of the experiments", "drawn": "all that have been run"}.get(value, value)
 
 
 def reading_views(paper: Paper) -> tuple[tuple[str, str, str], ...]:

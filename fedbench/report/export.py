@@ -125,7 +125,7 @@ def readings_csv(views: Sequence[ClaimView]) -> str:
             {
                 "claim": v.id,
                 **dict(zip(v.multiverse.axes, r.choices, strict=True)),
-                **{"adopted": r.adopted, "verdict": r.verdict, "evidence": r.evidence},
+                **{"adopted": r.adopted, "verdict": r.verdict, "counts": r.counts},
             }
             for v in views
             if v.multiverse

@@ -142,7 +142,7 @@ class GroupView:
 
     title: str
     verdict: str
-    evidence: str
+    counts: str
     headline: str = ""
 
 
@@ -153,13 +153,13 @@ class ReadingView:
     Attributes:
         choices: The choice along each of ``MultiverseView.axes``.
         verdict: The verdict.
-        evidence: Its reason.
+        counts: Numbers of comparisons by direction, as text.
         adopted: Whether it is the reading that all other numbers of the page use.
     """
 
     choices: tuple[str, ...]
     verdict: str
-    evidence: str
+    counts: str
     adopted: bool = False
 
 

@@ -136,5 +136,5 @@ def claims_text(found: ClaimTally) -> str:
     ]
     text = f"runs decide {hold + fail} of {found.total} claims"
     if hold + fail:
-        text += f" ({hold} hold, {fail} fail; {found.headlines['robust']} of the verdicts are robust)"
+        text += f" ({hold} hold, {fail} fail; robust: {found.headlines['robust']})"
     return "; ".join([text, ", ".join(f"{n} {word}" for n, word in parts if n)]).removesuffix("; ")

@@ -183,7 +183,7 @@ def test_comparisons_and_readings_are_rows_of_their_own():
     assert [r["claim"] for r in rows] == ["C1"] * 6 + ["C2"] * 6
     assert rows[1] == {
         "claim": "C1", "weighting": "weighted", "round": "last", "split": "0 to 4", "adopted": "False",
-        "verdict": "fails", "evidence": "36 of 36 significant",
+        "verdict": "fails", "counts": "36 of 36 significant",
     }  # fmt: skip
 
 

@@ -474,8 +474,7 @@ def test_words_for_coverage_and_claims():
     )
     verdicts = Counter({("runs", "holds"): 2, ("runs", "fails"): 1, ("runs", "undecided"): 3, ("proof", "holds"): 1})
     assert claims_text(ClaimTally(verdicts, Counter(robust=1))) == (
-        "runs decide 3 of 7 claims (2 hold, 1 fail; 1 of the verdicts are robust); "
-        "3 measured and undecided, 1 shown by a proof"
+        "runs decide 3 of 7 claims (2 hold, 1 fail; robust: 1); 3 measured and undecided, 1 shown by a proof"
     )
     assert claims_text(ClaimTally(Counter({("runs", "not run"): 2}), Counter())) == (
         "runs decide 0 of 2 claims; 2 not run"
