@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from fedbench.analysis.claims import ALPHA, NO_FUNCTIONS, Functions, Verdict, judge
@@ -55,14 +55,10 @@ def multiverse(
     adopted = judge(paper, claim, evidence.under(ADOPTED), functions)
     if adopted.basis != "runs" or adopted.verdict == "not testable":
         return Multiverse({ADOPTED: adopted}, "")
-    verdicts = {ADOPTED: adopted}
-    for reading in only or paper.readings.every():
-        verdict = adopted if reading == ADOPTED else judge(paper, claim, evidence.under(reading), functions)
-        nearer = (
-            verdicts.get(replace(reading, **{axis: getattr(ADOPTED, axis)})) for axis in reading.differs_from(ADOPTED)
-        )
-        if not any(_numbers(verdict) == _numbers(other) for other in nearer if other is not None):
-            verdicts[reading] = verdict
+    readings = [r for r in only or paper.readings.every() if r != ADOPTED]
+    every = {ADOPTED: adopted, **{r: judge(paper, claim, evidence.under(r), functions) for r in readings}}
+    numbers = {r: _numbers(v) for r, v in every.items()}
+    verdicts = {r: v for r, v in every.items() if not any(numbers.get(n) == numbers[r] for n in r.nearer())}
     headline, axes = _headline(verdicts)
     groups = {
         title: _headline({r: v.by_group[title] for r, v in verdicts.items() if title in v.by_group})[0]

@@ -95,15 +95,18 @@ class Job:
             return Note(number, overrides, "failed", made, f"{type(error).__name__}: {error}")
 
 
-def launch_batch(batch: Sequence[Sequence[str]], folder: Path, launcher: Sequence[str]) -> None:
+def launch_batch(
+    batch: Sequence[Sequence[str]], folder: Path, launcher: Sequence[str], own: Path | None = None
+) -> None:
     """Carry out a list of runs as a sweep over their numbers; the notes in ``folder`` have the results.
 
     Args:
         batch: Overrides per run.
         folder: Directory of the sweep.
         launcher: Overrides that choose Hydra's launcher.
+        own: A config tree in addition to fedbench's own.
     """
-    composer = Composer()
+    composer = Composer(own)
     typed = [*_BARE, *launcher, f"+{_INDEX}=range(0,{len(batch)})"]
     launch(composer, None, typed, folder, Job(composer, loud=False, batch=[list(b) for b in batch]))
 

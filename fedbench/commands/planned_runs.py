@@ -96,15 +96,18 @@ def carry_out(
     entries = [_entry(run, *_before(run, faults)) for run in runs]
     _record(results, runs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
-    if todo:
-        try:
-            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher, jobs)
-        finally:
-            entries = [_entry(run, *_before(run, faults)) for run in runs]
-            _record(results, runs, entries)
-        for note in left:
-            entries[todo[note.job]] = _entry(runs[todo[note.job]], note.status, note.error)
+    left: dict[int, Note] = {}
+    try:
+        for own in dict.fromkeys(runs[i].config_dir for i in todo):
+            here = [i for i in todo if runs[i].config_dir == own]
+            found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own)
+            left |= {here[note.job]: note for note in found}
+    finally:
+        entries = [_entry(run, *_before(run, faults)) for run in runs]
         _record(results, runs, entries)
+    for i, note in left.items():
+        entries[i] = _entry(runs[i], note.status, note.error)
+    _record(results, runs, entries)
     return entries
 
 
@@ -128,17 +131,19 @@ def _entry(run: PlannedRun, status: str, error: str | None) -> Entry:
     return Entry(run.experiment, run.algo, run.wanted, run.seed, status, line)
 
 
-def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int) -> list[Note]:
+def _launch(
+    batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int, own: Path | None
+) -> list[Note]:
     """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
     forget(folder)
     try:
         if launcher:
-            launch_batch(batch, folder, launcher)
+            launch_batch(batch, folder, launcher, own)
         else:
             make_directory(folder)
             announce(len(batch), jobs := min(jobs, len(batch)))
-            work_through(Job(Composer(), loud=False), batch, folder, jobs)
+            work_through(Job(Composer(own), loud=False), batch, folder, jobs)
         return notes(folder)
     finally:
         forget(folder)

@@ -17,7 +17,7 @@ from fedbench.core.trees import config_value
 from fedbench.papers.claims import functions
 from fedbench.papers.durations import Durations
 from fedbench.papers.ledger import Ledger, read_ledger
-from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, plan
+from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
 
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
@@ -38,6 +38,11 @@ def _parser() -> Parser:
         choices=PROFILES,
         default="cpu",
         help="full: the settings of the papers; cpu (default) and smoke: reduced settings",
+    )
+    p.add_argument(
+        "--readings",
+        action="store_true",
+        help="also run what other readings of the papers need: further splits of the data, variants of the settings",
     )
     p.add_argument("--plan", action="store_true", help="show what would run and exit")
     p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
@@ -79,9 +84,15 @@ def reproduce(args: Sequence[str]) -> int:
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
-    runs = locate(plan(asked.names, asked.profile, asked.seeds), common, only_existing=asked.plan)
+    runs = locate(plan(asked.names, asked.profile, asked.seeds, asked.readings), common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
     print(_shown(asked.names, runs, asked.profile, results, jobs), flush=True)
+    for paper, variant in missing_variants(asked.names) if asked.readings else ():
+        print(
+            f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
+            f"repository; type the command there to run it",
+            flush=True,
+        )
     if asked.plan:
         return 0
     if jobs > 1:
@@ -134,7 +145,11 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
     for paper, part in chosen(names):
         name = f"{paper.id}/{part}"
         needed = [r for r in runs if name in r.parts]
-        notes = [*_unfinished(needed, ledger), *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else [])]
+        notes = [
+            *_unfinished(needed, ledger),
+            *_readings(needed),
+            *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else []),
+        ]
         if not needed:
             notes = ["no runs: drawn from the data alone"]
         time = durations.of(needed).text()
@@ -147,6 +162,12 @@ def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, resul
     if total.rough or total.unknown:
         lines.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
     return "\n".join(lines)
+
+
+def _readings(runs: Sequence[PlannedRun]) -> list[str]:
+    """Return how many of the runs other readings of the paper need, by reading."""
+    counts = Counter(run.reading for run in runs if run.reading)
+    return [f"for other readings: {', '.join(f'{name} {n}' for name, n in sorted(counts.items()))}"] if counts else []
 
 
 def _cuts(runs: Sequence[PlannedRun]) -> list[str]:

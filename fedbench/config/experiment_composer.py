@@ -35,12 +35,13 @@ class ExperimentComposer:
 
     Args:
         common: Overrides for all settings, such as results_dir.
+        own: A config tree in addition to fedbench's own.
     """
 
-    def __init__(self, common: Sequence[str]) -> None:
+    def __init__(self, common: Sequence[str], own: Path | None = None) -> None:
         self.common = list(common)
         self._given = {k for o in parse_overrides(common) for k in o.keys}
-        self._composer = Composer()
+        self._composer = Composer(own)
         self._experiments: dict[str, _Base] = {}
 
     @cached_property

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.schema import RunConfig
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
+from fedbench.papers.readings import Variant
 from fedbench.papers.registry import Paper, Reduction, Row, papers
 from fedbench.runs.store import is_done
 
 PROFILES = ("full", "cpu", "smoke")
+_SPLITS = 6  # number of data seeds of the reading with splits drawn; five can decide a claim, and one is adopted
 
 
 @dataclass
@@ -29,6 +32,8 @@ class PlannedRun:
         also: Config keys of other rows that need the same run.
         path: The run's directory, once it is known.
         config: The configuration of the setting (with seed 0), once it is known.
+        reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
+        variant: The variant of the settings, or None.
     """
 
     paper: Paper
@@ -40,6 +45,8 @@ class PlannedRun:
     also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
     config: RunConfig | None = None
+    reading: str = ""
+    variant: Variant | None = None
 
     @property
     def experiment(self) -> str:
@@ -49,7 +56,13 @@ class PlannedRun:
     @property
     def algo(self) -> str:
         """Name of the algorithm in the config group."""
-        return self.paper.methods[self.row.algo].algo
+        algo = self.paper.methods[self.row.algo].algo
+        return algo if self.variant is None else self.variant.algos.get(self.row.algo, algo)
+
+    @property
+    def config_dir(self) -> Path | None:
+        """Directory with algorithms that fedbench does not have itself, or None."""
+        return Path(self.variant.config_dir) if self.variant and self.variant.config_dir else None
 
     @property
     def done(self) -> bool:
@@ -99,20 +112,42 @@ def chosen(names: Sequence[str]) -> list[tuple[Paper, str]]:
     return list(dict.fromkeys(out))
 
 
-def plan(names: Sequence[str], profile: str, seeds: int | None = None) -> list[PlannedRun]:
+def plan(names: Sequence[str], profile: str, seeds: int | None = None, readings: bool = False) -> list[PlannedRun]:
     """Return the runs that tables and figures need, each once, in the order of the tables and figures.
 
     Args:
         names: Names as for ``chosen``.
         profile: ``full`` for the paper's setting, or ``cpu`` or ``smoke`` for the reductions in the papers' files.
         seeds: Number of seeds, which replaces that of the paper or the profile; None to keep it.
+        readings: Whether the runs that other readings of the papers need come after those of the adopted ones:
+            further splits of the data, and variants of the settings except those of ``missing_variants``.
     """
     planned: dict[tuple[str, ...], PlannedRun] = {}
-    for paper, part in chosen(names):
-        for row in paper.rows(part):
-            for run in _of_row(paper, row, profile, seeds):
-                planned.setdefault(tuple(run.overrides), run).parts.append(f"{paper.id}/{part}")
+    for of_row in (_of_row, _of_readings) if readings else (_of_row,):
+        for paper, part in chosen(names):
+            for row in paper.rows(part):
+                for run in of_row(paper, row, profile, seeds):
+                    planned.setdefault(tuple(run.overrides), run).parts.append(f"{paper.id}/{part}")
     return list(planned.values())
+
+
+def missing_variants(names: Sequence[str]) -> list[tuple[Paper, Variant]]:
+    """Return the variants of chosen papers whose algorithms are in a directory that does not exist here."""
+    found = dict.fromkeys(paper for paper, _ in chosen(names))
+    return [(p, v) for p in found for v in p.readings.variants if v.config_dir and not Path(v.config_dir).is_dir()]
+
+
+def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
+    """Return the runs of a row on each of several splits, and under each variant of its settings."""
+    for run in _of_row(paper, row, profile, seeds):
+        for split in range(_SPLITS) if paper.readings.splits else ():
+            yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], also=[], reading="split")
+        for variant in paper.readings.variants:
+            here = not variant.config_dir or Path(variant.config_dir).is_dir()
+            if here and variant.concerns(row.setup):
+                cut = {k: v for k, v in run.cut.items() if k not in variant.set}
+                wanted = {**run.wanted, **variant.set}
+                yield replace(run, wanted=wanted, cut=cut, parts=[], also=[], reading=variant.id, variant=variant)
 
 
 def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
@@ -139,23 +174,24 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     """
     from fedbench.config.experiment_composer import ExperimentComposer  # late: `list` shows names, and composes nothing
 
-    composer = ExperimentComposer(common)
+    composers = {folder: ExperimentComposer(common, folder) for folder in {None, *(run.config_dir for run in runs)}}
+    composer = composers[None]
     settings = {run.setting: run for run in runs}
     ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in settings.values():
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
-    found = {
-        setting: composer.config(run.experiment, run.algo, run.keys)
-        for setting, run in settings.items()
-        if not only_existing
-        or _may_coincide(ways[run.experiment, run.algo])
-        or (composer.results_dir / run.experiment / run.algo).exists()
-    }
+    found, folders = {}, {}
+    for setting, run in settings.items():
+        existing = (composer.results_dir / run.experiment / run.algo).exists()
+        if existing or not only_existing or _may_coincide(ways[run.experiment, run.algo]):
+            with user_code_from(run.config_dir):  # whose content is part of the path
+                found[setting] = composers[run.config_dir].config(run.experiment, run.algo, run.keys)
+                folders[setting] = found[setting].path.parent
     once: dict[object, PlannedRun] = {}
     for run in runs:
         if run.setting in found:
             run.config = found[run.setting]
-            run.path = run.config.path.parent / f"seed_{run.seed}"
+            run.path = folders[run.setting] / f"seed_{run.seed}"
         first = once.setdefault(run.path or tuple(run.overrides), run)
         first.parts += [p for p in run.parts if p not in first.parts]
         if run.wanted not in (first.wanted, *first.also):

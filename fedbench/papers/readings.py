@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -36,6 +36,10 @@ class Reading:
     def differs_from(self, other: Reading) -> list[str]:
         """Return the axes in which two readings differ."""
         return [axis for axis in AXES if getattr(self, axis) != getattr(other, axis)]
+
+    def nearer(self) -> list[Reading]:
+        """Return the readings that differ in one axis less from the adopted one."""
+        return [replace(self, **{axis: getattr(ADOPTED, axis)}) for axis in self.differs_from(ADOPTED)]
 
     def text(self) -> str:
         """Return the reading as text: what differs from the adopted one."""

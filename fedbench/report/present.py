@@ -112,8 +112,23 @@ def _notes(table: TableData, columns: Sequence[Column]) -> list[str]:
         )
     if table.paper is not None and table.table is None:
         notes.append(f"settings of an experiment of {table.paper.name} that match no row of its tables")
+    notes += _further_splits(table)
     notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
     return notes + list(table.unofficial)
+
+
+def _further_splits(table: TableData) -> list[str]:
+    """Return a note for each setup with runs on other splits of the data, which do not enter the table."""
+    notes = []
+    for block in table.blocks:
+        splits = sorted({split for line in block.lines for split in line.found.splits})
+        if splits:
+            where = f"{block.setup.title}: " if block.setup and len(table.blocks) > 1 else ""
+            notes.append(
+                f"{where}the table has the runs on the split of the data that the experiment draws; runs on further "
+                f"splits (data.seed {', '.join(map(str, splits))}) are a reading of the claims"
+            )
+    return notes
 
 
 def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int, page: Path | None) -> LineView:

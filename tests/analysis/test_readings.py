@@ -1,0 +1,323 @@
+"""Readings: each flips the verdict on accuracies made up here, and what the verdicts come to together."""
+
+import json
+
+import pytest
+import yaml
+from fake_runs import nested
+
+from fedbench.analysis.claims import judge
+from fedbench.analysis.matching import Evidence, Unit
+from fedbench.analysis.readings import is_measured, multiverse
+from fedbench.core.errors import RequestError
+from fedbench.papers.checks import Compare, Curves, Selection
+from fedbench.papers.reading import fill
+from fedbench.papers.readings import ADOPTED, Alternative, Reading, Readings, Variant
+from fedbench.papers.registry import (
+    Claim,
+    CurvesPerSetup,
+    Figure,
+    Method,
+    Paper,
+    PrintedMetric,
+    Row,
+    Setup,
+    Table,
+    papers,
+)
+from fedbench.runs.store import ResultStore
+
+EVERY = Readings(
+    weighting=(Alternative("unweighted", ""),), round=(Alternative("best", ""),), splits=(Alternative("drawn", ""),),
+    variants=(
+        Variant("kept", "", "", algos={"new": "kept_new", "old": "kept_old"}),
+        Variant("slow", "", "", setups=("one",), set={"local.lr": 0.5}),
+    ),
+)  # fmt: skip
+ROWS = tuple(Row(s, m) for s in ("one", "two") for m in ("new", "old"))
+AVG = PrintedMetric("avg", "average %", "higher", "accuracy_mean_weighted")
+
+
+def paper(readings=EVERY):
+    return Paper(
+        id="made_up", name="", citation="", metrics={"avg": AVG}, methods={m: Method(m, m, m) for m in ("new", "old")},
+        setups={s: Setup(s, s.upper(), f"made_up/{s}", 10, 3, 1) for s in ("one", "two")},
+        tables={"t": Table("t", "", ("one", "two"), ("avg",), ROWS)},
+        figures={"f": Figure("f", "", "curves", ROWS, CurvesPerSetup(("one", "two"), ()))},
+        claims=(), gaps=(), contradictions=(), readings=readings,
+    )  # fmt: skip
+
+
+def claim(*setups):
+    return Claim("c", "", "", Compare("t", setups or ("one",), "avg", ("new",), ("old",)), "supports")
+
+
+def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=None, best=None, **keys):
+    """Runs whose weighted mean accuracy is 0.5 and ``ahead`` at the last round, a little apart from seed to seed.
+
+    Args:
+        unweighted: By how much the accuracy without weights is above 0.5; like ``ahead`` if it is not given.
+        best: By how much the accuracies are above 0.5 in an earlier round, if it is not the same.
+        keys: Keys of ``local`` that differ from the experiment.
+    """
+    for seed in seeds:
+        noise = seed / 10000
+        last = {"accuracy_mean_weighted": 0.5 + ahead + noise}
+        last |= {"accuracy_mean": 0.5 + (ahead if unweighted is None else unweighted) + noise}
+        earlier = {k: (v if best is None else 0.5 + best + noise) for k, v in last.items()}
+        changes = {f"local.{k}": v for k, v in keys.items()}
+        digest = f"{split}_{len(changes)}"
+        path = root / "made_up" / setup / algo / digest / f"seed_{seed}"
+        path.mkdir(parents=True)
+        departures = {k: [0.1, v] for k, v in changes.items()} | ({"data.seed": [0, split]} if split else {})
+        meta = {
+            "status": "done", "seed": seed, "hash": digest, "algo": algo, "experiment": f"made_up/{setup}",
+            "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [], "departures": departures,
+        }  # fmt: skip
+        (path / "meta.json").write_text(json.dumps(meta))
+        config = {"rounds": 10, "seed": seed, "data.seed": split, "local.lr": 0.1, **changes}
+        (path / "config.yaml").write_text(yaml.safe_dump(nested(config)))
+        rounds = [{"round": 0, **earlier}, {"round": 10, **last}]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+        (path / "DONE").touch()
+
+
+def verdict(root, reading, **more):
+    return judge(paper(**more), claim(), Evidence(ResultStore(root)).under(reading))
+
+
+def of(root, *setups, **more):
+    return multiverse(paper(**more), claim(*setups), Evidence(ResultStore(root)))
+
+
+# ---- each reading flips the verdict
+
+
+def test_weighting(tmp_path):
+    """Ahead with weights and behind without; the paper's columns have weights."""
+    write(tmp_path, "new", 0.1, unweighted=-0.1)
+    write(tmp_path, "old", 0.0)
+    assert verdict(tmp_path, ADOPTED).verdict == "holds"
+    assert verdict(tmp_path, Reading(weighting="weighted")).verdict == "holds"
+    v = verdict(tmp_path, Reading(weighting="unweighted"))
+    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
+    m = of(tmp_path)
+    assert (m.headline, m.axes) == ("depends on: weighting", ("weighting",))
+
+
+def test_round(tmp_path):
+    """Ahead at the end and behind in the best round, which comes earlier."""
+    write(tmp_path, "new", 0.1, best=0.2)
+    write(tmp_path, "old", 0.0, best=0.3)
+    assert verdict(tmp_path, ADOPTED).verdict == "holds"
+    assert verdict(tmp_path, Reading(round="last")).verdict == "holds"
+    v = verdict(tmp_path, Reading(round="best"))
+    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
+    assert of(tmp_path).headline == "depends on: round"
+
+
+def test_splits(tmp_path):
+    """Ahead by 1 on the split that the experiment draws, with all seeds, and behind by 2 on five others.
+
+    The sums of ±1 ± 2 ± 2 ± 2 ± 2 ± 2 that are at most 1 - 10 are -9 and -11: 2 of 64.
+    """
+    for split, ahead in enumerate((0.01, *[-0.02] * 5)):
+        write(tmp_path, "new", ahead, split=split)
+        write(tmp_path, "old", 0.0, split=split)
+    fixed, drawn = verdict(tmp_path, ADOPTED), verdict(tmp_path, Reading(splits="drawn"))
+    assert (fixed.verdict, fixed.worst.n, fixed.worst.blocks) == ("holds", 6, "seed")
+    assert (drawn.verdict, drawn.worst.n, drawn.worst.blocks) == ("fails", 6, "split")
+    assert drawn.worst.less == 2 / 64
+    assert drawn.worst.differences == pytest.approx({0: 1, **dict.fromkeys(range(1, 6), -2)})
+    assert of(tmp_path).headline == "depends on: split"
+
+
+def test_variant(tmp_path):
+    """Ahead as adopted; behind where both methods are replaced, and where both have another rate."""
+    write(tmp_path, "new", 0.1)
+    write(tmp_path, "old", 0.0)
+    write(tmp_path, "kept_new", 0.0)
+    write(tmp_path, "kept_old", 0.1)
+    write(tmp_path, "new", 0.0, lr=0.5)
+    write(tmp_path, "old", 0.1, lr=0.5)
+    assert verdict(tmp_path, ADOPTED).verdict == "holds"
+    for name in ("kept", "slow"):
+        v = verdict(tmp_path, Reading(variant=name))
+        assert (v.verdict, v.reduced) == ("fails", False)  # it is a reading, not a reduction
+    assert of(tmp_path).headline == "depends on: variant"
+
+
+def test_a_variant_changes_only_its_setups(tmp_path):
+    write(tmp_path, "new", 0.1, setup="two")
+    write(tmp_path, "old", 0.0, setup="two")
+    evidence = Evidence(ResultStore(tmp_path))
+    words = {
+        name: judge(paper(), claim("two"), evidence.under(Reading(variant=name))).verdict for name in ("kept", "slow")
+    }
+    assert words == {"kept": "not run", "slow": "holds"}
+
+
+# ---- splits and seeds
+
+
+def test_seeds_of_one_split_are_one_block(tmp_path):
+    """Ten seeds on a split are no ten splits: their mean difference is one number."""
+    for split in range(2):
+        write(tmp_path, "new", 0.1, seeds=range(10), split=split)
+        write(tmp_path, "old", 0.0, seeds=range(10), split=split)
+    v = verdict(tmp_path, Reading(splits="drawn"))
+    assert (v.verdict, v.worst.n, v.worst.greater) == ("undecided", 2, 1 / 4)
+    assert "over 2 splits" in v.evidence
+    assert "at least 5 splits are needed" in v.evidence
+    assert not is_measured(v)
+
+
+def test_a_split_has_the_seeds_that_both_methods_have(tmp_path):
+    write(tmp_path, "new", 0.1, seeds=(0, 1, 2))
+    write(tmp_path, "new", 0.3, seeds=(3,), split=1)
+    write(tmp_path, "old", 0.0, seeds=(2, 5))
+    write(tmp_path, "old", 0.0, seeds=(3,), split=1)
+    (c,) = verdict(tmp_path, Reading(splits="drawn")).comparisons
+    assert c.differences == pytest.approx({0: 10, 1: 30})
+    (c,) = verdict(tmp_path, ADOPTED).comparisons
+    assert c.differences == pytest.approx({2: 10})
+
+
+def test_other_splits_are_the_same_setting_and_do_not_count(tmp_path):
+    write(tmp_path, "new", 0.1)
+    write(tmp_path, "new", 0.1, split=3, seeds=(0, 1))
+    found = Evidence(ResultStore(tmp_path)).find(paper(), ROWS[0])
+    assert list(found.runs) == [Unit(0, s) for s in range(6)]
+    assert (found.reduced, found.cuts, found.splits, found.further) == ((), (), (3,), ("3_0",))
+    drawn = Evidence(ResultStore(tmp_path)).under(Reading(splits="drawn")).find(paper(), ROWS[0])
+    assert list(drawn.runs) == [*(Unit(0, s) for s in range(6)), Unit(3, 0), Unit(3, 1)]
+    assert (drawn.reduced, drawn.cuts, drawn.splits) == ((), (), ())
+
+
+def test_only_other_splits_are_not_the_adopted_ones(tmp_path):
+    write(tmp_path, "new", 0.1, split=1)
+    write(tmp_path, "old", 0.0, split=1)
+    assert verdict(tmp_path, ADOPTED).verdict == "not run"
+    assert verdict(tmp_path, Reading(splits="drawn")).verdict == "undecided"
+
+
+# ---- figures
+
+
+@pytest.mark.parametrize("measure", ["final", "area"])
+def test_curves_are_read_too(tmp_path, measure):
+    write(tmp_path, "new", 0.1, unweighted=-0.1, best=0.3)
+    write(tmp_path, "old", 0.0, best=0.4)
+    check = Curves("f", (Selection("new"),), (Selection("old"),), (measure,), ("accuracy_mean_weighted",), ("one",))
+    evidence, of_figure = Evidence(ResultStore(tmp_path)), Claim("c", "", "", check, "supports")
+
+    def mean(**reading):
+        return judge(paper(), of_figure, evidence.under(Reading(**reading))).worst.mean
+
+    last = {"final": 0.1, "area": 0.0}[measure]  # the mean of -0.1 and 0.1
+    assert mean() == pytest.approx(last)
+    assert mean(weighting="unweighted") == pytest.approx({"final": -0.1, "area": -0.1}[measure])
+    assert mean(round="best") == pytest.approx({"final": -0.1, "area": 0.0}[measure])
+
+
+def test_a_statistic_that_runs_do_not_have_is_not_run(tmp_path):
+    """The tails of 10 % are recorded without weights only; a loss is what it is."""
+    assert Reading(weighting="weighted").field("accuracy_worst10") is None
+    assert Reading(weighting="weighted").field("train_loss") == "train_loss"
+    assert Reading(weighting="unweighted").field("accuracy_worst30_weighted") == "accuracy_worst30"
+    assert Reading(weighting="weighted").field("accuracy_min") == "accuracy_min"
+    assert Reading().field("accuracy_worst10") == "accuracy_worst10"
+
+
+# ---- what they come to
+
+
+def test_robust_takes_two_readings_with_numbers_of_their_own(tmp_path):
+    write(tmp_path, "new", 0.1)
+    write(tmp_path, "old", 0.0)
+    m = of(tmp_path)
+    assert m.adopted.verdict == "holds"
+    assert m.headline == "one reading"  # with the same accuracies with and without weights, at both rounds
+    write(tmp_path, "new", 0.2, setup="two", unweighted=0.1)
+    write(tmp_path, "old", 0.0, setup="two")
+    assert of(tmp_path, "two").headline == "robust"
+
+
+def test_a_reading_without_enough_runs_does_not_count(tmp_path):
+    """The other splits are against it, but two splits cannot decide anything."""
+    write(tmp_path, "new", 0.1, unweighted=0.05)
+    write(tmp_path, "old", 0.0)
+    write(tmp_path, "new", -0.4, split=1)
+    write(tmp_path, "old", 0.0, split=1)
+    m = of(tmp_path)
+    assert m.headline == "robust"
+    assert m.verdicts[Reading(splits="drawn")].verdict == "undecided"
+
+
+def test_undecided_and_what_decides(tmp_path):
+    """As often ahead as behind with weights; ahead without."""
+    for seed in range(6):
+        write(tmp_path, "new", 0.1 * (-1) ** seed, seeds=(seed,), unweighted=0.1)
+    write(tmp_path, "old", 0.0)
+    assert of(tmp_path, readings=Readings()).headline == "undecided"
+    assert of(tmp_path).headline == "depends on: weighting"
+
+
+def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
+    write(tmp_path, "new", 0.1, unweighted=0.05)
+    write(tmp_path, "old", 0.0)
+    m = of(tmp_path, "one", "two")
+    assert (m.adopted.verdict, m.headline) == ("partly measured", "partly measured")
+    assert m.by_group == {"ONE": "robust", "TWO": "not run"}
+    assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
+    assert m.adopted.evidence.endswith("; ONE: holds; TWO: not run")
+
+
+def test_a_measured_setup_that_fails_needs_no_other(tmp_path):
+    write(tmp_path, "new", -0.1)
+    write(tmp_path, "old", 0.0)
+    assert of(tmp_path, "one", "two").adopted.verdict == "fails"
+
+
+def test_without_runs(tmp_path):
+    m = of(tmp_path)
+    assert (m.headline, list(m.verdicts)) == ("not run", [ADOPTED])
+
+
+# ---- the section of a paper's file
+
+
+def test_every_combination_and_the_adopted_one_first():
+    every = EVERY.every()
+    assert (len(every), len(set(every)), every[0]) == (2 * 2 * 2 * 3, 24, ADOPTED)
+    assert Readings().every() == [ADOPTED]
+    assert [r.text() for r in every[:3]] == ["as adopted", "unweighted", "best round"]
+    assert Reading("weighted", "best", "drawn", "kept").text() == "weighted, best round, splits drawn, kept"
+
+
+KNOWN = {"setups": {"one": None}, "methods": {"new": None}}
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"weighting": [{"value": "half", "why": "x"}]}, "weighting: value must be one of unweighted, weighted; got 'half'"),
+        ({"splits": [{"value": "fixed", "why": "x"}]}, "splits: value must be one of drawn; got 'fixed'"),
+        ({"round": [{"value": "best"}]}, "lacks why"),
+        ({"seeds": []}, "key must be one of weighting, round, splits, variants"),
+        ({"variants": [{"id": "v", "title": "", "why": ""}]}, "it changes nothing"),
+        ({"variants": [{"id": "v", "title": "", "why": "", "algos": {"x": "y"}}]}, "must be one of new; got 'x'"),
+        ({"variants": [{"id": "v", "title": "", "why": "", "set": {"a": 1}}] * 2}, "two variants have the same id"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_faults_of_the_section(section, words):
+    with pytest.raises(RequestError, match=r"readings") as error:
+        fill(Readings, section, "readings", KNOWN)
+    assert words in str(error.value)
+
+
+def test_the_papers_say_why():
+    for p in papers().values():
+        given = (*p.readings.weighting, *p.readings.round, *p.readings.splits, *p.readings.variants)
+        assert all(entry.why.endswith(".") for entry in given), p.id
