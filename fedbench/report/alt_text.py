@@ -86,7 +86,7 @@ def _ranked(panel: Panel, kind: str, when: str) -> str:
         if len(known):
             last.append((float(known[-1]), series.label))
     ordered = [f"{label} {value:.4g}" for value, label in sorted(last, key=lambda entry: -entry[0])]
-    if len(ordered) > 1:
+    if len(last) > 1 and f"{max(last)[0]:.4g}" != f"{min(last)[0]:.4g}":
         ordered[0], ordered[-1] = f"{ordered[0]} (highest)", f"{ordered[-1]} (lowest)"
     note = f" {panel.note[0].upper()}{panel.note[1:]}." if panel.note else ""
     return f"{_about(panel)}. {kind}; {when}: {_listed(ordered)}.{note}"
@@ -111,4 +111,4 @@ def _means(y: np.ndarray) -> np.ndarray:
     """Return the mean over seeds of y [S, T]; NaN where no seed has a value."""
     known = ~np.isnan(y)
     counts = known.sum(0)
-    return np.divide(np.where(known, y, 0.0).sum(0), counts, out=np.full(y.shape[1], np.nan), where=counts > 0)
+    return np.where(counts > 0, np.where(known, y, 0.0).sum(0) / np.maximum(counts, 1), np.nan)

@@ -9,7 +9,7 @@ from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.readings import Multiverse, multiverse
 from fedbench.papers.claims import functions
-from fedbench.papers.readings import ADOPTED, AXES, Reading
+from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.registry import Claim, Paper
 from fedbench.report.views import ClaimView, ComparisonView, GroupView, MultiverseView, ReadingView
 
@@ -55,7 +55,10 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
     axes = [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
     readings = tuple(
         ReadingView(
-            tuple(_choice(paper, reading, axis) for axis in axes), v.verdict, counts_text(v), reading == ADOPTED
+            tuple(_choice(paper, axis, getattr(reading, axis)) for axis in axes),
+            v.verdict,
+            counts_text(v),
+            reading == ADOPTED,
         )
         for reading, v in found.verdicts.items()
     )
@@ -67,9 +70,8 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
     )
 
 
-def _choice(paper: Paper, reading: Reading, axis: str) -> str:
-    """Return what a reading chooses along an axis, in words."""
-    value = getattr(reading, axis)
+def _choice(paper: Paper, axis: str, value: str | None) -> str:
+    """Return the value of a reading along an axis in words."""
     if value is None or value == "adopted":
         return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
     if axis == "variant":
@@ -81,7 +83,7 @@ def reading_views(paper: Paper) -> tuple[tuple[str, str, str], ...]:
     """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
     given = paper.readings
     found = [
-        (_AXES[axis], _choice(paper, Reading(**{axis: a.value}), axis), a.why)
+        (_AXES[axis], _choice(paper, axis, a.value), a.why)
         for axis, alternatives in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
         for a in alternatives
     ]
