@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a plan does without it
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
-_SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
+SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
 
 
@@ -280,7 +280,7 @@ class Evidence:
 
     def _counted(self, group: Sequence[Run]) -> list[Run]:
         """Return the runs of a setting that the reading counts: those of the experiment's split, or of all."""
-        return [r for r in group if self.reading.splits == "drawn" or _SPLIT not in r.meta["departures"]]
+        return [r for r in group if self.reading.splits == "drawn" or SPLIT not in r.meta["departures"]]
 
 
 def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, dict[str, Any]]:
@@ -299,7 +299,7 @@ def _settings(runs: Iterable[Run]) -> list[list[Run]]:
     found: dict[str, list[Run]] = {}
     for members in by_hash.values():
         first = members[0]
-        keys = {k: v for k, v in setting(first.config).items() if k != _SPLIT}
+        keys = {k: v for k, v in setting(first.config).items() if k != SPLIT}
         contents = [first.meta.get("files"), first.meta.get("code"), first.meta.get("revision")]
         found.setdefault(json.dumps([keys, contents], sort_keys=True), []).extend(members)
     return list(found.values())
@@ -318,7 +318,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _departures(run: Run, wanted: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the keys in which a run differs from its row, apart from the split: key -> [paper, run]."""
-    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted and k != _SPLIT}
+    out = {k: v for k, v in run.meta["departures"].items() if k not in wanted and k != SPLIT}
     if "rounds" in wanted and run.config["rounds"] != wanted["rounds"]:
         out["rounds"] = [wanted["rounds"], run.config["rounds"]]
     return out

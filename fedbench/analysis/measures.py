@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.analysis.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
-from fedbench.analysis.metrics_catalogue import lower_is_better
+from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Curves, Limit, Selection
 from fedbench.papers.registry import Paper
@@ -112,7 +112,9 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
-            numbers, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
+            measured, lower = _measured(shown, [*better, *worse], measure, field, check.threshold)
+            factor = _factor(measure, field)
+            numbers = {i: {unit: factor * v for unit, v in by_unit.items()} for i, by_unit in measured.items()}
             out += [
                 contest(
                     f"{_label(measure)} of {field} of {shown.name(a)} against {shown.name(b)} "
@@ -126,6 +128,13 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                 for b in worse
             ]
     return out
+
+
+def _factor(measure: str, field: str) -> float:
+    """Return the factor from the unit of a run to that which is shown: shares are percent."""
+    if measure == "below":
+        return 100.0
+    return metric_info(field).factor if measure in ("area", "final", "tail") else 1.0
 
 
 def _label(measure: str) -> str:
@@ -215,8 +224,9 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
             j = i if check.reference is None else shown.rows(setup, [check.reference])[0]
             numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
-            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {bound:g} on {title}"
-            out.append(above(label, {s: sign * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
+            factor = _factor(check.measure, check.field)
+            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {factor * bound:g} on {title}"
+            out.append(above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedbench.analysis.consistency import Contradiction, contradiction
 from fedbench.analysis.matching import (
+    SPLIT,
     Departure,
     Evidence,
     MatchedRuns,
@@ -277,16 +278,16 @@ def _status(found: MatchedRuns, planned: Sequence[Entry]) -> str:
 def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
     """Return the departures of runs of one setting from the paper and from the publisher's data, except for the seeds.
 
-    A value that a row of the paper sets, and that the runs have, is not a departure.
+    A value that a row of the paper sets, and that the runs have, is not a departure, nor is another split of its data.
 
     Args:
         runs: The runs, at least one.
         ignoring: A configuration key that is not considered.
     """
     meta = runs[0].meta
-    named = {*_as_printed(runs[0]), ignoring}
-    changed = {k: v for k, v in meta["departures"].items() if k not in named}
     home = home_of(meta["experiment"])
+    named = {*_as_printed(runs[0]), ignoring, *([SPLIT] if home else [])}
+    changed = {k: v for k, v in meta["departures"].items() if k not in named}
     return [
         *config_departures(changed, meta["model"]),
         *(Departure("setup", text) for text in (home.setup.departs if home else ())),
@@ -318,7 +319,8 @@ def run_tables(runs: Iterable[Run], already_shown: Iterable[TableData] = ()) -> 
         already_shown: Tables that show some of the runs already. A method with all its settings in these tables is left
             out; a method with only some of them has all its rows, so that a swept key has all its values in one table.
     """
-    shown = {place for table in already_shown for block in table.blocks for place in _places(block)}
+    blocks = [block for table in already_shown for block in table.blocks]
+    shown = {place for block in blocks for place in _places(block) | _places_of_splits(block)}
     found = []
     for name, members in _by_name(runs):
         rest = {run.meta["algo"] for run in members if _place(run) not in shown}
@@ -344,8 +346,13 @@ def _place(run: Run) -> tuple[str, str, str]:
 
 def _places(block: Block) -> set[tuple[str, str, str]]:
     experiment = block.setup.experiment if block.setup else ""
-    found = [(line.algo, digest) for line in block.lines for digest in (line.found.digest, *line.found.further)]
-    return {(experiment, algo, digest) for algo, digest in found if digest}
+    return {(experiment, line.algo, line.found.digest) for line in block.lines if line.found.digest}
+
+
+def _places_of_splits(block: Block) -> set[tuple[str, str, str]]:
+    """Return the places of runs on further splits of the data, which are readings of the same rows."""
+    experiment = block.setup.experiment if block.setup else ""
+    return {(experiment, line.algo, digest) for line in block.lines for digest in line.found.further}
 
 
 def _of_runs(name: str, runs: Sequence[Run]) -> TableData:

@@ -164,7 +164,7 @@ def test_curves_compare_everyone_with_everyone_else():
     two = compare({**CURVES, "measure": "area"}, of(constant(0.8), constant(0.5), constant(0.6)))
     start = "mean over rounds of accuracy_mean of New against"
     assert [c.label for c in two] == [f"{start} X on A", f"{start} Y on A"]
-    assert [c.mean for c in two] == pytest.approx([0.3 * 1.045, 0.2 * 1.045])
+    assert [c.mean for c in two] == pytest.approx([30 * 1.045, 20 * 1.045])  # points
     assert [c.greater for c in two] == [2.0**-SEEDS] * 2
     # both directions, two fields, chosen setups
     rows = [*THREE, *(Row("b", r.algo) for r in THREE)]
@@ -268,7 +268,7 @@ def test_the_share_of_clients_below_a_threshold():
     good, bad = ({s: clients(v) for s in range(SEEDS)} for v in ([0.9, 0.5, math.nan], [0.9, 0.4, math.nan]))
     check = {**CURVES, "measure": "below", "threshold": 0.5, "fields": ["accuracy"]}
     one, _ = compare(check, of(good, bad, bad))
-    assert (one.mean, one.n) == (0.5, SEEDS)
+    assert (one.mean, one.n) == (50, SEEDS)  # points
     assert verdict(check, of(good, bad, bad)).verdict == "holds"
     assert verdict(check, of(bad, good, good)).verdict == "fails"
 

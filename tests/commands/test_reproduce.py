@@ -13,7 +13,7 @@ import torch
 import yaml
 from tools import ROOT, federation
 
-from fedbench.analysis.matching import Evidence
+from fedbench.analysis.matching import Evidence, Unit
 from fedbench.cli import main
 from fedbench.commands import planned_runs
 from fedbench.commands.planned_runs import carry_out, missing_data, write_labels
@@ -177,6 +177,30 @@ def test_seeds_are_as_many_as_asked_for():
     cpu = plan(["adafedadam/table5"], "cpu")
     seeds = {s.experiment: s.profiles["cpu"].seeds for s in papers()["adafedadam"].setups.values()}
     assert {(j.experiment, j.seed) for j in cpu} == {(j.experiment, s) for j in cpu for s in range(seeds[j.experiment])}
+
+
+def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
+    """Table 4 has three rows with 3 seeds: 9 runs, on 6 splits; two setups have momentum, 6 runs of a variant."""
+    monkeypatch.chdir(ROOT)
+    adopted, every = plan(["adafedadam/table4"], "full"), plan(["adafedadam/table4"], "full", readings=True)
+    assert [j.overrides for j in every[:9]] == [j.overrides for j in adopted]
+    assert Counter(j.reading for j in every) == {"": 9, "split": 54, "carried_momentum": 6}
+    assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(6))
+    assert {j.algo for j in every if j.reading == "carried_momentum"} == {"carried_adafedadam"}
+    located = locate(every, [f"results_dir={tmp_path}"])
+    assert Counter(j.reading for j in located) == {"": 9, "split": 45, "carried_momentum": 6}  # 0 is the adopted split
+    assert len({j.path for j in located}) == 60
+    assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
+
+
+def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert not [j for j in plan(["adafedadam/table4"], "full", readings=True) if j.variant]
+    code, out, _ = call("reproduce", "adafedadam/table4", "--readings", "--plan", f"results_dir={tmp_path}")
+    assert code == 0
+    assert "for other readings: split 150" in out  # 3 rows, 10 seeds, 5 further splits
+    assert "without the variant carried_momentum of adafedadam: its algorithms are in examples/carried_momentum" in out
+    assert "readings" not in call("reproduce", "adafedadam/table4", "--plan", f"results_dir={tmp_path}")[1]
 
 
 @pytest.mark.parametrize("profile", ["cpu", "smoke"])
@@ -465,7 +489,8 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, compos
         }  # fmt: skip
         run = Run(Path("nowhere"), config.tree, meta)
         (found,) = Evidence([run]).choices(job.paper, job.row)
-        assert found.others == ((0, "not finished"),), job.setting
+        split = config.tree["data"]["seed"] or 0  # drawn with the seed where it is null
+        assert found.others == ((Unit(split, 0), "not finished"),), job.setting
 
 
 def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):

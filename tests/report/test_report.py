@@ -7,8 +7,10 @@ import yaml
 from tools import composed
 from units import unit
 
-from fedbench.analysis.tables import Cell, closing_tables, run_tables
+from fedbench.analysis.matching import Evidence
+from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
 from fedbench.config.schema import options
+from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import Reported, home_of, papers
 from fedbench.report.export import table_csv, table_latex, table_markdown
 from fedbench.report.present import summary, view
@@ -110,6 +112,25 @@ def test_rows_are_in_the_papers_order_and_unknown_methods_follow(tmp_path):
     table = closing(tmp_path)
     assert [line.algo for line in table.lines] == ["fedavg", "qfedavg", "adafedadam", "fedprox"]
     assert cell(table, table.lines[3], "accuracy_mean_weighted").printed is None
+
+
+def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
+    """A table of the paper has the split that the experiment draws; a run elsewhere is not reduced by its split."""
+    write_run(tmp_path, "fedavg", 0, 0.9, config={"data": {"seed": 0}})
+    other = {"departures": {"data.seed": [0, 3]}, "config": {"data": {"seed": 3}}, "digest": "def"}
+    write_run(tmp_path, "fedavg", 0, 0.5, **other)
+    table = closing(tmp_path)
+    assert [list(line.found.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
+    assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
+    assert all("data.seed" not in d.key for line in table.lines for d in line.found.reduced)
+    runs = list(ResultStore(tmp_path))
+    paper = papers()["adafedadam"]
+    printed = paper_table(paper, paper.tables["table5"], Evidence(runs), Ledger())
+    assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
+    (note,) = [n for n in view(printed).notes if "split" in n]
+    assert "Synthetic, vanilla SGD: the table has the runs on the split" in note
+    assert "(data.seed 3)" in note
+    assert not run_tables(runs, [printed])
 
 
 def test_runs_that_are_not_done_are_named_and_not_counted(tmp_path):
