@@ -121,7 +121,8 @@ def compare_tables(old: Path, new: Path) -> tuple[int, list[str]]:
 
 
 def _tables(folder: Path) -> list[Path]:
-    return [p for p in sorted((folder / "tables").glob("*.csv")) if not p.stem.endswith("_claims")]
+    others = ("_claims", "_comparisons", "_readings")
+    return [p for p in sorted((folder / "tables").glob("*.csv")) if not p.stem.endswith(others)]
 
 
 def _same_row(old: Row, new: Row) -> bool:

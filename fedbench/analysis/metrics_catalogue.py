@@ -143,9 +143,17 @@ def _derived() -> list[MetricInfo]:
         mean, std = f"accuracy_mean{end}", f"accuracy_std{end}"
         label, spread = f"mean error{words}", f"relative STD of the error{words}"
         found += [
-            MetricInfo(f"error_mean{end}", label, label, "", 1.0, 4, "lower", (mean,), lambda mean: 1 - mean),
+            MetricInfo(f"error_mean{end}", label, label, "%", 100.0, 2, "lower", (mean,), lambda mean: 1 - mean),
             MetricInfo(
-                f"error_rsd{end}", spread, spread, "", 1.0, 4, "lower", (std, mean), lambda std, mean: std / (1 - mean)
+                f"error_rsd{end}",
+                spread,
+                spread,
+                "%",
+                100.0,
+                2,
+                "lower",
+                (std, mean),
+                lambda std, mean: std / (1 - mean),
             ),
         ]
     return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedbench.analysis.tables import Cell, Column, TableData
 from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
-from fedbench.report.words import BASES, CELLS
+from fedbench.report.words import CELLS, HEADLINES, claim_mark
 from fedbench.runs.store import Fields
 
 _LEGEND = (
@@ -81,19 +81,57 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
     """Return claims as Markdown."""
-    heads = ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
-    rows = [[c.id, _verdict(c), c.printed, c.text, c.where, c.evidence] for c in views]
+    heads = ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
+    rows = [[c.id, _verdict(c), headline(c), c.printed, c.text, c.where, c.counts, c.evidence] for c in views]
     return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
 
 
 def _verdict(c: ClaimView) -> str:
-    notes = (BASES[c.basis].word, "reduced" * c.reduced)
-    return c.verdict + "".join(f" ({note})" for note in notes if note)
+    return claim_mark(c.basis, c.verdict).word + (" (reduced)" if c.reduced else "")
+
+
+def headline(c: ClaimView) -> str:
+    """Return what the readings of a claim amount to: ``robust``, ``depends on: weighting``; empty without readings."""
+    if c.multiverse is None:
+        return ""
+    word = HEADLINES[c.multiverse.headline].word
+    return f"{word}: {', '.join(c.multiverse.depends)}" if c.multiverse.depends else word
 
 
 def claims_csv(views: Sequence[ClaimView]) -> str:
     """Return claims as CSV."""
-    return csv_text([vars(c) for c in views])
+    texts = ("text", "tested", "beyond", "refuted", "where", "counts", "evidence")
+    return csv_text(
+        [
+            {
+                **{"id": c.id, "verdict": c.verdict, "basis": c.basis, "readings": headline(c), "reduced": c.reduced},
+                **{"printed": c.printed, **{name: getattr(c, name) for name in texts}},
+            }
+            for c in views
+        ]
+    )
+
+
+def comparisons_csv(views: Sequence[ClaimView]) -> str:
+    """Return all comparisons of claims as CSV, a row per comparison."""
+    names = ("group", "label", "direction", "lead", "interval", "pairs", "for_p", "against_p")
+    return csv_text([{"claim": v.id, **{n: getattr(c, n) for n in names}} for v in views for c in v.comparisons])
+
+
+def readings_csv(views: Sequence[ClaimView]) -> str:
+    """Return the verdicts on claims under every reading as CSV, a row per reading."""
+    return csv_text(
+        [
+            {
+                "claim": v.id,
+                **dict(zip(v.multiverse.axes, r.choices, strict=True)),
+                **{"adopted": r.adopted, "verdict": r.verdict, "counts": r.counts},
+            }
+            for v in views
+            if v.multiverse
+            for r in v.multiverse.readings
+        ]
+    )
 
 
 def _parts(view: TableView, block: BlockView) -> list[Part]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,8 +14,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.report.views import LineView, PageView, PaperView, TableView, is_reduced, tally
-from fedbench.report.words import CELLS, CLAIMS, MARKS, mark, verdict_counts
+from fedbench.analysis.coverage import Coverage
+from fedbench.report.views import LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
+from fedbench.report.words import BASES, CELLS, CLAIMS, claim_mark, claims_text, coverage_text, mark
 
 _ASSETS = Path(__file__).parent / "assets"
 Context = dict[str, Any]  # values by the names that the template uses
@@ -55,7 +55,8 @@ def page(view: PageView) -> str:
         tables=tables,
         figures=[(ids("figure", f.name), f) for f in view.figures],
         rows=tally([*of_papers, *view.tables]).rows,
-        total=tally(of_papers, [c for p in view.papers for c in p.claims]),
+        claims=claim_tally(c for p in view.papers for c in p.claims),
+        coverage=sum((p.coverage for p in view.papers), Coverage()),
         css=Markup(css),
         js=Markup(js),
         policy=_policy(css, js),
@@ -65,7 +66,7 @@ def page(view: PageView) -> str:
 def _paper(view: PaperView, ids: _Anchors) -> Context:
     """Return what the template needs of a paper: its view, and its parts with their ids."""
     for claim in view.claims:
-        mark("claim", claim.verdict)  # before they are counted
+        claim_mark(claim.basis, claim.verdict)  # before they are counted
     chapter = ids("paper", view.id)
     return {
         "id": chapter,
@@ -73,7 +74,8 @@ def _paper(view: PaperView, ids: _Anchors) -> Context:
         "claims": [(ids(chapter, "claim", c.id), c) for c in view.claims],
         "tables": [_table(t, ids) for t in view.tables],
         "figures": [(ids("figure", f.name), f) for f in view.figures],
-        "tally": tally(view.tables, view.claims),
+        "tally": claim_tally(view.claims),
+        "coverage": view.coverage,
     }
 
 
@@ -87,8 +89,11 @@ def _table(view: TableView, ids: _Anchors) -> Context:
     width = 3 if settings else 2  # number of cells of a row
     for i, label in enumerate(view.columns):
         with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        columns.append({"label": label, "with_paper": with_paper, "start": width})
-        width += 3 if with_paper else 1
+        twin = view.twins[i] if view.twins and with_paper else None
+        if twin is not None and all(line.further[twin.further] == line.cells[i].measured for line in lines):
+            twin = None  # clients of one size, or no runs
+        columns.append({"label": label, "with_paper": with_paper, "start": width, "twin": twin})
+        width += 1 + 2 * with_paper + (twin is not None)
     return {
         "id": ids("table", view.name),
         "view": view,
@@ -150,15 +155,14 @@ def image(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
 
 
-def parts(counts: Counter[str], kind: str) -> list[tuple[str, str, str]]:
-    """Return a stacked bar of width 100: tone, start and width of each part."""
-    words = [w for w in MARKS[kind] if counts[w] and MARKS[kind][w].word]
-    total = sum(counts[w] for w in words)
+def cover_parts(coverage: Coverage) -> list[tuple[str, str, str]]:
+    """Return the coverage as a stacked bar of width 100: tone, start and width of each part."""
+    shares = (("full", coverage.full), ("warn", coverage.reduced))
     bars: list[tuple[str, str, str]] = []
     start = 0.0
-    for word in words:
-        width = 100 * counts[word] / total
-        bars.append((MARKS[kind][word].tone, f"{start:.3f}", f"{width:.3f}"))
+    for tone, count in shares:
+        width = 100 * count / max(1, coverage.total)
+        bars += [(tone, f"{start:.3f}", f"{width:.3f}")] if count else []
         start += width
     return bars
 
@@ -183,7 +187,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(spread=spread, href=href, run_name=run_name, image=image, parts=parts)
+    made.filters.update(spread=spread, href=href, run_name=run_name, image=image, cover_parts=cover_parts)
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
-    made.globals.update(mark=mark, verdict_counts=verdict_counts, reasons=reasons, zip=zip, CELLS=CELLS, CLAIMS=CLAIMS)
+    made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
+    made.globals.update(reasons=reasons, zip=zip, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
     return made

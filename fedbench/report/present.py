@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.claims import judge
+from fedbench.analysis.coverage import coverage, splits
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
 from fedbench.core.trees import config_value, leaves
-from fedbench.papers.claims import functions
 from fedbench.papers.registry import Paper, Setup
+from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
-from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PaperView, TableView
+from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView
 from fedbench.runs.store import Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
@@ -42,15 +42,8 @@ def paper_view(
         claims=claim_views(paper, evidence),
         assumptions=tuple((g.id, g.field, g.adopted, f"{g.why} (confidence: {g.confidence})") for g in paper.gaps),
         contradictions=paper.contradictions,
-    )
-
-
-def claim_views(paper: Paper, evidence: Evidence) -> tuple[ClaimView, ...]:
-    """Return the claims of a paper with their verdicts."""
-    own = functions(paper.id)
-    judged = [(c, judge(paper, c, evidence, own)) for c in paper.claims]
-    return tuple(
-        ClaimView(c.id, c.text, c.reference, v.verdict, v.evidence, v.reduced, c.printed, v.basis) for c, v in judged
+        coverage=coverage(tables),
+        readings=reading_views(paper),
     )
 
 
@@ -62,6 +55,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         BlockView(
             b.setup.title if b.setup else "",
             tuple(_line(line, b.setup, table.columns, len(columns), page) for line in b.lines),
+            splits(b) if b.setup else "",
         )
         for b in table.blocks
     )
@@ -74,7 +68,29 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         notes=tuple(_notes(table, columns)),
         further=tuple(c.metric.label for c in further),
         with_paper=table.table is not None,
+        twins=_twins(columns, further),
+        tuning=_tuning(table),
     )
+
+
+_WEIGHTED = "_weighted"  # end of the names of metrics whose clients count by their test examples
+
+
+def _twins(columns: Sequence[Column], further: Sequence[Column]) -> tuple[TwinView | None, ...]:
+    """Return the other weighting of each printed column, if the table has it; empty if no column has one."""
+    places = {c.name: i for i, c in enumerate(further)}
+    found = []
+    for c in columns:
+        weighted = c.name.endswith(_WEIGHTED)
+        other = c.name.removesuffix(_WEIGHTED) if weighted else c.name + _WEIGHTED
+        words = ("weighted", "unweighted") if weighted else ("unweighted", "weighted")
+        found.append(TwinView(*words, places[other]) if c.printed and other in places else None)
+    return tuple(found) if any(found) else ()
+
+
+def _tuning(table: TableData) -> tuple[tuple[str, str], ...]:
+    tuning = table.table.tuning if table.table else None
+    return (("in the paper", tuning.paper), ("here", tuning.here)) if tuning else ()
 
 
 def _title(table: TableData) -> str:

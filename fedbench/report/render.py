@@ -15,7 +15,10 @@ _LATEX = {
 }
 
 # headings of left-aligned columns
-_TEXTS = ("method", "settings", "status", "claim", "verdict", "printed numbers", "text", "where", "evidence")
+_TEXTS = (
+    *("method", "settings", "status", "claim", "verdict", "readings", "printed numbers", "text", "where"),
+    *("comparisons", "evidence"),
+)
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from fedbench.analysis.coverage import Coverage
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,30 @@ class LineView:
 
 @dataclass(frozen=True)
 class BlockView:
-    """A setup of a table: rows that are compared with one another."""
+    """A setup of a table: rows that are compared with one another.
+
+    Attributes:
+        splits: Whether the seeds share a split of the data; empty without runs.
+    """
 
     title: str
     lines: tuple[LineView, ...]
+    splits: str = ""
+
+
+@dataclass(frozen=True)
+class TwinView:
+    """The other weighting of a printed column, shown next to it.
+
+    Attributes:
+        own: Weighting of the printed column, ``weighted`` or ``unweighted``.
+        other: Weighting of the twin.
+        further: Index of the twin among the table's further columns.
+    """
+
+    own: str
+    other: str
+    further: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,8 @@ class TableView:
         caption: Line below the heading.
         further: Headings of columns that the paper does not print.
         with_paper: Whether the columns have numbers of a paper next to them.
+        twins: The other weighting of each column, or None; empty if no column has one.
+        tuning: Which methods were tuned, as (by whom, sentence).
     """
 
     name: str
@@ -81,11 +105,95 @@ class TableView:
     notes: tuple[str, ...]
     further: tuple[str, ...] = ()
     with_paper: bool = True
+    twins: tuple[TwinView | None, ...] = ()
+    tuning: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """A comparison of a claim (``fedbench.analysis.comparison``) as text; parts that are missing are empty.
+
+    Attributes:
+        group: Title of the setup that it belongs to.
+        direction: One of ``significantly for``, ``for``, ``level``, ``against``, ``significantly against``, ``not run``
+            and ``not comparable``.
+        lead: Mean lead in the claimed direction.
+        interval: The 95 % interval of the mean.
+        pairs: Number of pairs, with what they are.
+        for_p: One-sided p-value that the lead is above 0.
+        against_p: One-sided p-value that it is below 0, adjusted for the comparisons of the claim.
+        differences: Lead of each pair, or of each part that it consists of, as (name, text).
+    """
+
+    label: str
+    group: str
+    direction: str
+    lead: str = ""
+    interval: str = ""
+    pairs: str = ""
+    for_p: str = ""
+    against_p: str = ""
+    differences: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """The verdict on the comparisons of a claim within one setup, with the headline of its readings."""
+
+    title: str
+    verdict: str
+    counts: str
+    headline: str = ""
+
+
+@dataclass(frozen=True)
+class ReadingView:
+    """The verdict on a claim under one reading of the paper.
+
+    Attributes:
+        choices: The choice along each of ``MultiverseView.axes``.
+        verdict: The verdict.
+        counts: Numbers of comparisons by direction, as text.
+        adopted: Whether it is the reading that all other numbers of the page use.
+    """
+
+    choices: tuple[str, ...]
+    verdict: str
+    counts: str
+    adopted: bool = False
+
+
+@dataclass(frozen=True)
+class MultiverseView:
+    """The verdicts on a claim under every defensible reading.
+
+    Attributes:
+        headline: One of ``robust``, ``depends``, ``undecided``, ``one reading``, ``partly measured`` and ``not run``.
+        depends: Axes along which the verdict changes.
+        axes: Names of the axes along which the readings differ.
+        readings: The readings, the adopted one first; empty if it is the only one.
+    """
+
+    headline: str
+    depends: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()
+    readings: tuple[ReadingView, ...] = ()
 
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims``)."""
+    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims``).
+
+    Attributes:
+        basis: ``runs``, ``proof`` or ``print``.
+        tested: What is tested, in words.
+        beyond: What of the claim is not tested.
+        refuted: What would refute it.
+        counts: Numbers of comparisons by direction, as text.
+        groups: Verdict per setup; empty if there is only one.
+        comparisons: All comparisons.
+        multiverse: The verdicts under every reading; None for claims that no run decides.
+    """
 
     id: str
     text: str
@@ -95,11 +203,25 @@ class ClaimView:
     reduced: bool
     printed: str
     basis: str = "runs"
+    tested: str = ""
+    beyond: str = ""
+    refuted: str = ""
+    counts: str = ""
+    groups: tuple[GroupView, ...] = ()
+    comparisons: tuple[ComparisonView, ...] = ()
+    multiverse: MultiverseView | None = None
 
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure; ``svg`` is the text of an SVG file, or '' if there is nothing to draw yet."""
+    """A figure.
+
+    Attributes:
+        svg: Text of an SVG file; empty if there is nothing to draw yet.
+        reduced: Departures from the paper.
+        note: Further information.
+        alt: What is seen in it, in words.
+    """
 
     name: str
     title: str
@@ -107,6 +229,7 @@ class FigureView:
     svg: str
     reduced: tuple[str, ...]
     note: str
+    alt: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +240,8 @@ class PaperView:
         title: Title of the chapter.
         assumptions: Gaps of the paper, as (id, missing information, adopted value, reason).
         contradictions: Contradictions within the paper, as (id, text).
+        coverage: How many of its printed numbers have been measured.
+        readings: Alternatives to the adopted reading, as (axis, value, why it is defensible).
     """
 
     id: str
@@ -127,6 +252,8 @@ class PaperView:
     claims: tuple[ClaimView, ...]
     assumptions: tuple[tuple[str, str, str, str], ...]
     contradictions: tuple[tuple[str, str], ...]
+    coverage: Coverage = field(default_factory=Coverage)
+    readings: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,26 +277,57 @@ class PageView:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Numbers of verdicts on claims and on cells, of rows, of reduced rows, and of claims decided without runs."""
+class ClaimTally:
+    """Numbers of claims.
 
-    claims: Counter[str]
+    Attributes:
+        verdicts: By basis and verdict.
+        headlines: Decided ones by the headline of their readings.
+    """
+
+    verdicts: Counter[tuple[str, str]]
+    headlines: Counter[str]
+
+    @property
+    def total(self) -> int:
+        """All claims."""
+        return self.verdicts.total()
+
+    def of(self, basis: str, *verdicts: str) -> int:
+        """Return the number of claims with a basis, and with one of the verdicts if any is given."""
+        return sum(n for (b, v), n in self.verdicts.items() if b == basis and v in (verdicts or (v,)))
+
+
+def claim_tally(claims: Iterable[ClaimView]) -> ClaimTally:
+    """Return what claims amount to."""
+    given = list(claims)
+    decided = [c for c in given if c.basis == "runs" and c.verdict in ("holds", "fails")]
+    return ClaimTally(
+        Counter((c.basis, c.verdict) for c in given), Counter(c.multiverse.headline for c in decided if c.multiverse)
+    )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers of a table: cells by verdict, printed and measured cells, rows and reduced rows."""
+
     cells: Counter[str]
+    printed: int
+    measured: int
     rows: int
     reduced: int
-    without_runs: int
 
 
-def tally(tables: Iterable[TableView], claims: Iterable[ClaimView] = ()) -> Tally:
-    """Return what tables and claims amount to."""
+def tally(tables: Iterable[TableView]) -> Tally:
+    """Return what tables amount to, without regard to numbers that occur twice."""
     lines = [line for table in tables for block in table.blocks for line in block.lines]
-    given = list(claims)
+    cells = [cell for line in lines for cell in line.cells]
     return Tally(
-        Counter(c.verdict for c in given),
-        Counter(cell.verdict for line in lines for cell in line.cells),
+        Counter(cell.verdict for cell in cells),
+        sum(bool(cell.paper) for cell in cells),
+        sum(bool(cell.paper and cell.measured) for cell in cells),
         len(lines),
         sum(is_reduced(line) for line in lines),
-        sum(c.basis != "runs" for c in given),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
+
+from fedbench.analysis.coverage import Coverage
+from fedbench.report.views import ClaimTally
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Mark:
         sign: The word in tables of text.
     """
 
-    tone: Literal["good", "bad", "warn", "odd", "mute"]
+    tone: Literal["good", "bad", "warn", "odd", "mute", "proof", "print"]
     icon: str
     word: str
     sign: str = ""
@@ -32,13 +34,39 @@ CELLS = {
     "missing": Mark("mute", "dash", "missing"),
     "none": Mark("mute", "", ""),
 }
-CLAIMS = {
+CLAIMS = {  # measured
     "holds": Mark("good", "tick", "holds"),
     "fails": Mark("bad", "cross", "fails"),
     "undecided": Mark("warn", "wave", "undecided"),
-    "partly measured": Mark("mute", "ring", "partly measured"),
+    "partly measured": Mark("warn", "part", "partly measured"),
     "not run": Mark("mute", "ring", "not run"),
-    "not testable": Mark("odd", "barred", "not testable"),
+    "not testable": Mark("mute", "barred", "not testable"),
+}
+PROOFS = {
+    "holds": Mark("proof", "proof", "shown by a proof"),
+    "fails": Mark("proof", "cross", "refuted by a proof"),
+}
+PRINTS = {
+    "holds": Mark("print", "print", "print agrees"),
+    "fails": Mark("print", "cross", "print disagrees"),
+}
+OF_BASIS = {"runs": CLAIMS, "proof": PROOFS, "print": PRINTS}
+HEADLINES = {
+    "robust": Mark("good", "tick", "robust"),
+    "depends": Mark("warn", "fork", "depends on"),
+    "undecided": Mark("warn", "wave", "undecided"),
+    "one reading": Mark("mute", "one", "one reading"),
+    "partly measured": Mark("warn", "part", "partly measured"),
+    "not run": Mark("mute", "ring", "not run"),
+}
+COMPARISONS = {
+    "significantly for": Mark("good", "tick", "for, significant"),
+    "for": Mark("mute", "up", "for"),
+    "level": Mark("mute", "dash", "level"),
+    "against": Mark("warn", "less", "against"),
+    "significantly against": Mark("bad", "cross", "against, significant"),
+    "not run": Mark("mute", "ring", "not run"),
+    "not comparable": Mark("mute", "barred", "not comparable"),
 }
 ROWS = {
     "full": Mark("mute", "", ""),
@@ -54,11 +82,18 @@ PRINTED = {
     "not tabulated": Mark("mute", "dash", "are not tabulated"),
 }
 BASES = {
-    "runs": Mark("mute", "", ""),
-    "proof": Mark("mute", "dash", "by a test"),
-    "print": Mark("mute", "dash", "as printed"),
+    "runs": "measured",
+    "proof": "shown by a proof or identity",
+    "print": "internal check of the printed numbers",
 }
-MARKS = {"cell": CELLS, "claim": CLAIMS, "row": ROWS, "printed": PRINTED, "basis": BASES}
+MARKS = {
+    "cell": CELLS,
+    "claim": CLAIMS,
+    "row": ROWS,
+    "printed": PRINTED,
+    "headline": HEADLINES,
+    "comparison": COMPARISONS,
+}
 
 
 def mark(kind: str, word: str) -> Mark:
@@ -69,14 +104,37 @@ def mark(kind: str, word: str) -> Mark:
     return known[word]
 
 
-def verdict_counts(counts: Counter[str]) -> str:
-    """Return the number of claims per verdict as text: '12 hold, 1 fails and 2 are undecided'."""
-    said = []
-    for word in CLAIMS:
-        one = counts[word] == 1
-        if word in ("holds", "fails"):
-            said.append((counts[word], word if one else word.removesuffix("s")))
-        else:
-            said.append((counts[word], f"{'is' if one else 'are'} {word}"))
-    *most, last = (f"{count} {words}" for count, words in said if count)
-    return f"{', '.join(most)} and {last}" if most else last
+def claim_mark(basis: str, verdict: str) -> Mark:
+    """Return the appearance of a claim's verdict; each basis has words and a colour of its own."""
+    if basis not in OF_BASIS:
+        raise ValueError(f"unknown basis {basis!r}; it must be one of {', '.join(OF_BASIS)}")
+    known = OF_BASIS[basis]
+    if verdict not in known:
+        raise ValueError(f"unknown claim verdict or status {verdict!r}; it must be one of {', '.join(known)}")
+    return known[verdict]
+
+
+def coverage_text(covered: Coverage) -> str:
+    """Return the coverage of printed numbers as text: '69 of 201 printed numbers: 60 in full, 9 reduced'."""
+    return (
+        f"{covered.measured} of {covered.total} distinct printed numbers measured, {covered.full} in full and "
+        f"{covered.reduced} reduced"
+    )
+
+
+def claims_text(found: ClaimTally) -> str:
+    """Return claims by what decides them as text; what runs decide comes first."""
+    hold, fail = found.of("runs", "holds"), found.of("runs", "fails")
+    parts = [
+        (found.of("runs", "undecided"), "measured and undecided"),
+        (found.of("runs", "partly measured"), "partly measured"),
+        (found.of("proof", "holds"), "shown by a proof"),
+        (found.of("proof", "fails"), "refuted by a proof"),
+        (found.of("print"), "checked on the printed numbers only"),
+        (found.of("runs", "not run"), "not run"),
+        (found.of("runs", "not testable"), "not testable"),
+    ]
+    text = f"runs decide {hold + fail} of {found.total} claims"
+    if hold + fail:
+        text += f" ({hold} hold, {fail} fail; robust: {found.headlines['robust']})"
+    return "; ".join([text, ", ".join(f"{n} {word}" for n, word in parts if n)]).removesuffix("; ")

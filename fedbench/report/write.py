@@ -17,12 +17,20 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
-from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
+from fedbench.report.export import (
+    claims_csv,
+    claims_markdown,
+    comparisons_csv,
+    readings_csv,
+    table_csv,
+    table_latex,
+    table_markdown,
+)
 from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import paper_view, summary, view
-from fedbench.report.views import PageView, PaperView, TableView, tally
-from fedbench.report.words import CELLS, CLAIMS
+from fedbench.report.views import PageView, PaperView, TableView, claim_tally
+from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, stored, watched, write_bundle
 from fedbench.runs.store import Run, replace_file
 
@@ -94,8 +102,10 @@ def _write(runs: Sequence[Run], ledger: Ledger, store: Stored, target: Path, lin
         tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
         chapter = paper_view(paper, tables, figures, evidence, place)
         _write_tables(tables, chapter.tables, target / "tables")
-        replace_file(target / "tables" / f"{chapter.id}_claims.md", claims_markdown(chapter.claims, chapter.title))
-        replace_file(target / "tables" / f"{chapter.id}_claims.csv", claims_csv(chapter.claims))
+        base = target / "tables" / chapter.id
+        replace_file(base.with_name(f"{chapter.id}_claims.md"), claims_markdown(chapter.claims, chapter.title))
+        for name, text in (("claims", claims_csv), ("comparisons", comparisons_csv), ("readings", readings_csv)):
+            replace_file(base.with_name(f"{chapter.id}_{name}.csv"), text(chapter.claims))
         shown.append(chapter)
         printed += tables
     other_tables = run_tables(runs, printed)
@@ -129,12 +139,7 @@ def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folde
 
 
 def _totals(view: PaperView) -> str:
-    found = tally(view.tables, view.claims)
-    words = ", ".join(f"{found.claims[k]} {k}" for k in CLAIMS if found.claims[k])
-    if found.without_runs:
-        words += f" ({found.without_runs} of them without runs)"
-    numbers = ", ".join(f"{found.cells[k]} {k}" for k, m in CELLS.items() if m.word and found.cells[k])
-    return f"{view.title}: claims: {words}; cells: {numbers}; {found.reduced} of {found.rows} rows reduced"
+    return f"{view.title}: {coverage_text(view.coverage)}; {claims_text(claim_tally(view.claims))}"
 
 
 def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from page_example import example_claim
 from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.analysis.matching import Evidence, MatchedRuns
@@ -12,9 +13,17 @@ from fedbench.analysis.tables import Line as TableLine
 from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
 from fedbench.papers.registry import PrintedMetric, Reported, Setup, papers
 from fedbench.report import present
-from fedbench.report.export import claims_csv, claims_markdown, table_csv, table_latex, table_markdown
+from fedbench.report.export import (
+    claims_csv,
+    claims_markdown,
+    comparisons_csv,
+    readings_csv,
+    table_csv,
+    table_latex,
+    table_markdown,
+)
 from fedbench.report.present import paper_view
-from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
+from fedbench.report.views import BlockView, CellView, ClaimView, LineView, MultiverseView, TableView
 
 # ---- by hand
 
@@ -142,7 +151,11 @@ def test_csv_by_hand():
 
 def test_claims_by_hand():
     claims = [
-        ClaimView("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports"),
+        ClaimView(
+            *("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports", "runs", "A to B"),
+            counts="2 comparisons",
+            multiverse=MultiverseView("depends", ("split",)),
+        ),
         ClaimView("c2", "C", "Table 2", "not run", "", False, "not tabulated"),
         ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "proof"),
         ClaimView("c4", "E", "Table 4", "fails", "differ", False, "contradicts", "print"),
@@ -150,12 +163,27 @@ def test_claims_by_hand():
     text = claims_markdown(claims, "Paper")
     assert text.startswith("## Paper: claims\n\n")
     ((_, (heads, *rows)),) = markdown_tables(text)
-    assert heads == ["claim", "verdict", "printed numbers", "text", "where", "evidence"]
-    assert rows[0] == ["c1", "holds (reduced)", "supports", "A / B, and more", "Sec. 1", 'p = 0.01 "of A"']
-    assert [r[1] for r in rows[1:]] == ["not run", "holds (by a test)", "fails (as printed)"]
+    assert heads == ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
+    where = ["supports", "A / B, and more", "Sec. 1"]
+    assert rows[0] == ["c1", "holds (reduced)", "depends on: split", *where, "2 comparisons", 'p = 0.01 "of A"']
+    assert [r[1] for r in rows[1:]] == ["not run", "shown by a proof", "print disagrees"]
     assert read_csv(claims_csv(claims))[0] == {
         "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
-        "reduced": "True", "printed": "supports", "basis": "runs",
+        "reduced": "True", "printed": "supports", "basis": "runs", "readings": "depends on: split", "tested": "A to B",
+        "beyond": "", "refuted": "", "counts": "2 comparisons",
+    }  # fmt: skip
+
+
+def test_comparisons_and_readings_are_rows_of_their_own():
+    given = [example_claim(i) for i in range(2)]
+    rows = read_csv(comparisons_csv(given))
+    assert [(r["claim"], r["label"]) for r in rows] == [(c.id, x.label) for c in given for x in c.comparisons]
+    assert rows[0]["interval"] == "+0.10 to +0.68"
+    rows = read_csv(readings_csv(given))
+    assert [r["claim"] for r in rows] == ["C1"] * 6 + ["C2"] * 6
+    assert rows[1] == {
+        "claim": "C1", "weighting": "weighted", "round": "last", "split": "0 to 4", "adopted": "False",
+        "verdict": "fails", "counts": "36 of 36 significant",
     }  # fmt: skip
 
 

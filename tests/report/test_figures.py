@@ -1,7 +1,7 @@
 """Figures of papers from runs made up here: what they draw, which runs they miss, and that reduced ones say so."""
 
 import json
-from itertools import combinations
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,8 +12,10 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.metrics_catalogue import is_field, metric_info
 from fedbench.analysis.tables import run_tables
 from fedbench.papers.registry import papers
-from fedbench.report import plots
+from fedbench.report import figures, grids, plots
 from fedbench.report.figures import FigureMaker, run_figures
+from fedbench.report.looks import method_look
+from fedbench.report.plots import Series
 from fedbench.runs.store import ResultStore
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -75,8 +77,10 @@ def caught(monkeypatch):
 
         return drawing
 
-    for name in ("curves", "sweep", "distribution", "bars", "matrix", "front"):
+    for name in ("curves", "sweep", "distribution", "front"):
         monkeypatch.setattr(plots, name, catch(name))
+    for name in ("bars", "matrix"):
+        monkeypatch.setattr(grids, name, catch(name))
     return calls
 
 
@@ -187,10 +191,10 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     values = [[100 * measured(experiment, "qfedavg", {}, s, fields[1], t) for t in ROUNDS] for s in range(3)]
     assert series.y == pytest.approx(np.array(values))
     ((_, (_, spread), _),) = caught["distribution"]
-    title, rows = spread[-1]
-    assert title == synthetic.title
-    label, accuracies, index = rows[2]
-    assert (label, index) == ("q-FedAvg", series.index)
+    title, rows, note = spread[-1]
+    assert (title, note) == (synthetic.title, "")
+    label, accuracies, look, seeds = rows[2]
+    assert (label, look, seeds) == ("q-FedAvg", series.look, 3)
     last = [100 * number(experiment, "qfedavg", [], s, "accuracy", ROUNDS[-1], k) for s in range(3) for k in range(6)]
     assert accuracies == pytest.approx(last)
 
@@ -231,11 +235,11 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     runs_of(tmp_path, "adafedadam", "figure3")
     drawn(tmp_path, "adafedadam", "figure3")
     ((_, (_, points, connected, one, two), _),) = caught["front"]
-    assert (one, two) == ("mean error, weighted", "relative STD of the error, weighted")
+    assert (one, two) == ("mean error, weighted (%)", "relative STD of the error, weighted (%)")
     assert {label for label, *_ in points} == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
-    ((label, x, y, texts, index),) = connected
-    assert (label, index) == ("AdaFedAdam over alpha", list(p.methods).index("adafedadam"))
-    assert index not in {i for *_, i in points}
+    ((label, x, y, texts, look),) = connected
+    assert (label, look) == ("AdaFedAdam over alpha", replace(method_look("adafedadam"), subject=True))
+    assert look.colour not in {point.look.colour for point in points}
     assert texts == ["0", "1", "2", "3", "4", "5", "6", "8"]
     experiment = p.setups["synthetic"].experiment
     row = figure.rows[2]
@@ -243,10 +247,10 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
         m, d = (
             measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted") for k in ("mean", "std")
         )
-        assert (x[2][s], y[2][s]) == pytest.approx((1 - m, d / (1 - m)))
+        assert (x[2][s], y[2][s]) == pytest.approx((100 * (1 - m), 100 * d / (1 - m)))
     ((name, (_, panels), _),) = caught["curves"]
     assert name == "adafedadam_figure3_curves"
-    assert [len(q.series) for q in panels] == [8, 8]
+    assert [[s.tag for s in q.series] for q in panels] == [texts, texts]
 
 
 def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_path, caught):
@@ -290,22 +294,61 @@ def test_runs_without_moments_are_no_picture(tmp_path, caught):
 
 
 @pytest.mark.parametrize("paper", list(papers()))
-def test_what_is_drawn_together_looks_different_and_the_same_everywhere(paper, tmp_path):
-    """Within a setup of a figure no two runs share a look; a method alone has that of its place in the paper.
-
-    A sweep shown with other methods is a picture of its own.
-    """
+def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper, tmp_path):
     m = maker(tmp_path, paper)
-    order = list(papers()[paper].methods)
     for figure in papers()[paper].figures.values():
-        labels = {wanted_key(r): m._label(r) for r in figure.rows}
-        for a, b in combinations(figure.rows, 2):
-            together = figure.kind != "front" or bool(a.hyperparameters) == bool(b.hyperparameters)
-            if together and a.setup == b.setup and labels[wanted_key(a)] != labels[wanted_key(b)]:
-                assert m._index(figure, a) != m._index(figure, b), (figure.id, a, b)
-        for r in figure.rows:
-            if len({m._label(o) for o in figure.rows if o.algo == r.algo}) == 1:
-                assert m._index(figure, r) == order.index(r.algo)
+        given = m._looks(figure.rows)
+        assert len({look.colour for look in given.values()}) == len(given), figure.id
+        for (algo, label), look in given.items():
+            if [a for a, _ in given].count(algo) == 1:
+                assert look.colour == method_look(algo).colour, label
+
+
+def test_the_subject_of_a_paper_is_on_top_in_every_figure_with_others(tmp_path):
+    for paper, p in papers().items():
+        m = maker(tmp_path, paper)
+        for figure in p.figures.values():
+            given = m._looks(figure.rows)
+            if len({algo for algo, _ in given}) > 1:
+                assert [algo for (algo, _), look in given.items() if look.subject].count(paper) > 0, figure.id
+
+
+@pytest.mark.parametrize(("status", "word"), [("diverged", "diverged"), ("failed", "not run")])
+def test_a_method_that_is_not_drawn_is_named_with_the_reason(tmp_path, caught, status, word):
+    p = papers()["fedfa"]
+    for row in p.figures["figure2"].rows:
+        fake_row(tmp_path, p, row, status=status if row.algo == "fedfa" else "done")
+    (view,) = drawn(tmp_path, "fedfa", "figure2")
+    ((_, (_, panels), _),) = caught["curves"]
+    assert {panel.note for panel in panels} == {f"not drawn: FedFa alpha=0 beta=0 ({word})"}
+    assert f"Not drawn: FedFa alpha=0 beta=0 ({word})." in view.alt
+
+
+def test_few_clients_per_point_are_smoothed():
+    def given(points):
+        return [Series("a", np.arange(points), np.ones((1, points)), method_look("fedavg"))]
+
+    assert [figures._window("improved_clients", given(n)) for n in (19, 20, 100, 101)] == [1, 3, 11, 11]
+    assert figures._window("accuracy_mean", given(100)) == 1
+
+
+def test_alternative_texts_say_which_method_is_highest_at_the_end(tmp_path, caught):
+    p = papers()["adafed"]
+    runs_of(tmp_path, "adafed", "figure5")
+    (view,) = drawn(tmp_path, "adafed", "figure5")
+    figure = p.figures["figure5"]
+    last = {
+        p.methods[r.algo].label: np.mean(
+            [
+                100 * measured(p.setups[r.setup].experiment, p.methods[r.algo].algo, {}, s, "accuracy_mean")
+                for s in range(5)
+            ]
+        )
+        for r in figure.rows
+    }
+    low, *_, high = sorted(last, key=last.get)
+    assert f"at the end: {high} {last[high]:.4g} (highest), " in view.alt
+    assert view.alt.endswith(f", {low} {last[low]:.4g} (lowest).")
 
 
 def test_the_catalogue_has_every_field_that_a_figure_draws():
@@ -351,7 +394,7 @@ def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
         ["fedavg rounds=20"],
     ]
     ((_, (_, panels), _),) = caught["distribution"]
-    assert [title for title, _ in panels] == ["clients of all seeds, 5 rounds", "clients of all seeds, 20 rounds"]
+    assert [p.title for p in panels] == ["clients, 5 rounds", "clients, 20 rounds"]
 
 
 def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):

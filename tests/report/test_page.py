@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from itertools import product
@@ -10,12 +11,28 @@ from urllib.parse import unquote
 import pytest
 from page_example import EMPTY, HOSTILE, METRICS, example, example_claim, example_figure, example_line, example_table
 
+from fedbench.analysis.coverage import Coverage
 from fedbench.report.page import href, page, run_name
-from fedbench.report.views import BlockView, CellView, ClaimView, FigureView, LineView, PageView, PaperView, TableView
-from fedbench.report.words import CLAIMS, verdict_counts
+from fedbench.report.views import (
+    BlockView,
+    CellView,
+    ClaimTally,
+    ClaimView,
+    ComparisonView,
+    FigureView,
+    GroupView,
+    LineView,
+    MultiverseView,
+    PageView,
+    PaperView,
+    ReadingView,
+    TableView,
+    TwinView,
+)
+from fedbench.report.words import CELLS, CLAIMS, OF_BASIS, claims_text, coverage_text
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
-_WORDS = ("verdict", "status", "printed", "basis")  # not texts, but one of a few words
+_WORDS = ("verdict", "status", "printed", "basis", "direction", "headline")  # not texts, but one of a few words
 
 
 # ---- reading it back
@@ -86,7 +103,7 @@ def test_links_within_the_page_lead_somewhere():
     assert len(inner) > 60
     assert {h[1:] for h in inner} <= ids
     for name in ("aria-labelledby",):
-        assert set(read.values(name)) <= ids
+        assert {word for value in read.values(name) for word in value.split()} <= ids
 
 
 def test_nothing_is_fetched():
@@ -196,18 +213,134 @@ def test_a_verdict_is_never_a_colour_alone():
             assert tones[tone] in Reader(inside).text
 
 
-def test_the_summary_counts():
+def rows_of(text, heading):
+    """The cells of the body of the summary table below a heading."""
+    body = re.search(rf'id="{heading}".*?<tbody>(.*?)</tbody>', text, re.S)[1]
+    rows = re.findall(r'<tr class="(?:counts|plain)">.*?</tr>', body, re.S)
+    return [[Reader(c).text.strip() for c in re.findall(r"<td.*?</td>", row, re.S)] for row in rows]
+
+
+def test_coverage_comes_first_and_counts_per_paper_and_in_all():
     view = example()
     text = page(view)
-    body = re.search(r'<table class="summary">.*?<tbody>(.*?)</tbody>', text, re.S)[1]
-    for paper, row in zip(view.papers, re.findall(r'<tr class="counts">.*?</tr>', body, re.S), strict=True):
-        numbers = [Reader(c).text.strip() for c in re.findall(r'<td class="num.*?</td>', row, re.S)]
-        found = [line for t in paper.tables for b in t.blocks for line in b.lines]
-        verdicts = [cell.verdict for line in found for cell in line.cells]
-        claims = [str(sum(c.verdict == v for c in paper.claims)) for v in CLAIMS]
-        cells = [str(verdicts.count(v)) for v in ("inside", "outside", "impossible", "single", "missing")]
-        without = str(sum(c.basis != "runs" for c in paper.claims))
-        assert numbers == [*claims, without, *cells, f"{sum(bool(x.reduced) for x in found)} of {len(found)}"]
+    assert text.index('id="summary"') < text.index('id="verdicts-head"') < text.index('class="chapter"')
+    *papers, together = rows_of(text, "summary")
+    for paper, numbers in zip(view.papers, papers, strict=True):
+        c, claims = paper.coverage, [(x.basis, x.verdict) for x in paper.claims]
+        measured = sum(basis == "runs" and v in ("holds", "fails", "undecided") for basis, v in claims)
+        bases = [sum(basis == b for basis, _ in claims) for b in ("proof", "print")]
+        rest = [claims.count(("runs", v)) for v in ("not run", "not testable")]
+        partly = claims.count(("runs", "partly measured"))
+        assert numbers == [
+            str(n) for n in (c.total, c.full, c.reduced, c.not_run, len(claims), measured, partly, *bases, *rest)
+        ]
+        assert len(claims) == measured + partly + sum(bases) + sum(rest)
+    assert together == [str(sum(int(row[i]) for row in papers)) for i in range(len(together))]
+
+
+def test_verdicts_count_what_was_measured_alone():
+    view = example()
+    *papers, together = rows_of(page(view), "verdicts-head")
+    words = [w for w, m in CELLS.items() if m.word and w != "missing"]
+    for paper, numbers in zip(view.papers, papers, strict=True):
+        own = [c for c in paper.claims if c.basis == "runs"]
+        verdicts = [sum(c.verdict == v for c in own) for v in ("holds", "fails", "undecided", "partly measured")]
+        decided = [c.multiverse.headline for c in own if c.verdict in ("holds", "fails")]
+        heads = [decided.count(h) for h in ("robust", "depends", "one reading")]
+        cells = [paper.coverage.agreement[w] for w in words]
+        assert numbers == [str(n) for n in (*verdicts, *heads, *cells)]
+    assert together == [str(sum(int(row[i]) for row in papers)) for i in range(len(together))]
+
+
+def test_the_three_bases_differ_in_word_and_colour():
+    """No verdict that rests on no run looks like one that does."""
+    marks = {basis: {(m.tone, m.word) for m in known.values()} for basis, known in OF_BASIS.items()}
+    tones = {basis: {tone for tone, _ in found} for basis, found in marks.items()}
+    assert tones["proof"] == {"proof"} and tones["print"] == {"print"}
+    assert not {"proof", "print"} & tones["runs"]
+    words = [word for found in marks.values() for _, word in found]
+    assert len(set(words)) == len(words)
+    view = example()
+    for claim, item in zip(view.papers[0].claims, claim_items(page(view)), strict=False):
+        assert f'<span class="badge {OF_BASIS[claim.basis][claim.verdict].tone}">' in item
+
+
+def claim_items(text):
+    return re.findall(r'<li id="[^"]+" class="claim">.*?\n</li>', text, re.S)
+
+
+def test_every_comparison_and_every_reading_of_a_claim_is_on_the_page():
+    view = example()
+    claims = [c for p in view.papers for c in p.claims]
+    for claim, item in zip(claims, claim_items(page(view)), strict=True):
+        seen = Reader(item).text
+        for said in (claim.text, claim.counts, claim.tested, claim.beyond, claim.refuted):
+            assert said in seen
+        tables = re.findall(r"<tbody>.*?</tbody>|<tr class=\"adopted\">", item, re.S)
+        assert bool(tables) == bool(claim.comparisons or claim.multiverse)
+        for c in claim.comparisons:
+            assert c.label in seen and all(f"{name}: {lead}" in seen for name, lead in c.differences)
+        if claim.multiverse:
+            readings = re.search(r'class="small grid">.*?</table>', item, re.S)[0]
+            rows = re.findall(r"<tr.*?</tr>", readings, re.S)[1:]
+            assert len(rows) == len(claim.multiverse.readings)
+            for row, reading in zip(rows, claim.multiverse.readings, strict=True):
+                words = Reader(row).text
+                assert all(choice in words for choice in reading.choices)
+                assert CLAIMS[reading.verdict].word in words
+                assert ("(adopted)" in words) == reading.adopted
+        for group in claim.groups:
+            assert group.title in seen and CLAIMS[group.verdict].word in seen
+
+
+def test_a_dependent_verdict_says_on_what():
+    view = example()
+    items = claim_items(page(view))
+    found = [
+        Reader(item).text
+        for claim, item in zip([c for p in view.papers for c in p.claims], items, strict=True)
+        if claim.multiverse and claim.multiverse.headline == "depends"
+    ]
+    assert found
+    assert all("depends on: weighting, split" in text for text in found)
+
+
+def test_both_weightings_stand_next_to_each_other_and_are_named():
+    table = example_table("p", 1, 3)
+    text = page(replace(EMPTY, tables=(table,)))
+    heads = [Reader(h).text for h in re.findall(r'<th scope="col" class="num[^"]*">.*?</th>', text, re.S)]
+    assert heads == [h for _ in range(3) for h in ("measuredweighted", "paper", "diff.", "measuredunweighted")]
+    rows = re.findall(r'<tr class="row".*?</tr>', text, re.S)
+    for line, row in zip(lines(replace(EMPTY, tables=(table,))), rows, strict=True):
+        others = [Reader(c).text for c in re.findall(r'<td class="num twin.*?</td>', row, re.S)]
+        assert others == [t or "–" for t in line.further]
+    same = tuple(
+        replace(b, lines=tuple(replace(x, further=tuple(c.measured for c in x.cells)) for x in b.lines))
+        for b in table.blocks
+    )
+    assert 'class="num twin' not in page(replace(EMPTY, tables=(replace(table, blocks=same),)))  # nothing to add
+
+
+def test_a_setup_says_whether_seeds_share_a_split_and_a_table_what_was_tuned():
+    view = example()
+    seen = Reader(page(view)).text
+    blocks = [b for p in view.papers for t in p.tables for b in t.blocks if b.title and b.lines]
+    assert seen.count("all seeds share one data split (data.seed=0)") == len(blocks)
+    assert "Tuning in the paper: a grid for the rivals.; here: nothing." in seen
+
+
+def test_badges_of_the_contents_count_what_was_measured():
+    view = example()
+    text = page(view)
+    nav = re.search(r"<nav.*?</nav>", text, re.S)[0]
+    for paper in view.papers:
+        for table in paper.tables:
+            cells = [c for b in table.blocks for x in b.lines for c in x.cells if c.paper]
+            measured = sum(bool(c.measured) for c in cells)
+            anchor = f'href="#table-{table.name.replace("/", "-")}"'
+            entry = re.search(rf"<li><a {anchor}.*?</li>", nav, re.S)[0]
+            assert (f">{measured}/{len(cells)}<" in entry) == bool(measured)
+            assert "impossible" not in entry
 
 
 def test_own_tables_have_no_column_of_a_paper():
@@ -223,7 +356,7 @@ def test_empty_parts_leave_no_heading():
     assert "nothing to show yet" in read.text
     bare = PaperView("p", "A paper", "", (), (), (), (), ())
     read = Reader(page(replace(EMPTY, papers=(bare,))))
-    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2", "h2", "h2"]
+    assert [t for t, _ in read.tags if re.fullmatch(r"h\d", t)] == ["h1", "h2", "h3", "h2", "h2"]
     assert "claim" not in read.text.split("How to read this page")[0].replace("Claims", "")
 
 
@@ -234,7 +367,7 @@ def test_a_figure_is_an_image_of_its_own():
     head, data = image["src"].split(",")
     assert head == "data:image/svg+xml;base64"
     assert base64.b64decode(data).decode() == view.figures[0].svg
-    assert image["alt"] == view.figures[0].title
+    assert image["alt"] == view.figures[0].alt
     assert "nothing to draw yet" in read.text
 
 
@@ -270,13 +403,27 @@ def put(value, trail, text):
 
 
 def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
-    line = LineView(
-        "a", "b", 1, "reduced", ("c",), (CellView("d", "e", "f", "impossible", 1.0, "g"),), ("h",), "i", "j"
+    cell = CellView("d", "e", "f", "impossible", 1.0, "g")
+    line = LineView("a", "b", 1, "reduced", ("c",), (cell,), ("h",), "i", "j", ("M",))
+    twins, tuning = (TwinView("N", "O", 0),), (("P", "Q"),)
+    table = TableView("k", "l", "m", ("n",), (BlockView("o", (line,), "R"),), ("p",), ("S",), True, twins, tuning)
+    figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u", "T")
+    comparison = ComparisonView("U", "V", "for", "W", "X", "Y", "Z", "aa", (("ab", "ac"),))
+    multiverse = MultiverseView("depends", ("ad",), ("ae",), (ReadingView(("af",), "holds", "ag", True),))
+    groups = (GroupView("al", "holds", "am", "an"),)
+    words = ("v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "ak")
+    claim = ClaimView(*words, groups, (comparison,), multiverse)
+    paper = PaperView(
+        "z",
+        "A",
+        "B",
+        (table,),
+        (figure,),
+        (claim,),
+        (("C", "D", "E", "F"),),
+        (("G", "H"),),
+        readings=(("ao", "ap", "aq"),),
     )
-    table = TableView("k", "l", "m", ("n",), (BlockView("o", (line,)),), ("p",))
-    figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u")
-    claim = ClaimView("v", "w", "x", "fails", "y", True, "contradicts")
-    paper = PaperView("z", "A", "B", (table,), (figure,), (claim,), (("C", "D", "E", "F"),), (("G", "H"),))
     view = PageView("I", (paper,), (table,), (figure,), (("J", "K"),), ("L",))
     plain = Reader(page(view))
     places = list(texts(view))
@@ -321,11 +468,17 @@ def test_paths_and_their_names():
     ]  # fmt: skip
 
 
-def test_words_for_the_claims():
-    from collections import Counter
-
-    assert verdict_counts(Counter(holds=12, fails=1, undecided=1)) == "12 hold, 1 fails and 1 is undecided"
-    assert verdict_counts(Counter({"not run": 2})) == "2 are not run"
+def test_words_for_coverage_and_claims():
+    assert (
+        coverage_text(Coverage(60, 9, 132)) == "69 of 201 distinct printed numbers measured, 60 in full and 9 reduced"
+    )
+    verdicts = Counter({("runs", "holds"): 2, ("runs", "fails"): 1, ("runs", "undecided"): 3, ("proof", "holds"): 1})
+    assert claims_text(ClaimTally(verdicts, Counter(robust=1))) == (
+        "runs decide 3 of 7 claims (2 hold, 1 fail; robust: 1); 3 measured and undecided, 1 shown by a proof"
+    )
+    assert claims_text(ClaimTally(Counter({("runs", "not run"): 2}), Counter())) == (
+        "runs decide 0 of 2 claims; 2 not run"
+    )
 
 
 def test_what_the_views_do_not_name_is_refused():

@@ -230,6 +230,41 @@ def test_a_command_is_copied_as_it_stands(visit, browser, file):
     assert tab.evaluate("navigator.clipboard.readText()") == row.locator("code").text_content()
 
 
+def test_a_picture_is_enlarged_by_mouse_and_by_keyboard(visit):
+    tab = visit()
+    dialog, figure = tab.locator("dialog.large"), tab.locator("figure").first
+    assert not dialog.is_visible()
+    button = figure.locator(".enlarge")
+    button.focus()
+    tab.keyboard.press("Enter")
+    assert dialog.is_visible()
+    assert dialog.locator("p").inner_text() == figure.locator("figcaption b").inner_text()
+    big = dialog.locator("img")
+    assert big.get_attribute("alt") == figure.locator("img").get_attribute("alt")
+    assert big.bounding_box()["width"] > 1.5 * figure.locator("img").bounding_box()["width"]
+    tab.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    assert button.evaluate("(b) => b === document.activeElement")  # where the reader was
+    figure.locator("img").click()
+    dialog.get_by_role("button", name="Close").click()
+    assert not dialog.is_visible()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_comparisons_and_readings_unfold_by_keyboard(visit, width):
+    tab = visit(width=width)
+    claim = tab.locator("li.claim").first
+    for name, rows in (("readings", 6), ("comparisons", 8)):
+        fan = claim.locator(f".fan:has(> summary:has-text('{name}'))")
+        table = fan.locator("table")
+        assert not table.is_visible()
+        fan.locator("summary").first.focus()
+        tab.keyboard.press("Enter")
+        assert table.is_visible()
+        assert table.locator("tbody tr:not(.setup)").count() == rows
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
 @pytest.mark.slow
 def test_the_theme_is_chosen_and_kept(visit):
     tab = visit(color_scheme="light")

@@ -1,5 +1,6 @@
 """Pictures: the numbers in the axes, the same bytes twice, and nothing written of data that do not fit."""
 
+import itertools
 import sys
 from functools import partial
 
@@ -9,15 +10,18 @@ import pytest
 from matplotlib.text import Text
 
 from fedbench.core.errors import RequestError
-from fedbench.report import plots
-from fedbench.report.plots import Panel, Series, bars, curves, distribution, front, matrix, sweep
+from fedbench.report.canvas import STYLE
+from fedbench.report.grids import bars, matrix
+from fedbench.report.looks import Look, looks, method_look
+from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept, curves, distribution, front, sweep
 
 NAN = np.nan
+A, B, C = Look("#0072B2"), Look("#D55E00", "dashed", "s"), Look("#009E73", "dotted", "^")
 
 
-def series(label="a", index=0, seeds=3, points=12):
-    random = np.random.default_rng(index)
-    return Series(label, np.arange(1, points + 1), random.random((seeds, points)), index)
+def series(label="a", look=A, seeds=3, points=12):
+    random = np.random.default_rng(len(label))
+    return Series(label, np.arange(1, points + 1), random.random((seeds, points)), look)
 
 
 def panel(*several, title="data"):
@@ -26,7 +30,7 @@ def panel(*several, title="data"):
 
 def drawn(picture, *arguments, place=False, **options):
     """The figure that would be written; with everything in its place if wanted."""
-    with matplotlib.rc_context(plots._STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = picture.__wrapped__(options.pop("title", "a title"), *arguments, **options)
         if place:
             figure.draw_without_rendering()
@@ -52,14 +56,14 @@ def bar_ends(axes, label, which=-1):
 def examples():
     """One call of each function, without the path."""
     random = np.random.default_rng(0)
-    panels = [panel(series(), series("b", 1, seeds=1))]
-    accuracies = [("data", [("a", 100 * random.random(30), 0), ("b", 100 * random.random(30), 5)])]
-    swept = [("c", random.random((3, 2)), random.random((3, 2)), ["0", "0.1", "1"], 2)]
+    panels = [panel(series(), series("b", B, seeds=1))]
+    accuracies = [Spread("data", [Clients("a", 100 * random.random(30), A), Clients("b", 100 * random.random(30), B)])]
+    swept = [Swept("c", random.random((3, 2)), random.random((3, 2)), ["0", "0.1", "1"], C)]
     return {
         "curves": partial(curves, title="t", panels=panels, log_y=True),
         "sweep": partial(sweep, title="t", panels=panels),
         "distribution": partial(distribution, title="t", panels=accuracies),
-        "front": partial(front, title="t", points=[("a", random.random(3), random.random(3), 0)], connected=swept,
+        "front": partial(front, title="t", points=[Point("a", random.random(3), random.random(3), A)], connected=swept,
                     x_label="x", y_label="y"),
         "bars": partial(bars, title="t", panels=[("few", np.eye(4)), ("many", random.random((70, 11)))]),
         "matrix": partial(matrix, title="t", panels=[("few", random.random((3, 3))), ("many", np.eye(13))]),
@@ -133,7 +137,7 @@ def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
 def test_a_curve_is_the_mean_and_its_band_the_range():
     """Seeds missing at a point are left out there; where all are there is no point, and one seed has no band."""
     y = np.array([[1.0, 2, NAN, NAN, 4], [3.0, 6, 8, NAN, 0]])
-    several = Series("a", np.arange(5), y, 0), Series("b", np.arange(5), y[:1], 1)
+    several = Series("a", np.arange(5), y, A), Series("b", np.arange(5), y[:1], B)
     (axes,) = drawn(curves, [panel(*several)]).axes
     x, mean = line(axes, "a")
     kept = [0, 1, 2, 4]
@@ -147,7 +151,7 @@ def test_a_curve_is_the_mean_and_its_band_the_range():
 
 
 def test_long_curves_are_thinned_evenly():
-    (axes,) = drawn(curves, [panel(series(points=1237), series("b", 1, points=400))]).axes
+    (axes,) = drawn(curves, [panel(series(points=1237), series("b", B, points=400))]).axes
     x, mean = line(axes, "a")
     assert len(x) == 400
     assert (x[0], x[-1]) == (1, 1237)
@@ -160,39 +164,90 @@ def test_thinning_is_among_the_points_that_are_known():
     """Of 1000 rounds every tenth is evaluated: all 100 are drawn."""
     y = np.full((2, 1000), NAN)
     y[:, ::10] = 1
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(1000), y, 0))]).axes
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(1000), y, A))]).axes
     assert line(axes, "a")[0].tolist() == list(range(0, 1000, 10))
 
 
-def look(axes, label):
-    (found,) = (li for li in axes.lines if li.get_label() == label)
-    return found.get_color(), found.get_marker(), found._unscaled_dash_pattern
+def test_a_method_looks_the_same_in_every_kind_of_picture():
+    own = method_look("qfedavg")
+    (axes,) = drawn(curves, [panel(series("4", own), series("11", B))]).axes
+    (found,) = (li for li in axes.lines if li.get_label() == "4")
+    assert (found.get_color(), found.get_marker()) == (own.colour, own.marker)
+    left, right = drawn(distribution, [Spread("data", [Clients("4", np.arange(3), own)])]).axes
+    assert matplotlib.colors.to_hex(left.patches[0].get_edgecolor()).upper() == own.colour
+    assert next(li for li in right.lines if li.get_label() == "4").get_color() == own.colour
+    (axes,) = drawn(front, [Point("4", np.ones(2), np.ones(2), own)], [], "x", "y").axes
+    (container,) = axes.containers
+    assert (container.lines[0].get_color(), container.lines[0].get_marker()) == (own.colour, own.marker)
 
 
-def test_a_series_keeps_its_look_when_others_are_left_out():
-    """Here and between pictures; 60 indices look different from one another, the first seven in colour."""
-    (full,) = drawn(curves, [panel(*(series(str(k), k) for k in range(60)))]).axes
-    looks = [look(full, str(k)) for k in range(60)]
-    assert len({str(v) for v in looks}) == 60
-    assert len({colour for colour, _, _ in looks[:7]}) == 7
-    (fewer,) = drawn(curves, [panel(series("4", 4), series("11", 11))]).axes
-    assert [look(fewer, n) for n in ("4", "11")] == [looks[4], looks[11]]
-    left, right = drawn(distribution, [("data", [("4", np.arange(3), 4)])]).axes
-    assert look(right, "4") == looks[4]
-    assert left.patches[0].get_edgecolor() == pytest.approx([0xE6 / 255, 0x9F / 255, 0, 1])  # orange
-    assert looks[4][0] == "#E69F00"
-    point = [("4", np.ones(2), np.ones(2), 4)]
-    others = [("a", np.ones(2), np.zeros(2), 0), *point]
-    for points in (point, others):
-        (axes,) = drawn(front, points, [], "x", "y").axes
-        (container,) = (c for c in axes.containers if c.get_label() == "4")
-        assert (container.lines[0].get_color(), container.lines[0].get_marker()) == looks[4][:2]
+def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend():
+    given = looks([("adafed", "AdaFed"), ("fedavg", "FedAvg"), ("term", "TERM")], "adafed")
+    several = [series(label, look) for (_, label), look in given.items()]
+    for figure in (drawn(curves, [panel(*several)]), drawn(sweep, [panel(*several)])):
+        (axes,) = figure.axes
+        own = {x.get_color(): (x.get_linewidth(), x.get_zorder()) for x in axes.lines if len(x.get_xdata()) > 2}
+        widest, highest = own[given["adafed", "AdaFed"].colour]
+        assert all(widest > w and highest > z for c, (w, z) in own.items() if c != given["adafed", "AdaFed"].colour)
+        assert [t.get_text() for t in figure.legends[0].get_texts()][:3] == ["AdaFed", "FedAvg", "TERM"]
+
+
+def test_bands_bars_and_smoothed_lines_are_explained():
+    """Of one seed there is neither band nor bar, hence nothing to explain."""
+
+    def texts(figure):
+        return [t.get_text() for t in figure.legends[0].get_texts()]
+
+    assert texts(drawn(curves, [panel(series(seeds=1))])) == ["a"]
+    assert texts(drawn(sweep, [panel(series(seeds=1))])) == ["a"]
+    assert texts(drawn(sweep, [panel(series())])) == ["a", "bars: ± 1 STD over seeds"]
+    point = Point("a", np.ones(2), np.ones(2), A)
+    assert texts(drawn(front, [point], [], "x", "y")) == ["a", "bars: ± 1 STD over seeds"]
+    rough = Panel("p", [series()], "round", "y", window=3)
+    assert texts(drawn(curves, [rough])) == ["a", "line: mean of 3 evaluations; faint: each"]
+
+
+def test_a_smoothed_line_is_a_running_mean_over_a_faint_line_of_the_points():
+    y = np.array([[0.0, 3, 6, 0, 3], [2.0, 5, 8, 2, 5]])  # means 1, 4, 7, 1, 4
+    (axes,) = drawn(curves, [Panel("p", [Series("a", np.arange(5), y, A)], "round", "y", window=3)]).axes
+    assert line(axes, "a")[1].tolist() == [2.5, 4, 4, 4, 2.5]
+    (faint,) = (li for li in axes.lines if li.get_label() != "a")
+    assert faint.get_ydata().tolist() == [1, 4, 7, 1, 4]
+    assert faint.get_alpha() < 0.5
+    assert not axes.collections  # no band
+
+
+def test_pooled_clients_are_counted_in_percent_and_called_so():
+    """Two seeds of two clients against one seed of two: the same accuracies give the same lines."""
+    rows = [Clients("a", np.array([10.0, 10, 90, 90]), A, 2), Clients("b", np.array([10.0, 90]), B, 1)]
+    left, right = drawn(distribution, [Spread("data", rows, "not drawn: c (not run)")]).axes
+    one, two = (patch.get_data().values for patch in left.patches)
+    assert one.tolist() == two.tolist()
+    assert (one[2], one.sum()) == (50, 100)
+    assert left.get_ylabel() == "clients of all seeds (%)"
+    label = right.get_xlabel().replace("\n", " ")
+    assert label == "rank among the clients of all seeds (%), worst first not drawn: c (not run)"
+    left, _ = drawn(distribution, [Spread("data", rows[1:])]).axes
+    assert left.get_ylabel() == "clients (%)"
+
+
+def test_what_is_not_drawn_is_said_in_the_picture():
+    figure = drawn(curves, [Panel("p", [series()], "round", "y", "not drawn: FedFa (diverged)")], place=True)
+    assert figure.axes[0].get_xlabel() == "round\nnot drawn: FedFa (diverged)"
+
+
+def test_a_swept_parameter_is_written_at_the_ends_without_overlap():
+    several = [Series(str(k), np.arange(20), np.full((1, 20), 0.5 + k / 1000), A, str(k)) for k in range(5)]
+    figure = drawn(curves, [panel(*several)], place=True)
+    boxes = [t.get_window_extent() for t in figure.axes[0].texts]
+    assert [t.get_text() for t in figure.axes[0].texts] == list("01234")  # lowest first
+    assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))
 
 
 def test_the_legend_names_each_series_once_and_is_below():
-    figure = drawn(curves, [panel(*(series(str(k), k) for k in range(9)), title=t) for t in "pq"], place=True)
+    figure = drawn(curves, [panel(*(series(str(k)) for k in range(9)), title=t) for t in "pq"], place=True)
     (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()] == [str(k) for k in range(9)]
+    assert [t.get_text() for t in legend.get_texts()] == [*map(str, range(9)), "band: lowest to highest seed"]
     box = legend.get_window_extent()
     assert all(box.y1 <= axes.get_window_extent().y0 for axes in figure.axes)
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
@@ -204,8 +259,8 @@ def test_nothing_is_cut_off_or_small(name):
     call, long = examples()[name], "words of a title and of a label that go on " * 3
     options = {**call.keywords, "title": long, "reduced": True}
     if name in ("curves", "sweep"):
-        options["panels"] = [Panel(long, [series(long), series("b", 1)], long[:80], long[:60])]
-    with matplotlib.rc_context(plots._STYLE):
+        options["panels"] = [Panel(long, [series(long), series("b", B)], long[:80], long[:60])]
+    with matplotlib.rc_context(STYLE):
         figure = drawn(call.func, **options, place=True)
         box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text))
@@ -222,12 +277,12 @@ def test_panels_stand_in_at_most_three_columns(count, shape):
 
 def test_logarithmic_axes_have_plain_labels():
     y = np.geomspace(1e-4, 1, 9)[None]
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), y, 0))], log_y=True).axes
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), y, A))], log_y=True).axes
     assert axes.get_yscale() == "log"
     assert {"0.001", "0.1", "1"} <= {t.get_text() for t in axes.get_yticklabels()}
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), 0))], log_y=True).axes
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(9), np.full((2, 9), NAN), A))], log_y=True).axes
     assert axes.get_yscale() == "linear"  # of nothing
-    (axes,) = drawn(curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), 0))], log_y=True).axes
+    (axes,) = drawn(curves, [panel(Series("a", np.arange(3), np.array([[4.0, 1, 0]]), A))], log_y=True).axes
     assert axes.get_ylim()[0] > 0
     assert line(axes, "a")[1].tolist() == [4, 1, 0]
 
@@ -235,7 +290,7 @@ def test_logarithmic_axes_have_plain_labels():
 def test_a_sweep_has_the_mean_and_one_sample_std():
     """In the order of the parameter; of one seed there is no spread."""
     y = np.array([[5.0, 1, 0], [7.0, 3, NAN], [9.0, 5, NAN]])
-    (axes,) = drawn(sweep, [panel(Series("a", np.array([1.0, 0.1, 0.01]), y, 0))]).axes
+    (axes,) = drawn(sweep, [panel(Series("a", np.array([1.0, 0.1, 0.01]), y, A))]).axes
     x, mean = line(axes, "a")
     assert (x.tolist(), mean.tolist()) == ([0.01, 0.1, 1], [0, 3, 7])
     low, high = bar_ends(axes, "a")
@@ -246,22 +301,24 @@ def test_a_sweep_has_the_mean_and_one_sample_std():
 
 def test_a_distribution_counts_every_client_and_sorts_them():
     values = np.array([100, 100 + 1e-9, 0, 4.99, 5, 62, 61, NAN])
-    left, right = drawn(distribution, [("data", [("a", values, 0), ("b", np.arange(100), 1)])]).axes
-    counts, edges, _ = left.patches[0].get_data()
-    assert counts.sum() == 7
-    assert counts[[0, 1, 12, 19]].tolist() == [2, 1, 2, 2]
+    rows = [Clients("a", values, A), Clients("b", np.arange(100), B)]
+    left, right = drawn(distribution, [Spread("data", rows)]).axes
+    shares, edges, _ = left.patches[0].get_data()
+    counts = shares * 7 / 100
+    assert counts.sum() == pytest.approx(7)
+    assert counts[[0, 1, 12, 19]].tolist() == pytest.approx([2, 1, 2, 2])
     np.testing.assert_allclose(edges, np.arange(0, 101, 5))
     assert left.patches[1].get_data().values.tolist() == [5] * 20
     rank, accuracy = line(right, "a")
-    assert rank.tolist() == list(range(1, 8))
+    assert rank == pytest.approx(100 * np.arange(1, 8) / 7)
     assert accuracy.tolist() == sorted(values[:7])
 
 
 def test_a_front_has_means_spreads_and_the_parameter():
     x, y = np.array([1.0, 3]), np.array([10.0, 10])
     several = np.array([[1.0, 3], [5, 5], [8, NAN]])
-    swept = [("b", several, several + 1, ["0", "1", "9"], 6), ("c", several, several, ["0", "1", "9"], 3)]
-    (axes,) = drawn(front, [("a", x, y, 0)], swept, "x", "y").axes
+    swept = [Swept("b", several, several + 1, ["0", "1", "9"], B), Swept("c", several, several, ["0", "1", "9"], C)]
+    (axes,) = drawn(front, [Point("a", x, y, A)], swept, "x", "y").axes
     assert [v.tolist() for v in line(axes, "a")] == [[2], [10]]
     assert line(axes, "a")[0].tolist() == [2]
     low, high = bar_ends(axes, "a", 0)
@@ -270,7 +327,7 @@ def test_a_front_has_means_spreads_and_the_parameter():
     np.testing.assert_allclose(bar_ends(axes, "b", 0)[0], [2 - np.sqrt(2), 5, NAN])
     assert [(t.get_text(), t.xy) for t in axes.texts[:3]] == [("0", (2, 3)), ("1", (5, 6)), ("9", (8, 9))]
     colours = {c.get_label(): c.lines[0].get_color() for c in axes.containers}
-    assert colours == {"a": "#0072B2", "b": "#000000", "c": "#CC79A7"}
+    assert colours == {"a": A.colour, "b": B.colour, "c": C.colour}
 
 
 def test_bars_are_stacked_to_the_counts():
@@ -324,30 +381,37 @@ def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     broken = series()
     broken.y[1, 5:] = value
     for call in (curves, sweep):
-        call(tmp_path / "p", "t", [panel(broken, series("b", 1))])
+        call(tmp_path / "p", "t", [panel(broken, series("b", B))])
     (axes,) = drawn(curves, [panel(broken)]).axes
     assert np.isinf(line(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
     assert np.isfinite(axes.get_ylim()).all()
     front(
-        tmp_path / "p", "t", [("a", broken.y[:, 6], broken.y[:, 0], 0), ("b", np.ones(2), np.ones(2), 1)], [], "x", "y"
+        tmp_path / "p",
+        "t",
+        [Point("a", broken.y[:, 6], broken.y[:, 0], A), Point("b", np.ones(2), np.ones(2), B)],
+        [],
+        "x",
+        "y",
     )
 
 
 WRONG = {
-    "y is a vector": lambda p: curves(p, "t", [panel(Series("a", np.arange(3), np.ones(3), 0))]),
-    "x too short": lambda p: curves(p, "t", [panel(series(), Series("a", np.arange(3), np.ones((2, 4)), 0))]),
-    "transposed": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((3, 2)), 0))]),
-    "no seeds": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((0, 3)), 0))]),
-    "x is missing": lambda p: sweep(p, "t", [panel(Series("a", np.array([1, NAN]), np.ones((1, 2)), 0))]),
+    "y is a vector": lambda p: curves(p, "t", [panel(Series("a", np.arange(3), np.ones(3), A))]),
+    "x too short": lambda p: curves(p, "t", [panel(series(), Series("a", np.arange(3), np.ones((2, 4)), A))]),
+    "transposed": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((3, 2)), A))]),
+    "no seeds": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((0, 3)), A))]),
+    "x is missing": lambda p: sweep(p, "t", [panel(Series("a", np.array([1, NAN]), np.ones((1, 2)), A))]),
     "no panels": lambda p: curves(p, "t", []),
     "no series": lambda p: curves(p, "t", [panel()]),
-    "not above 0": lambda p: curves(p, "t", [panel(Series("a", np.arange(2), np.zeros((1, 2)), 0))], log_y=True),
-    "a matrix of values": lambda p: distribution(p, "t", [("d", [("a", np.ones((2, 2)), 0)])]),
-    "a value of 101": lambda p: distribution(p, "t", [("d", [("a", np.array([101.0]), 0)])]),
-    "no methods": lambda p: distribution(p, "t", [("d", [])]),
-    "other seeds": lambda p: front(p, "t", [("a", np.ones(3), np.ones(2), 0)], [], "x", "y"),
-    "a vector to connect": lambda p: front(p, "t", [], [("a", np.ones(3), np.ones(3), "123", 0)], "x", "y"),
-    "two of three values": lambda p: front(p, "t", [], [("a", np.ones((3, 2)), np.ones((3, 2)), "12", 0)], "x", "y"),
+    "not above 0": lambda p: curves(p, "t", [panel(Series("a", np.arange(2), np.zeros((1, 2)), A))], log_y=True),
+    "a matrix of values": lambda p: distribution(p, "t", [Spread("d", [Clients("a", np.ones((2, 2)), A)])]),
+    "a value of 101": lambda p: distribution(p, "t", [Spread("d", [Clients("a", np.array([101.0]), A)])]),
+    "no methods": lambda p: distribution(p, "t", [Spread("d", [])]),
+    "other seeds": lambda p: front(p, "t", [Point("a", np.ones(3), np.ones(2), A)], [], "x", "y"),
+    "a vector to connect": lambda p: front(p, "t", [], [Swept("a", np.ones(3), np.ones(3), "123", A)], "x", "y"),
+    "two of three values": lambda p: front(
+        p, "t", [], [Swept("a", np.ones((3, 2)), np.ones((3, 2)), "12", A)], "x", "y"
+    ),
     "counts of one client": lambda p: bars(p, "t", [("d", np.ones(3))]),
     "a count below 0": lambda p: bars(p, "t", [("d", -np.ones((2, 3)))]),
     "not square": lambda p: matrix(p, "t", [("d", np.ones((2, 3)))]),
@@ -363,4 +427,4 @@ def test_what_does_not_fit_is_said_and_nothing_written(fault, tmp_path):
 
 def test_a_fault_names_panel_series_and_shapes(tmp_path):
     with pytest.raises(ValueError, match=r"'CIFAR', 'a': x has shape \(3,\) and y \(2, 4\), not \[T\] and \[S, T\]"):
-        curves(tmp_path / "p", "t", [panel(Series("a", np.arange(3), np.ones((2, 4)), 0), title="CIFAR")])
+        curves(tmp_path / "p", "t", [panel(Series("a", np.arange(3), np.ones((2, 4)), A), title="CIFAR")])

@@ -144,6 +144,26 @@
     toc.addEventListener("click", (event) => { if (event.target.closest("a")) setTimeout(fold); });
   }
 
+  // A picture in full size: a copy of it in a dialog, which Escape closes.
+  function enlarging() {
+    const dialog = document.querySelector("dialog.large");
+    const sheet = dialog.querySelector(".sheet");
+    const title = dialog.querySelector("#large-title");
+    for (const button of all(".enlarge")) {
+      const picture = button.parentElement.querySelector("img");
+      button.hidden = false;
+      const open = () => {
+        title.textContent = button.closest("figure").querySelector("figcaption b").textContent;
+        sheet.replaceChildren(picture.cloneNode());
+        dialog.showModal();
+      };
+      button.addEventListener("click", open);
+      picture.addEventListener("click", open);
+    }
+    dialog.addEventListener("close", () => sheet.replaceChildren());
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  }
+
   // Printing opens all details.
   function printing() {
     let opened = [];
@@ -166,6 +186,7 @@
     sorting();
     filtering();
     contents();
+    enlarging();
     printing();
     document.addEventListener("click", (event) => {
       const button = event.target.closest?.(".copy");

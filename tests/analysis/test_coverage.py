@@ -1,0 +1,72 @@
+"""Coverage of printed numbers: counted once, by setting; and whether seeds share a split of the data."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from fake_runs import fake_row
+
+from fedbench.analysis.coverage import Coverage, coverage, splits
+from fedbench.analysis.matching import Evidence
+from fedbench.analysis.tables import paper_table
+from fedbench.papers.ledger import Ledger
+from fedbench.papers.registry import papers
+from fedbench.runs.store import ResultStore
+
+
+def tables(root, paper, *names):
+    p = papers()[paper]
+    evidence = Evidence(ResultStore(root))
+    return [paper_table(p, p.tables[name], evidence, Ledger()) for name in names]
+
+
+def test_a_number_that_two_tables_print_is_counted_once(tmp_path):
+    """Table 4 of AdaFedAdam repeats three rows of three numbers of Table 7, which has 45."""
+    four, seven = tables(tmp_path, "adafedadam", "table4", "table7")
+    assert coverage([four]).total == 9
+    assert coverage([seven]).total == 45
+    assert coverage([four, seven]).total == 45
+    assert coverage([four, four, seven]) == coverage([four, seven])
+
+
+def test_numbers_are_measured_in_full_reduced_or_not(tmp_path):
+    p = papers()["adafedadam"]
+    rows = [r for r in p.tables["table7"].rows if r.setup == "synthetic"]
+    fake_row(tmp_path, p, rows[0])
+    fake_row(tmp_path, p, rows[1], cut={"rounds": [1000, 20]})
+    (seven,) = tables(tmp_path, "adafedadam", "table7")
+    found = coverage([seven])
+    assert (found.full, found.reduced, found.not_run) == (3, 3, 39)
+    assert (found.measured, found.total) == (6, 45)
+    assert found.agreement.total() == 6
+    assert set(found.agreement) <= {"inside", "outside"}
+
+
+def test_another_number_in_the_same_place_is_another_number(tmp_path):
+    """Two tables that contradict each other print two numbers."""
+    (four,) = tables(tmp_path, "adafedadam", "table4")
+    block = four.blocks[0]
+    line = block.lines[0]
+    cell = replace(line.cells[0], printed=replace(line.cells[0].printed, mean=0.0))
+    other = replace(four, blocks=(replace(block, lines=(replace(line, cells=(cell, *line.cells[1:])),)),))
+    assert coverage([four, other]).total == coverage([four]).total + 1
+
+
+def test_coverages_add_up():
+    one, two = Coverage(1, 2, 3, Counter(inside=3)), Coverage(10, 20, 30, Counter(inside=1, outside=29))
+    assert one + two == Coverage(11, 22, 33, Counter(inside=4, outside=29))
+    assert Coverage().total == 0
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [(None, "every seed draws its own data split"), (0, "all seeds share one data split (data.seed=0)")],
+)
+def test_a_setup_says_whether_seeds_share_a_split(tmp_path, seed, words):
+    p = papers()["adafedadam"]
+    row = next(r for r in p.tables["table7"].rows if r.setup == "synthetic")
+    fake_row(tmp_path, p, row, preset={"data.seed": seed})
+    (seven,) = tables(tmp_path, "adafedadam", "table7")
+    first, *others = seven.blocks
+    assert splits(first) == words
+    assert [splits(block) for block in others] == [""] * len(others)
