@@ -20,8 +20,14 @@ class Run:
     def rounds(self):
         return pd.DataFrame(self._rounds)
 
+    def curves(self, names):
+        return self.rounds()
+
     def clients(self):
         return pd.DataFrame(self._clients)
+
+    def clients_at(self):
+        return self.clients().query("round == round.max()")
 
     def last_round(self):
         return self._rounds[-1]
