@@ -281,7 +281,7 @@ def test_workers_are_placed_on_the_gpus_that_are_visible(fed, tmp_path, machine_
     assert (status, err) == (0, "fedbench: 5 runs, 3 at a time (jobs=3) on 2 GPUs\n")
     saw = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("saw_*.json"))]
     assert not any(initialised for _, _, initialised in saw)
-    by_process = dict((pid, gpu) for pid, gpu, _ in saw)
+    by_process = {pid: gpu for pid, gpu, _ in saw}
     assert sorted(by_process.values()) == ["2", "2", "GPU-8932f937"]
     assert all(by_process[pid] == gpu for pid, gpu, _ in saw)
     facts = [json.loads(p.read_text())["visible_devices"] for p in tmp_path.rglob("meta.json")]
