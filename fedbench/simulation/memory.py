@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.task import Task, example_losses, image_layout
+from fedbench.simulation.task import Task, example_losses
 
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "std::bad_alloc")  # in torch's RuntimeErrors
 _EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
@@ -74,6 +74,6 @@ def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
     leaves = [v.requires_grad_() for v in task.layout.views(w)]
     draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
-        example_losses(task.apply(leaves, image_layout(data.features(rows)), draws), data.labels(rows), 1)
+        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())
