@@ -140,6 +140,27 @@ class Cohort:
             trained.uploads.update(sums)
         return trained
 
+    @torch.no_grad()
+    def local_phases(self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int) -> None:
+        """Carry out the local phases of the first round through the oracle and discard the outcome, to time them.
+
+        Args:
+            algo: The method.
+            msg: The broadcast.
+            clients: States of these clients, [C, ...].
+            info: Facts of the cohort; leaves [C].
+            seed: Random seed of the run.
+
+        Raises:
+            MemoryError: If memory runs out, or whatever error torch has for that.
+        """
+
+        def work(part: Part) -> None:
+            states = {k: v[part.rows] for k, v in clients.items()}
+            part.local_phase(algo, msg, states, info.take(part.rows), seed, 0, Purpose.BATCHES)
+
+        self.engine.map(work, self._cut(False, np.arange(len(self.ids))))
+
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""
         kernel = self.engine.kernel

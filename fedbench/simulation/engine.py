@@ -84,6 +84,8 @@ class Engine:
         why_no_kernel: The reason why there is none, for the record of the run.
         layers: Whether layers of the model are computed in compiled code, for the record of the run.
         automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
+        graphs: Whether local steps are replayed from CUDA graphs.
+        device: GPU on which every worker thread has a stream of its own; None or a CPU is no streams.
 
     Attributes:
         limits: What allocation errors have left of these numbers.
@@ -100,11 +102,13 @@ class Engine:
         why_no_kernel: str = "",
         layers: bool = False,
         automatic: bool = False,
+        graphs: bool = False,
+        device: torch.device | None = None,
     ) -> None:
         self.oracle, self.mode = oracle, mode
         self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
-        self._automatic = automatic
+        self._automatic, self.graphs, self._device = automatic, graphs, device
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool = self._threads()
 
