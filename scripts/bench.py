@@ -251,6 +251,7 @@ def fed_rounds(
     for _ in range(rounds):
         begun = time.perf_counter()
         snapshot = next(snapshots)
+        synchronize(data.x.device)
         trained = time.perf_counter()
         session.record(snapshot)
         yield trained - begun, time.perf_counter() - trained
