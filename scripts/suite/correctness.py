@@ -12,18 +12,18 @@ from suite.parts import Outcome, Part, Piece, Setting, release
 from suite.subjects import PRECISIONS, composed, forms, last_model, pictures, prepared, texts
 from torch import Tensor
 
-from fedbench.config.schema import options
+from fedbench.config.schema import RunConfig, options
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.forms import Form
 
 CPU = torch.device("cpu")
-# Largest distance between two models relative to the way that training has come, |w - w'| / |w' - w_0|, after all rounds.
-# The three lower precisions round the factors of products to 24, 11 and 8 bits; the bounds are about ten times what the
+# Largest distance between two models relative to the way that training has come, |w - w'| / |w' - w_0|, after the last
+# round. The three lower precisions round the factors of products to 24, 11 and 8 bits; the bounds are about ten times what the
 # same roundings, imitated on a CPU, bring about.
 BOUNDS = {"float64": 1e-9, "float32": 1e-3, "tf32": 0.05, "bf16": 0.3}
 ROUNDS = 20
 _GROUP = 4  # methods in a piece
-# Methods whose course depends on comparisons (which labels are changed, which clients are right about which examples): a
+# Methods whose course depends on comparisons (which labels are changed, which examples are classified correctly): a
 # rounding may flip one, and the models part. They are compared in float64 alone.
 DISCRETE = ("fedcorr", "fedcorr_adafed", "fedfa")
 FEW = ("fedavg", "scaffold", "adafedadam")
@@ -71,7 +71,7 @@ def trained(subject: Subject, method: str, device: torch.device, form: Form, pre
     return last_model(prepared(_config(subject, method, rounds), subject.data(), device, form, precision))
 
 
-def _config(subject: Subject, method: str, rounds: int):
+def _config(subject: Subject, method: str, rounds: int) -> RunConfig:
     # a stage of FedCorr asks one client a round
     extra = (f"algo.iterations={2 if rounds > 8 else 1}", "algo.rounds1=2") if method.startswith("fedcorr") else ()
     return composed(
@@ -97,9 +97,9 @@ def compare(name: str, subject: Subject, methods: Sequence[str], setting: Settin
                 else:
                     reason = ""
                 rows.append({"method": method, "form": str(form), "precision": precision, "off": off})
-                if not off <= BOUNDS[precision]:
+                if not off <= (most := BOUNDS[precision]):
                     wrong.append(
-                        f"{name}, {method}, {form}, {precision}: {off:.1e}, at most {BOUNDS[precision]}{reason}"
+                        f"{name}, {method}, {form}, {precision}: {off:.1e}, at most {most:g}{reason}"
                     )
         release(setting.device)
     return {"rounds": rounds, "rows": rows, "wrong": wrong}
@@ -118,7 +118,7 @@ def _streams_once(found: Sequence[Form]) -> list[Form]:
 
 
 def pieces(setting: Setting) -> list[Piece]:
-    """Return the pieces: the methods on a small perceptron, a few at a time, then the other models with three methods."""
+    """Return the pieces: the methods on a small perceptron, a few at a time, then the other models with three."""
     methods = [m for m in options("algo") if not m.startswith("fedcorr") or importlib.util.find_spec("sklearn")]
     groups = [methods[k : k + _GROUP] for k in range(0, len(methods), _GROUP)]
     named = [("mlp: " + ", ".join(group), MLP, group) for group in groups]

@@ -163,7 +163,7 @@ def _waits_of(rounds: Any, setting: Setting) -> list[str]:
 
 
 def _counted(rounds: Any, setting: Setting) -> dict[str, int]:
-    """Return how often a round starts kernels or graphs, copies, and waits, by the profiler's record of CUDA's calls."""
+    """Return how often a round starts kernels or graphs, copies, and waits: the calls of CUDA that are profiled."""
     kinds = [ProfilerActivity.CPU] + ([] if setting.small else [ProfilerActivity.CUDA])
     with profile(activities=kinds, acc_events=True) as traced:
         next(rounds)
@@ -190,7 +190,7 @@ def table(found: Mapping[str, Outcome]) -> list[str]:
     if "errors" in (f := found.get("out of memory", {})):
         lines += [
             f"Out of memory: {f['clients']} clients at once take {f['bytes_of_a_round'] / 2**20:.0f} MiB; with "
-            f"{f['bytes_left'] / 2**20:.0f} MiB left, {f['errors']} allocation errors leave {f['clients_after']} at once, "
+            f"{f['bytes_left'] / 2**20:.0f} MiB left, {f['errors']} allocation errors leave {f['clients_after']}, "
             f"and the model differs by {f['off']:.1e}.",
             "",
         ]

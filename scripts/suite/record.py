@@ -28,8 +28,8 @@ def code_digest() -> str:
 class Record:
     """The results of one part.
 
-    A piece is done if nothing in it is wrong or left over, and it was measured on the same kind of device, with the same
-    code unless ``keep`` is given.
+    A piece is done if nothing in it is wrong or left over, and it was measured on the same kind of device, and with the
+    same code unless ``keep`` is given.
 
     Args:
         folder: The directory of the results.

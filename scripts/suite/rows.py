@@ -140,7 +140,7 @@ def table(found: Mapping[str, Outcome]) -> list[str]:
             done = f"{r['done']} of {r['runs']}"
             lines.append(f"| {r['experiment']} | {r['algo']} | {f['profile']} | {done} | {r['hours']:.3f} |")
     missing = [line for f in found.values() for line in f.get("missing_data", [])]
-    return lines + ["", *(f"- No data: {line}" for line in missing)] if missing else lines
+    return [*lines, "", *(f"- No data: {line}" for line in missing)] if missing else lines
 
 
 PART = Part("e", "Rows of papers", pieces, table)
