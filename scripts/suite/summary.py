@@ -21,10 +21,8 @@ def listing(parts: Sequence[tuple[Part, Record]], setting: Setting) -> str:
 
 def summary(parts: Sequence[tuple[Part, Record]], setting: Setting) -> str:
     """Return a section for each part: its table, what is wrong, and what is left."""
-    lines = [
-        "# GPU suite" if not setting.small else "# GPU suite, at a small size on a CPU: these figures say nothing",
-        "",
-    ]
+    small = ", at a small size on a CPU: its figures mean nothing" if setting.small else ""
+    lines = [f"# GPU suite{small}", ""]
     for part, record in parts:
         known = {p.name for p in part.pieces(setting)} | {PROCESS}
         found = {k: v for k, v in record.pieces.items() if k in known}
