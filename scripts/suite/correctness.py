@@ -84,12 +84,12 @@ def _config(subject: Subject, method: str, rounds: int) -> RunConfig:
 def compare(name: str, subject: Subject, methods: Sequence[str], setting: Setting) -> Outcome:
     """Compare all forms and precisions of methods with the loop on the CPU, and return the distances."""
     rows, wrong = [], []
-    rounds = min(subject.rounds, 3) if setting.small else subject.rounds
+    rounds = 2 if setting.small else subject.rounds
     for method in methods:
         config = _config(subject, method, rounds)
         start = prepared(config, subject.data(), CPU, Form("loop"), "float64").w
         want = trained(subject, method, CPU, Form("loop"), "float64", rounds)
-        for precision in _precisions(method, setting):
+        for precision in _precisions(method, subject, setting):
             for form in _streams_once(forms(config, subject.data(), setting.device, precision)):
                 try:
                     got = trained(subject, method, setting.device, form, precision, rounds)
@@ -105,8 +105,8 @@ def compare(name: str, subject: Subject, methods: Sequence[str], setting: Settin
     return {"rounds": rounds, "rows": rows, "wrong": wrong}
 
 
-def _precisions(method: str, setting: Setting) -> Sequence[str]:
-    if method in DISCRETE:
+def _precisions(method: str, subject: Subject, setting: Setting) -> Sequence[str]:
+    if method in DISCRETE or (setting.small and subject is MLP):
         return PRECISIONS[:1]
     return PRECISIONS[:2] if setting.small else PRECISIONS
 

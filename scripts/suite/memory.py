@@ -22,7 +22,7 @@ from fedbench.simulation.memory import client_bytes
 
 _CLOSE = 1e-4  # relative distance of models in float32 whose chunks differ
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
-_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+_WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")  # those of a device are the profiler's own
 STACKED = Form("stacked")
 
 
@@ -159,7 +159,7 @@ def _waits_of(rounds: Any, setting: Setting) -> list[str]:
             next(rounds)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return [f"{w.filename}:{w.lineno}" for w in caught if "synchroniz" in str(w.message)]
+    return [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]
 
 
 def _counted(rounds: Any, setting: Setting) -> dict[str, int]:
@@ -167,7 +167,7 @@ def _counted(rounds: Any, setting: Setting) -> dict[str, int]:
     kinds = [ProfilerActivity.CPU] + ([] if setting.small else [ProfilerActivity.CUDA])
     with profile(activities=kinds, acc_events=True) as traced:
         next(rounds)
-        wait_for(setting.device)  # the profiler itself waits once more when it stops
+        wait_for(setting.device)
     calls = Counter({e.key: e.count for e in traced.key_averages()})
     return {
         "operations": sum(n for k, n in calls.items() if k.startswith("aten::")),

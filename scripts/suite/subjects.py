@@ -83,7 +83,7 @@ def last_model(run: PreparedRun) -> Tensor:
 
 def forms(config: RunConfig, data: FederatedDataset, device: torch.device, precision: str) -> list[Form]:
     """Return the forms in which a run can be carried out on a device, the plainest first."""
-    plain = prepared(config, data, device, Form("loop"), precision)
+    plain = prepared(config, data, device, Form("stacked"), precision)  # one candidate, so that nothing is timed yet
     plain.engine.close()
     free: EngineConfig = replace(config.engine, precision=precision)
     found = [f for f in candidates(plain.task, plain.data, free) if device.type == "cuda" or not f.graphs]
