@@ -102,7 +102,6 @@ def compare(subject: Subject, precision: str, setting: Setting) -> Outcome:
     assert batch is not None
     data = subject.data([batch * (1 if setting.small else _BATCHES)] * subject.clients)
     steps = int((-(-data.train.counts // batch)).sum())  # of all clients in a round
-    threads = torch.get_num_threads()
     rate = operations = 0.0
     rows, wrong = [], []
     for form in forms(config, data, setting.device, precision):
@@ -117,7 +116,6 @@ def compare(subject: Subject, precision: str, setting: Setting) -> Outcome:
         except Exception as error:
             wrong.append(f"{form}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         finally:
-            torch.set_num_threads(threads)
             release(setting.device)
     return {"batch": batch, "clients": subject.clients, "gflop": operations / 1e9, "rate": rate, "rows": rows} | {
         "wrong": wrong

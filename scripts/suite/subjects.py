@@ -16,11 +16,13 @@ from fedbench.config.schema import EngineConfig, RunConfig
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.build import build
 from fedbench.runs.candidates import candidates, on_more_streams
+from fedbench.runs.cores import available_cores
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.forms import Form
 from fedbench.simulation.loop import Snapshot, simulate
 
 PRECISIONS = ("float64", "float32", "tf32", "bf16")
+_LARGE = 2**20  # parameters from which one operation on a CPU is worth all cores; the suite has one thread otherwise
 _COMPOSER = Composer()
 
 
@@ -75,8 +77,14 @@ def rounds_of(run: PreparedRun) -> Iterator[Snapshot]:
 
 def last_model(run: PreparedRun) -> Tensor:
     """Return the model [P] after the last round, in float64 on the CPU."""
-    *_, last = rounds_of(run)
-    run.engine.close()
+    before = torch.get_num_threads()
+    if run.task.device.type == "cpu" and run.task.size >= _LARGE:
+        torch.set_num_threads(available_cores())
+    try:
+        *_, last = rounds_of(run)
+    finally:
+        torch.set_num_threads(before)
+        run.engine.close()
     w: Tensor = last.server["w"]
     return w.double().cpu()
 

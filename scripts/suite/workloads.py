@@ -19,15 +19,12 @@ _ROUNDS = {"W1": 10, "W2": 10}  # of both on the device; 4 of the others
 
 def workload(name: str, setting: Setting) -> Outcome:
     """Measure a round on the device, of the loop and of fedbench, and of fedbench on all cores of this machine."""
-    load, threads = WORKLOADS[name], torch.get_num_threads()
+    load = WORKLOADS[name]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        rate = matmul_rate(available_cores(), setting.device)  # leaves torch with one thread, as the loop has it
-        found = measure(load, 1 if setting.small else _ROUNDS.get(name, 4), ["fedavg"], rate, setting.device)
-        seconds = found["seconds_fedavg"]
-        cpu = seconds if setting.small else _on_cpu(name)
-    finally:
-        torch.set_num_threads(threads)
+    rate = matmul_rate(available_cores(), setting.device)  # leaves torch with one thread, as the loop has it
+    found = measure(load, 1 if setting.small else _ROUNDS.get(name, 4), ["fedavg"], rate, setting.device)
+    seconds = found["seconds_fedavg"]
+    cpu = seconds if setting.small else _on_cpu(name)
     slower = [f"{1000 * seconds:.1f} ms on the device, {1000 * cpu:.1f} ms on the CPU"] if seconds > cpu else []
     return {
         "about": load.about,
