@@ -16,6 +16,7 @@ import torch
 
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.forms import Form
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 
 T = TypeVar("T")
@@ -137,6 +138,19 @@ class Engine:
         if self._automatic and cohort_size is not None:
             self._cohort_size = cohort_size
 
+    def take_form(self, form: Form, oracle: Oracle, cohort_size: int | None) -> None:
+        """Work in another form from now on.
+
+        Args:
+            form: The form.
+            oracle: Computes losses and gradients in it.
+            cohort_size: Number of clients trained side by side; None leaves it as it is.
+        """
+        self.close()
+        self.oracle, self.mode, self.graphs, self._workers = oracle, form.mode, form.graphs, form.workers
+        self._cohort_size = self._cohort_size if cohort_size is None else cohort_size
+        self._pool = self._threads()
+
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""
         before, self.limits = self.workers, limits
@@ -185,6 +199,8 @@ class Engine:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), alone, reason)
+            if self._device is not None and self._device.type == "cuda":
+                torch.cuda.empty_cache()  # blocks of other sizes would stay with torch, and graphs with their memory
 
     def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
         errors, half = self.limits.errors + 1, -(-used // 2)
