@@ -122,7 +122,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
 
 
 def _kind(value: object) -> object:
-    """Return a part of the configuration without its numbers, on which the time of a step does not depend, but for 0."""
+    """Return a part of the configuration without its numbers: the time of a step depends on whether they are 0."""
     if isinstance(value, Mapping):
         return {key: _kind(v) for key, v in value.items()}
     return value != 0 if isinstance(value, int | float) else value

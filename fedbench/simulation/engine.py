@@ -17,6 +17,7 @@ import torch
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.forms import Form
+from fedbench.simulation.host_states import StateRows
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 
 T = TypeVar("T")
@@ -111,6 +112,7 @@ class Engine:
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
         self._automatic, self.graphs, self._device = automatic, graphs, device
         self.notify: Callable[[str], None] = lambda sentence: None
+        self._state_rows: StateRows | None = None
         self._pool = self._threads()
 
     @property
@@ -157,6 +159,12 @@ class Engine:
         if self.workers != before:
             self.close()
             self._pool = self._threads()
+
+    def state_rows(self, device: torch.device) -> StateRows:
+        """Return what reads and writes client states for a computation on ``device``: the same for the whole run."""
+        if self._state_rows is None:
+            self._state_rows = StateRows(device)
+        return self._state_rows
 
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
