@@ -131,6 +131,8 @@ class PretendGpu:
         stand_ins = {"is_available": lambda: True, "device_count": lambda: 1, "synchronize": lambda device=None: None}
         stand_ins |= {"mem_get_info": lambda device=None: (2**36, 2**36), "max_memory_allocated": lambda device=None: 1}
         stand_ins |= {"get_device_name": lambda device=None: "a pretended GPU"}
+        stand_ins |= {"memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0}
+        stand_ins |= {"reset_peak_memory_stats": lambda device=None: None, "empty_cache": lambda: None}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)
         PretendGpu.current = self

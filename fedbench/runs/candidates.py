@@ -69,9 +69,7 @@ def _modes(task: Task, config: EngineConfig) -> Sequence[StepMode]:
     return ("loop", "stacked", "unfold") if unfoldable(task.model) else ("loop", "stacked")
 
 
-def _layouts(
-    mode: StepMode, task: Task, data: FederatedDataset, config: EngineConfig
-) -> Sequence[bool | None]:
+def _layouts(mode: StepMode, task: Task, data: FederatedDataset, config: EngineConfig) -> Sequence[bool | None]:
     """Return the memory layouts to try: both where cuDNN convolves the images of one client at a time."""
     open_choice = config.channels_last is None and mode == "loop" and len(data.shape) == 3 and unfoldable(task.model)
     return (False, True) if open_choice else (config.channels_last,)

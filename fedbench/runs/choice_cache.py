@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -65,7 +64,7 @@ class ChoiceCache:
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 part = Path(folder) / path.name
                 part.write_text(text, encoding="utf-8")
-                os.replace(part, path)
+                part.replace(path)
         except OSError as error:
             print(f"fedbench: the choice of a form cannot be kept in {path.parent}: {error}", file=sys.stderr)
 

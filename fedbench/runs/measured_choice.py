@@ -119,7 +119,7 @@ class Sample:
 
     @torch.no_grad()
     def on(self, engine: Engine, clients: int, steps: int) -> Callable[[], None]:
-        """Return a function that carries out local steps and discards the outcome; its plans are made in the first call.
+        """Return a function that carries out local steps and discards the outcome; its first call makes the plans.
 
         Args:
             engine: How they are carried out.
@@ -137,8 +137,8 @@ class Sample:
 def _stand_in(algo: Algorithm, w: Tensor, count: int) -> dict[str, Tensor]:
     """Return numbers in the place of what a method wants measured at the broadcast model."""
     ones = torch.ones(count, dtype=torch.float64, device=w.device)
-    found = {name: ones for name in algo.needs & {"loss", "accuracy", "loss_init"}}
-    return {**found, "grad": w.expand(count, -1)} if "grad" in algo.needs else dict(found)
+    found: dict[str, Tensor] = {name: ones for name in algo.needs & {"loss", "accuracy", "loss_init"}}  # noqa: C420
+    return {**found, "grad": w.expand(count, -1)} if "grad" in algo.needs else found
 
 
 class FormChoice:
@@ -183,7 +183,9 @@ class FormChoice:
         try:
             size = self._clients_at_once(choice.form)
         except (MemoryError, RuntimeError) as error:
-            raise _too_large(error) if allocation_failed(error) else error from None
+            if not allocation_failed(error):
+                raise
+            raise _too_large(error) from error
         self._take(choice.form, size)
         self._clear()
         torch.cuda.reset_peak_memory_stats(self.device)  # the record of the run has the peak of its rounds
@@ -275,7 +277,9 @@ class FormChoice:
     def _refuse(self, left_out: Mapping[Form, Exception]) -> NoReturn:
         """Raise the error of the plainest candidate."""
         error = next(iter(left_out.values()))
-        raise _too_large(error) if all(map(allocation_failed, left_out.values())) else error
+        if all(map(allocation_failed, left_out.values())):
+            raise _too_large(error) from error
+        raise error
 
     def _seconds(self, form: Form, share: float) -> float:
         """Return the seconds per client-step of a form, of which about ``share`` are spent on the timing."""

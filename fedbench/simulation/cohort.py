@@ -14,7 +14,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.gathering import Gathered, Trained, store
+from fedbench.simulation.gathering import Gathered, Trained
 from fedbench.simulation.local_phases import Chunk, Part, Share
 from fedbench.simulation.shared_probes import SharedProbes
 
@@ -109,11 +109,12 @@ class Cohort:
         summed = weights if by_part else {}
         measured = algo.needs & {"loss_after", "accuracy_after"}
         gathered = Gathered(len(self.ids))
+        rows = self.engine.state_rows(self.data.x.device)
 
         def work(task: tuple[int, Part]) -> None:
             number, part = task
             own = info.take(part.rows)
-            states = {k: v.index_select(0, own.id.to(v.device)).to(own.id.device) for k, v in clients.items()}
+            states = rows.read(clients, part.ids, own.id)
             uploads, states, last = part.local_phase(algo, msg, states, own, seed, round, purpose)
             if measured:
                 found = part.examples.sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
@@ -122,7 +123,7 @@ class Cohort:
             gathered.put(gathered.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
             sums = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
             if in_place:
-                store(clients, own.id, states)
+                rows.write(clients, part.ids, own.id, states)
             else:
                 gathered.put(gathered.client_states, part.rows, states)
             gathered.finish(number, part.positions, sums, uploads)
@@ -134,6 +135,7 @@ class Cohort:
             "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
             "local.batch_size, model or participation",
         )
+        rows.flush()
         trained = gathered.trained()
         if not by_part:
             sums = {k: weighted_sum(v, trained.uploads[k]).to(trained.uploads[k].dtype) for k, v in weights.items()}

@@ -16,6 +16,8 @@ import torch
 
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.forms import Form
+from fedbench.simulation.host_states import StateRows
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 
 T = TypeVar("T")
@@ -110,6 +112,7 @@ class Engine:
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
         self._automatic, self.graphs, self._device = automatic, graphs, device
         self.notify: Callable[[str], None] = lambda sentence: None
+        self._state_rows: StateRows | None = None
         self._pool = self._threads()
 
     @property
@@ -137,12 +140,31 @@ class Engine:
         if self._automatic and cohort_size is not None:
             self._cohort_size = cohort_size
 
+    def take_form(self, form: Form, oracle: Oracle, cohort_size: int | None) -> None:
+        """Work in another form from now on.
+
+        Args:
+            form: The form.
+            oracle: Computes losses and gradients in it.
+            cohort_size: Number of clients trained side by side; None leaves it as it is.
+        """
+        self.close()
+        self.oracle, self.mode, self.graphs, self._workers = oracle, form.mode, form.graphs, form.workers
+        self._cohort_size = self._cohort_size if cohort_size is None else cohort_size
+        self._pool = self._threads()
+
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""
         before, self.limits = self.workers, limits
         if self.workers != before:
             self.close()
             self._pool = self._threads()
+
+    def state_rows(self, device: torch.device) -> StateRows:
+        """Return what reads and writes client states for a computation on ``device``: the same for the whole run."""
+        if self._state_rows is None:
+            self._state_rows = StateRows(device)
+        return self._state_rows
 
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
@@ -185,6 +207,8 @@ class Engine:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), alone, reason)
+            if self._device is not None and self._device.type == "cuda":
+                torch.cuda.empty_cache()  # blocks of other sizes would stay with torch, and graphs with their memory
 
     def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
         errors, half = self.limits.errors + 1, -(-used // 2)

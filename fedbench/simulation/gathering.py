@@ -21,17 +21,6 @@ class Trained(NamedTuple):
     bytes_up: int
 
 
-def store(states: State, ids: Tensor, new: State) -> None:
-    """Write the new states of some clients, [C, ...], to their places in the states of all, [N, ...].
-
-    Raises:
-        KeyError: If there is no new state under a name.
-    """
-    moved = {name: new[name].to(v.device) for name, v in states.items()}  # what can fail comes first
-    for name, v in states.items():
-        v.index_copy_(0, ids.to(v.device), moved[name])
-
-
 class Gathered:
     """What the parts of a cohort have brought so far; the methods may be called by several threads.
 
