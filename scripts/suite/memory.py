@@ -18,9 +18,10 @@ from torch.profiler import ProfilerActivity, profile
 from fedbench.core.types import Batch, Oracle
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.forms import Form
-from fedbench.simulation.memory import client_bytes
+from fedbench.simulation.memory import client_bytes, peak_device_bytes
 
 _CLOSE = 1e-4  # relative distance of models in float32 whose chunks differ
+_BEYOND = 2  # a chunk may take a quarter of the free memory, by prediction
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
 _WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")  # those of a device are the profiler's own
 STACKED = Form("stacked")
@@ -109,22 +110,21 @@ def _failing_above(most: int, run: PreparedRun) -> Any:
 
 
 def peaks(setting: Setting) -> Outcome:
-    """Compare the measured peak of a round with what the size of the chunk predicts."""
-    rows = []
-    for clients in (4,) if setting.small else (8, 32, 128):
+    """Compare measured peaks with four clients' peak in proportion, by which a run on a GPU sizes its chunks."""
+    rows: list[dict[str, float]] = []
+    wrong = []
+    for clients in (4, 8) if setting.small else (4, 16, 64, 128):
         run = wide(setting, clients)
-        predicted = clients * client_bytes(run.task, run.data, 32)
-        measured = None
-        if not setting.small:
-            release(setting.device)
-            torch.cuda.reset_peak_memory_stats(setting.device)
-            before = torch.cuda.memory_allocated(setting.device)
+        if setting.small:
             last_model(run)
-            measured = torch.cuda.max_memory_allocated(setting.device) - before
+            rows.append({"clients": clients, "measured": clients * client_bytes(run.task, run.data, 32)})
         else:
-            last_model(run)
-        rows.append({"clients": clients, "predicted": predicted, "measured": measured})
-    return {"rows": rows, "wrong": []}
+            rows.append({"clients": clients, "measured": peak_device_bytes(setting.device, partial(last_model, run))})
+        row = rows[-1]
+        row["predicted"] = rows[0]["measured"] / rows[0]["clients"] * clients
+        if row["measured"] > _BEYOND * row["predicted"]:
+            wrong.append(f"{clients} clients take {row['measured'] / row['predicted']:.1f} times what was predicted")
+    return {"rows": rows, "wrong": wrong}
 
 
 def launches(method: str, setting: Setting) -> Outcome:
@@ -197,8 +197,7 @@ def table(found: Mapping[str, Outcome]) -> list[str]:
     if rows := found.get("peaks", {}).get("rows"):
         lines += ["| clients at once | predicted MiB | measured MiB |", "| ---: | ---: | ---: |"]
         for r in rows:
-            measured = "–" if r["measured"] is None else f"{r['measured'] / 2**20:.0f}"
-            lines.append(f"| {r['clients']} | {r['predicted'] / 2**20:.0f} | {measured} |")
+            lines.append(f"| {r['clients']} | {r['predicted'] / 2**20:.2f} | {r['measured'] / 2**20:.2f} |")
         lines.append("")
     counted = [(k.split(", ")[1], r) for k, f in found.items() if k.startswith("launches") for r in f.get("rows", [])]
     if counted:

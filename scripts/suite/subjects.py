@@ -59,6 +59,13 @@ def prepared(
     config: RunConfig, data: FederatedDataset, device: torch.device, form: Form, precision: str
 ) -> PreparedRun:
     """Return a run on given data in one form; matrix products of this process are rounded as the precision says."""
+    run = _built(config, data, device, form, precision)
+    if run.choice is not None:  # of one form: what is left to choose is the number of clients at once
+        run.choice.settle(None)
+    return run
+
+
+def _built(config: RunConfig, data: FederatedDataset, device: torch.device, form: Form, precision: str) -> PreparedRun:
     engine = replace(
         config.engine,
         mode=form.mode,
@@ -91,7 +98,7 @@ def last_model(run: PreparedRun) -> Tensor:
 
 def forms(config: RunConfig, data: FederatedDataset, device: torch.device, precision: str) -> list[Form]:
     """Return the forms in which a run can be carried out on a device, the plainest first."""
-    plain = prepared(config, data, device, Form("stacked"), precision)  # one candidate, so that nothing is timed yet
+    plain = _built(config, data, device, Form("stacked"), precision)
     plain.engine.close()
     free: EngineConfig = replace(config.engine, precision=precision)
     found = [f for f in candidates(plain.task, plain.data, free) if device.type == "cuda" or not f.graphs]
