@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedbench.config.schema import EngineConfig
 from fedbench.core.algorithm import Algorithm, Sampler, Stage
+from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.candidates import candidates, on_more_streams
 from fedbench.runs.choice_cache import ChoiceCache
@@ -174,6 +175,7 @@ class FormChoice:
         Raises:
             OutOfMemory: If no candidate has enough memory.
             RuntimeError: The error of the plainest candidate, if none can be carried out.
+            RequestError: Likewise, if local steps cannot be captured and the user has asked for graphs.
         """
         resumed = None if saved is None else self._allowed(saved, "resumed")
         if resumed is not None:  # in chunks of the size that the engine has read from the checkpoint
@@ -265,7 +267,7 @@ class FormChoice:
         for form in forms:
             try:
                 times[form] = self._seconds(form, share)
-            except (MemoryError, RuntimeError) as error:  # torch refuses: an allocation, a capture, or vmap
+            except (MemoryError, RuntimeError, RequestError) as error:  # memory, a capture, or what vmap cannot do
                 # the frames of a failed allocation would hold the tensors that left no room for it
                 left_out[form] = error.with_traceback(None) if allocation_failed(error) else error
             self._clear()  # the next candidate starts from the same memory, without this one's graphs
