@@ -14,9 +14,12 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import torch
 
+from fedbench.core.errors import RequestError
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
+from fedbench.simulation.graphs import Graphs
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
+from fedbench.simulation.streams import Streams
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -90,6 +93,10 @@ class Engine:
     Attributes:
         limits: What allocation errors have left of these numbers.
         notify: Called with a sentence when an allocation error changes the limits.
+        captured: The captured local steps; None without ``graphs``.
+
+    Raises:
+        RequestError: If there are to be graphs on a device that is not a GPU.
     """
 
     def __init__(
@@ -108,7 +115,11 @@ class Engine:
         self.oracle, self.mode = oracle, mode
         self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
-        self._automatic, self.graphs, self._device = automatic, graphs, device
+        self._automatic, self.graphs = automatic, graphs
+        self._device = None if device is None or device.type != "cuda" else device
+        if graphs and self._device is None:
+            raise RequestError("engine.graphs=true is for a GPU; use engine.graphs=auto, or device=cuda")
+        self.captured = Graphs(self._device) if graphs and self._device is not None else None
         self.notify: Callable[[str], None] = lambda sentence: None
         self._pool = self._threads()
 
@@ -140,6 +151,8 @@ class Engine:
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""
         before, self.limits = self.workers, limits
+        if self.captured is not None:
+            self.captured.clear()  # their memory is what the next attempt needs
         if self.workers != before:
             self.close()
             self._pool = self._threads()
@@ -153,13 +166,16 @@ class Engine:
         items = list(items)
         if self._pool is None or len(items) == 1:
             return [f(item) for item in items]
-        futures = [self._pool.submit(f, item) for item in items]
+        work = f if self._streams is None else self._streams.after_caller(f)
+        futures = [self._pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)
+            if self._streams is not None:
+                self._streams.join()
 
     def within_memory(self, work: Callable[[], T], unit: Unit, used: Callable[[], int], alone: str) -> T:
         """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
@@ -201,6 +217,7 @@ class Engine:
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:
+        self._streams = None if self._device is None or self.workers == 1 else Streams(self._device)
         return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
 
     def close(self) -> None:
