@@ -39,7 +39,7 @@ _CAPTURING = threading.Lock()  # only one capture may be under way in a process
 
 
 def rounded(count: int, most: int, bound: int | None = None) -> int:
-    """Return a size that ``count`` is rounded up to: the next power of two, but not above what ``most`` is rounded up to.
+    """Return the next power of two from ``count`` on, but not more than what ``most`` is rounded up to.
 
     The largest size is rounded up in steps of a quarter of a power of two, since most of the work is done there.
 
