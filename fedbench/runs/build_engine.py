@@ -59,7 +59,7 @@ def make_engine(
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes()))
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel, why_not, layers is not None, chosen[0])
+    return Engine(oracle, mode, size, workers, kernel, why_not, layers is not None, chosen[0], device=task.device)
 
 
 def _on_gpu(task: Task, data: FederatedDataset, config: EngineConfig) -> Engine:

@@ -108,7 +108,7 @@ class Cohort:
         by_part = held > (SHARE_BYTES if compiled else _HELD_BYTES)
         summed = weights if by_part else {}
         measured = algo.needs & {"loss_after", "accuracy_after"}
-        gathered = Gathered(len(self.ids))
+        gathered = Gathered(len(self.ids), self.data.x.device)
         rows = self.engine.state_rows(self.data.x.device)
 
         def work(task: tuple[int, Part]) -> None:

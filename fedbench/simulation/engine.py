@@ -14,11 +14,14 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import torch
 
+from fedbench.core.errors import RequestError
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.forms import Form
+from fedbench.simulation.graphs import Graphs
 from fedbench.simulation.host_states import StateRows
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
+from fedbench.simulation.streams import Streams
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -92,6 +95,10 @@ class Engine:
     Attributes:
         limits: What allocation errors have left of these numbers.
         notify: Called with a sentence when an allocation error changes the limits.
+        captured: The captured local steps; None without ``graphs``.
+
+    Raises:
+        RequestError: If there are to be graphs on a device that is not a GPU.
     """
 
     def __init__(
@@ -110,7 +117,8 @@ class Engine:
         self.oracle, self.mode = oracle, mode
         self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
         self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
-        self._automatic, self.graphs, self._device = automatic, graphs, device
+        self._device = None if device is None or device.type != "cuda" else device
+        self._automatic, self.graphs, self.captured = automatic, graphs, self._graphs(graphs)
         self.notify: Callable[[str], None] = lambda sentence: None
         self._state_rows: StateRows | None = None
         self._pool = self._threads()
@@ -149,13 +157,16 @@ class Engine:
             cohort_size: Number of clients trained side by side; None leaves it as it is.
         """
         self.close()
-        self.oracle, self.mode, self.graphs, self._workers = oracle, form.mode, form.graphs, form.workers
+        self.oracle, self.mode, self._workers = oracle, form.mode, form.workers
+        self.graphs, self.captured = form.graphs, self._graphs(form.graphs)
         self._cohort_size = self._cohort_size if cohort_size is None else cohort_size
         self._pool = self._threads()
 
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""
         before, self.limits = self.workers, limits
+        if self.captured is not None:
+            self.captured.clear()  # their memory is what the next attempt needs
         if self.workers != before:
             self.close()
             self._pool = self._threads()
@@ -175,13 +186,16 @@ class Engine:
         items = list(items)
         if self._pool is None or len(items) == 1:
             return [f(item) for item in items]
-        futures = [self._pool.submit(f, item) for item in items]
+        work = f if self._streams is None else self._streams.after_caller(f)
+        futures = [self._pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)
+            if self._streams is not None:
+                self._streams.join()
 
     def within_memory(self, work: Callable[[], T], unit: Unit, used: Callable[[], int], alone: str) -> T:
         """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
@@ -207,7 +221,7 @@ class Engine:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), alone, reason)
-            if self._device is not None and self._device.type == "cuda":
+            if self._device is not None:
                 torch.cuda.empty_cache()  # blocks of other sizes would stay with torch, and graphs with their memory
 
     def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
@@ -225,7 +239,15 @@ class Engine:
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:
+        self._streams = None if self._device is None or self.workers == 1 else Streams(self._device)
         return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
+
+    def _graphs(self, wanted: bool) -> Graphs | None:
+        if not wanted:
+            return None
+        if self._device is None:
+            raise RequestError("engine.graphs=true is for a GPU; use engine.graphs=auto, or device=cuda")
+        return Graphs(self._device)
 
     def close(self) -> None:
         """End the worker threads."""
