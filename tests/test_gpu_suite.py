@@ -27,7 +27,7 @@ LOOP = Form("loop")
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that the tests set."""
 
     def __init__(self):
         self.now = 100.0
@@ -359,21 +359,20 @@ def test_the_suite_from_end_to_end(tmp_path):
 
 
 def test_forms_on_a_pretended_gpu(setting, monkeypatch):
-    """The branches for a GPU, without CUDA graphs and bfloat16, which need a CUDA build of torch."""
+    """The branches for a GPU; without bfloat16, which needs a CUDA build of torch."""
     gpu = replace(setting, device=torch.device("cuda:0"))
-    found = correctness.forms
-    for module in (correctness, form_times):
-        monkeypatch.setattr(module, "forms", lambda *given: [f for f in found(*given) if not f.graphs])
     monkeypatch.setattr(correctness, "PRECISIONS", ("float64",))
     monkeypatch.setattr(form_times, "matmul_rate", lambda *given: 1.0)
+    monkeypatch.setattr(form_times, "_SECONDS", 0.0)
     linear = correctness.Subject(("model=linear",), partial(pictures, (6,), (5, 3)), rounds=2)
     timed = form_times.Subject(("model=linear", "local.batch_size=4"), lambda n: pictures((6,), n), 2)
     with PretendGpu({}, {}):
         same = correctness.compare("linear", linear, ["scaffold"], gpu)
-        monkeypatch.setattr(form_times, "_SECONDS", 0.0)
         times = form_times.compare(timed, "float32", gpu)
     assert [outcome["wrong"] for outcome in (same, times)] == [[], []]
-    assert [r["form"] for r in same["rows"]] == ["loop", "stacked", "loop, 4 streams"]
-    assert [r["form"] for r in times["rows"]] == ["loop", "stacked", "loop, 2 streams", "loop, 4 streams"]
-    assert times["rows"][1]["cohort_size"] == 2  # both clients, by the measured peak
+    plain = ["loop", "loop, graphs", "stacked", "stacked, graphs"]
+    assert [r["form"] for r in same["rows"]] == [*plain, "loop, 4 streams", "loop, graphs, 4 streams"]
+    streams = [f"loop{graphs}, {n} streams" for graphs in ("", ", graphs") for n in (2, 4)]
+    assert [r["form"] for r in times["rows"]] == plain + streams
+    assert times["rows"][2]["cohort_size"] == 2  # both clients, by the measured peak
     assert times["gflop"] == 2 * 2 * 4 * 6 * 5 / 1e9
