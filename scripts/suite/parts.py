@@ -13,7 +13,10 @@ import torch
 from suite.record import Record
 
 Outcome = dict[str, Any]
-"""What a piece has found, as JSON: ``wrong`` lists what must not be, and ``unfinished`` says that a rest is left."""
+"""What a piece has found, as JSON: ``wrong`` lists what must not be, ``unfinished`` says that a rest is left.
+
+``seconds``, the time that the piece took, is added when it ends.
+"""
 
 
 @dataclass(frozen=True)
