@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, launch_batch, make_directory
 from fedbench.commands.side_by_side import announce
 from fedbench.commands.workers import work_through
@@ -98,7 +99,8 @@ def carry_out(
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     if todo:
         try:
-            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher, jobs)
+            gpus = placement(config for i in todo if (config := runs[i].config) is not None)
+            left = _launch([[*runs[i].overrides, *common] for i in todo], results, launcher, jobs, gpus)
         finally:
             entries = [_entry(run, *_before(run, faults)) for run in runs]
             _record(results, runs, entries)
@@ -128,7 +130,9 @@ def _entry(run: PlannedRun, status: str, error: str | None) -> Entry:
     return Entry(run.experiment, run.algo, run.wanted, run.seed, status, line)
 
 
-def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int) -> list[Note]:
+def _launch(
+    batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int, gpus: Sequence[str]
+) -> list[Note]:
     """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
     forget(folder)
@@ -137,8 +141,8 @@ def _launch(batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[st
             launch_batch(batch, folder, launcher)
         else:
             make_directory(folder)
-            announce(len(batch), jobs := min(jobs, len(batch)))
-            work_through(Job(Composer(), loud=False), batch, folder, jobs)
+            announce(len(batch), jobs := min(jobs, len(batch)), gpus)
+            work_through(Job(Composer(), loud=False), batch, folder, jobs, gpus)
         return notes(folder)
     finally:
         forget(folder)
