@@ -70,16 +70,21 @@ class PretendTensor(torch.Tensor):
         assert PretendGpu.current is not None, f"{func} outside of the rehearsal"
         return PretendGpu.current.carry_out(func, args, kwargs or {})  # in a thread of autograd, which has no modes
 
+    def record_stream(self, stream: Any) -> None:
+        """Note that ``stream`` uses this tensor: torch takes only streams of its own here."""
+        assert PretendGpu.current is not None
+        PretendGpu.current.order.recorded(self.raw, stream)
+
 
 class _Calls(TorchFunctionMode):
     """Translates between the device that Python sees and the one that torch sees."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func is Tensor.device.__get__:
+        if func == Tensor.device.__get__:  # a new wrapper every time
             device = func(*args)
             return CUDA if device.type == "pretend" else device
-        if func is Tensor.is_cuda.__get__:
+        if func == Tensor.is_cuda.__get__:
             return Tensor.device.__get__(*args).type == "pretend"
         if func is Tensor.numpy and isinstance(args[0], PretendTensor):
             if not kwargs.get("force"):
@@ -89,10 +94,6 @@ class _Calls(TorchFunctionMode):
             return _lstm(*args)
         if func is Tensor.untyped_storage and isinstance(args[0], PretendTensor):
             return args[0].raw.untyped_storage()
-        if func is Tensor.record_stream:
-            assert PretendGpu.current is not None
-            PretendGpu.current.order.recorded(args[0].raw, args[1])
-            return None
         if "device" in kwargs:
             kwargs["device"] = _inside(kwargs["device"])
         if func is Tensor.to:
@@ -226,6 +227,8 @@ class PretendGpu:
     def _arrived(self, event: PretendEvent) -> None:
         """Wait for an event, with the copies to the host that it follows."""
         self._wait("a wait for an event")
+        for stream in self.order.made:  # what the host hands out from now on comes later
+            stream.wait_event(event)
         self._deliver(lambda stream, done: event.after.get(stream, 0) >= done)
 
     def _deliver(self, there: Callable[[PretendStream, int], bool]) -> None:
