@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 import fedbench
 from fedbench.core.errors import RequestError
+from fedbench.data.dataset import FederatedDataset
 from fedbench.runs import measured_choice, train
-from fedbench.simulation import oracles, probes
-from fedbench.simulation.cohort import Cohort
+from fedbench.simulation import batches, oracles, probes
 
 DENSE = ["algo=scaffold", "data.clients=6", "participation=3", "engine.client_state=host"]
 COMMON = ["rounds=3", "eval_every=1", "engine.precision=float64", "local.steps=3"]
@@ -70,9 +70,10 @@ def test_a_dense_model_with_states_on_the_host(monkeypatch):
     """Partial participation; interrupted, and resumed in the form that was measured."""
     wanted = run(*DENSE, device="cpu", where="cpu")
     assert engine_of(wanted)["chosen_by"] == "rule"
-    with PretendGpu({}, {}):
+    with PretendGpu({}, {}) as gpu:
         interrupted(monkeypatch, 3, *DENSE)
         found = run(*DENSE)
+    assert gpu.faults == []
     assert found.meta["client_state"]["place"] == "host"
     assert same_models(wanted, found)
     engine = engine_of(found)
@@ -85,27 +86,31 @@ def test_a_dense_model_with_states_on_the_host(monkeypatch):
 
 
 def test_a_cnn_on_images_that_stay_bytes(tmp_path, monkeypatch):
+    """What is converted in a round is a batch of a client, not the data set."""
     args, seen = images(tmp_path), []
     wanted = run(*args, device="cpu", where="cpu")
-    real = Cohort.train
+    real = FederatedDataset.features
 
-    def watched(self, *given, **options):
-        seen.append((self.data.x.dtype, self.data.x.device.type))
-        return real(self, *given, **options)
+    def watched(self, rows, change=None):
+        seen.append((self.x.dtype, self.x.device.type, rows.numel(), change is not None))
+        return real(self, rows, change)
 
-    monkeypatch.setattr(Cohort, "train", watched)
+    monkeypatch.setattr(FederatedDataset, "features", watched)
+    monkeypatch.setattr(batches, "_BLOCK_BYTES", 1)  # the examples of one step at a time
     pinned = ["engine.graphs=true", "engine.mode=loop", "engine.workers=1"]
-    with PretendGpu({}, {}):
+    with PretendGpu({}, {}) as gpu:
         interrupted(monkeypatch, 3, *args, *pinned)
         found = run(*args, *pinned)
-    assert set(seen) == {(torch.uint8, "cuda")}
+    assert gpu.faults == []
+    assert {s[:2] for s in seen} == {(torch.uint8, "cuda")}
+    assert {rows for *_, rows, augmented in seen if augmented} == {9}  # of 12 of a client for training, in one batch
     assert same_models(wanted, found)
     assert engine_of(found)["measured"].keys() == {"loop, graphs, channels first", "loop, graphs, channels last"}
 
 
 @pytest.mark.parametrize("where", ["training", "measurement", "evaluation", "probe"])
 def test_memory_runs_out(monkeypatch, where):
-    """More than two clients, or 12 examples, at once are too many; the result is the same and what was used is noted."""
+    """More than two clients, or 12 examples, at once are too many; the result is the same, and it is noted."""
     args = ["algo=adafedadam", "data.clients=5", "engine.mode=stacked", "engine.graphs=false", "engine.workers=1"]
     wanted = run(*args, device="cpu", where="cpu")
     failed = []
