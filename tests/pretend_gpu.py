@@ -41,6 +41,7 @@ _WAITING = {  # operations whose result, or its shape, the host has to know
         "unique_consecutive", "bincount", "repeat_interleave", "allclose", "_linalg_check_errors",
     )
 }  # fmt: skip
+_OWN_ROWS = {"store", "Gathered.put"}  # functions in which threads write to rows of their own of the same tensors
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -70,18 +71,13 @@ class PretendTensor(torch.Tensor):
         assert PretendGpu.current is not None, f"{func} outside of the rehearsal"
         return PretendGpu.current.carry_out(func, args, kwargs or {})  # in a thread of autograd, which has no modes
 
-    def record_stream(self, stream: Any) -> None:
-        """Note that ``stream`` uses this tensor: torch takes only streams of its own here."""
-        assert PretendGpu.current is not None
-        PretendGpu.current.order.recorded(self.raw, stream)
-
 
 class _Calls(TorchFunctionMode):
     """Translates between the device that Python sees and the one that torch sees."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func == Tensor.device.__get__:  # a new wrapper every time
+        if func == Tensor.device.__get__:  # an object of its own in every access
             device = func(*args)
             return CUDA if device.type == "pretend" else device
         if func == Tensor.is_cuda.__get__:
@@ -156,6 +152,7 @@ class PretendGpu:
         stand_ins |= {"CUDAGraph": PretendGraph, "graph_pool_handle": object}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)
+        self._patch.setattr(Tensor, "record_stream", lambda v, stream: self.order.recorded(v.raw, stream))
         self._patch.setattr(torch.autograd, "grad", self._grad(torch.autograd.grad))
         self._patch.setattr(engine_module, "_prepare_thread", self._prepared(engine_module._prepare_thread))
         self._patch.setattr(PretendEvent, "synchronized", staticmethod(self._arrived), raising=False)
@@ -296,7 +293,9 @@ class PretendGpu:
         memory = {v.untyped_storage()._cdata for v in used}
         fresh = [v for v in leaves(out) if v.untyped_storage()._cdata not in memory]
         if changed or fresh or kwargs.get("device") is not None:  # all but views
-            self.order.operation(func._schema.name, self.stream(), used, [*changed, *fresh])
+            read = [v for v in used if not any(v is c for c in changed)]
+            own_rows = next((f for f in _functions() if f in _OWN_ROWS), None) is not None if changed else False
+            self.order.operation(func._schema.name, self.stream(), read, [*changed, *fresh], own_rows)
         return out
 
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> None:
