@@ -41,7 +41,8 @@ _WAITING = {  # operations whose result, or its shape, the host has to know
         "unique_consecutive", "bincount", "repeat_interleave", "allclose", "_linalg_check_errors",
     )
 }  # fmt: skip
-_OWN_ROWS = {"store", "Gathered.put"}  # functions in which threads write to rows of their own of the same tensors
+# functions in which threads read or write rows of their own of the same tensors
+_OWN_ROWS = ("store", "Gathered.put", "Cohort.train.<locals>.work")
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -294,8 +295,8 @@ class PretendGpu:
         fresh = [v for v in leaves(out) if v.untyped_storage()._cdata not in memory]
         if changed or fresh or kwargs.get("device") is not None:  # all but views
             read = [v for v in used if not any(v is c for c in changed)]
-            own_rows = next((f for f in _functions() if f in _OWN_ROWS), None) is not None if changed else False
-            self.order.operation(func._schema.name, self.stream(), read, [*changed, *fresh], own_rows)
+            own_rows = next(_functions(), "").startswith(_OWN_ROWS)
+            self.order.operation(func._schema.name, self.stream(), read, changed, fresh, own_rows)
         return out
 
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> None:

@@ -104,11 +104,12 @@ class Order:
         stream: PretendStream,
         read: Iterable[Tensor],
         wrote: Iterable[Tensor],
+        made: Iterable[Tensor] = (),
         own_rows: bool = False,
     ) -> None:
-        """Follow an operation with the tensors that it reads and writes, of which those that are new are allocated.
+        """Follow an operation with the tensors that it reads, writes and allocates.
 
-        With ``own_rows``, other streams may write to other rows of the same tensors at the same time.
+        With ``own_rows``, other streams may use other rows of the same tensors at the same time.
         """
         if len(self.made) == 1:
             return
@@ -119,14 +120,16 @@ class Order:
                 stream.done += 1
             readable = {v.untyped_storage()._cdata: v for v in read}
             for at in readable:
-                self._read(name, stream, at)
+                self._read(name, stream, at, own_rows)
             for v in wrote:
                 at = v.untyped_storage()._cdata
                 use = self._uses.get(at)
-                if use is None or use.memory.expired():
-                    self._allocate(name, stream, v)
-                else:
-                    self._written(name, stream, use, own_rows)
+                if use is None or use.memory.expired():  # from before there were streams
+                    memory = StorageWeakRef(v.untyped_storage())
+                    use = self._uses[at] = _Use(memory, self.default, (self.default, 0), {})
+                self._written(name, stream, use, own_rows)
+            for v in made:
+                self._allocate(name, stream, v)
 
     def recorded(self, v: Tensor, stream: PretendStream) -> None:
         """Keep memory from being used again before ``stream`` has done what it has been given: ``record_stream``."""
@@ -150,10 +153,10 @@ class Order:
         memory, now = StorageWeakRef(v.untyped_storage()), stream.done
         self._uses[memory.cdata] = _Use(memory, stream, (stream, now), {stream: now})
 
-    def _read(self, name: str, stream: PretendStream, at: int) -> None:
+    def _read(self, name: str, stream: PretendStream, at: int, own_rows: bool) -> None:
         use = self._uses.get(at)
         if use is not None and not use.memory.expired():
-            if any(not stream.after(*used) for used in use.writers.items()):
+            if any(not stream.after(*used) for used in ([use.begun] if own_rows else use.writers.items())):
                 self._found(f"{name} of a tensor that another stream writes, without waiting for it")
             use.readers[stream] = stream.done
 
