@@ -41,6 +41,8 @@ _WAITING = {  # operations whose result, or its shape, the host has to know
         "unique_consecutive", "bincount", "repeat_interleave", "allclose", "_linalg_check_errors",
     )
 }  # fmt: skip
+# functions in which threads read or write rows of their own of the same tensors
+_OWN_ROWS = ("store", "Gathered.put", "Cohort.train.<locals>.work")
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -76,10 +78,10 @@ class _Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func is Tensor.device.__get__:
+        if func == Tensor.device.__get__:  # an object of its own in every access
             device = func(*args)
             return CUDA if device.type == "pretend" else device
-        if func is Tensor.is_cuda.__get__:
+        if func == Tensor.is_cuda.__get__:
             return Tensor.device.__get__(*args).type == "pretend"
         if func is Tensor.numpy and isinstance(args[0], PretendTensor):
             if not kwargs.get("force"):
@@ -89,10 +91,6 @@ class _Calls(TorchFunctionMode):
             return _lstm(*args)
         if func is Tensor.untyped_storage and isinstance(args[0], PretendTensor):
             return args[0].raw.untyped_storage()
-        if func is Tensor.record_stream:
-            assert PretendGpu.current is not None
-            PretendGpu.current.order.recorded(args[0].raw, args[1])
-            return None
         if "device" in kwargs:
             kwargs["device"] = _inside(kwargs["device"])
         if func is Tensor.to:
@@ -155,6 +153,7 @@ class PretendGpu:
         stand_ins |= {"CUDAGraph": PretendGraph, "graph_pool_handle": object}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)
+        self._patch.setattr(Tensor, "record_stream", lambda v, stream: self.order.recorded(v.raw, stream))
         self._patch.setattr(torch.autograd, "grad", self._grad(torch.autograd.grad))
         self._patch.setattr(engine_module, "_prepare_thread", self._prepared(engine_module._prepare_thread))
         self._patch.setattr(PretendEvent, "synchronized", staticmethod(self._arrived), raising=False)
@@ -226,6 +225,8 @@ class PretendGpu:
     def _arrived(self, event: PretendEvent) -> None:
         """Wait for an event, with the copies to the host that it follows."""
         self._wait("a wait for an event")
+        for stream in self.order.made:  # what the host hands out from now on comes later
+            stream.wait_event(event)
         self._deliver(lambda stream, done: event.after.get(stream, 0) >= done)
 
     def _deliver(self, there: Callable[[PretendStream, int], bool]) -> None:
@@ -293,7 +294,9 @@ class PretendGpu:
         memory = {v.untyped_storage()._cdata for v in used}
         fresh = [v for v in leaves(out) if v.untyped_storage()._cdata not in memory]
         if changed or fresh or kwargs.get("device") is not None:  # all but views
-            self.order.operation(func._schema.name, self.stream(), used, [*changed, *fresh])
+            read = [v for v in used if not any(v is c for c in changed)]
+            own_rows = next(_functions(), "").startswith(_OWN_ROWS)
+            self.order.operation(func._schema.name, self.stream(), read, changed, fresh, own_rows)
         return out
 
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> None:

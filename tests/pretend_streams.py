@@ -67,11 +67,15 @@ class PretendStream:
         return stream is self or self.seen.get(stream, 0) >= done
 
 
+_ALLOCATING = ("::empty", "::new_empty", "::empty_like", "::empty_strided")  # which start no kernel
+
+
 @dataclass
 class _Use:
     memory: StorageWeakRef
     home: PretendStream  # that it was allocated on
-    writer: tuple[PretendStream, int]
+    begun: tuple[PretendStream, int]  # when
+    writers: dict[PretendStream, int]
     readers: dict[PretendStream, int] = field(default_factory=dict)
 
 
@@ -94,22 +98,38 @@ class Order:
         self.made.append(PretendStream(device))
         return self.made[-1]
 
-    def operation(self, name: str, stream: PretendStream, read: Iterable[Tensor], wrote: Iterable[Tensor]) -> None:
-        """Follow an operation with the tensors that it reads and writes, of which those that are new are allocated."""
+    def operation(
+        self,
+        name: str,
+        stream: PretendStream,
+        read: Iterable[Tensor],
+        wrote: Iterable[Tensor],
+        made: Iterable[Tensor] = (),
+        own_rows: bool = False,
+    ) -> None:
+        """Follow an operation with the tensors that it reads, writes and allocates.
+
+        With ``own_rows``, other streams may use other rows of the same tensors at the same time.
+        """
         if len(self.made) == 1:
             return
         with self._lock:
-            stream.done += 1
+            if name.endswith(_ALLOCATING):
+                read = ()
+            else:
+                stream.done += 1
             readable = {v.untyped_storage()._cdata: v for v in read}
             for at in readable:
-                self._read(name, stream, at)
+                self._read(name, stream, at, own_rows)
             for v in wrote:
                 at = v.untyped_storage()._cdata
                 use = self._uses.get(at)
-                if use is None or use.memory.expired():
-                    self._allocate(name, stream, v)
-                else:
-                    self._written(name, stream, use)
+                if use is None or use.memory.expired():  # from before there were streams
+                    memory = StorageWeakRef(v.untyped_storage())
+                    use = self._uses[at] = _Use(memory, self.default, (self.default, 0), {})
+                self._written(name, stream, use, own_rows)
+            for v in made:
+                self._allocate(name, stream, v)
 
     def recorded(self, v: Tensor, stream: PretendStream) -> None:
         """Keep memory from being used again before ``stream`` has done what it has been given: ``record_stream``."""
@@ -128,21 +148,23 @@ class Order:
             if use.home is not stream or not use.memory.expired():
                 continue
             del self._uses[at]
-            users = {**use.readers, use.writer[0]: max(use.writer[1], use.readers.get(use.writer[0], 0))}
-            if any(not stream.after(*used) for used in users.items()):
+            if any(not stream.after(*used) for used in (*use.readers.items(), *use.writers.items())):
                 self._found(f"{name} in memory that was freed while another stream may use it")
-        self._uses[v.untyped_storage()._cdata] = _Use(
-            StorageWeakRef(v.untyped_storage()), stream, (stream, stream.done)
-        )
+        memory, now = StorageWeakRef(v.untyped_storage()), stream.done
+        self._uses[memory.cdata] = _Use(memory, stream, (stream, now), {stream: now})
 
-    def _read(self, name: str, stream: PretendStream, at: int) -> None:
+    def _read(self, name: str, stream: PretendStream, at: int, own_rows: bool) -> None:
         use = self._uses.get(at)
         if use is not None and not use.memory.expired():
-            if not stream.after(*use.writer):
+            if any(not stream.after(*used) for used in ([use.begun] if own_rows else use.writers.items())):
                 self._found(f"{name} of a tensor that another stream writes, without waiting for it")
             use.readers[stream] = stream.done
 
-    def _written(self, name: str, stream: PretendStream, use: _Use) -> None:
-        if any(not stream.after(*used) for used in (*use.readers.items(), use.writer)):
+    def _written(self, name: str, stream: PretendStream, use: _Use, own_rows: bool) -> None:
+        users = [use.begun] if own_rows else [*use.readers.items(), *use.writers.items()]
+        if any(not stream.after(*used) for used in users):
             self._found(f"{name} into a tensor that another stream uses, without waiting for it")
-        use.writer, use.readers = (stream, stream.done), {}
+        if own_rows:
+            use.writers[stream] = stream.done
+        else:
+            use.writers, use.readers = {stream: stream.done}, {}

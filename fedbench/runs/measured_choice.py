@@ -28,6 +28,7 @@ from fedbench.simulation.task import Task
 
 _SECONDS = 1.5  # for all candidates together; a step of each is timed however long it takes
 _CLIENTS, _STEPS = 32, 4  # clients and steps of each that a candidate is timed on, at most
+_PASSES = 20  # over these, at most
 _FEW = 4  # clients of the first chunk, whose memory is measured
 _SHARE = 0.25  # of the free memory for the chunks of all streams; uploads and client states take the rest
 
@@ -296,7 +297,7 @@ class FormChoice:
                 return once / sample.steps(clients, 1)
             steps()  # batches of other widths
             spent, passes = 0.0, 0
-            while passes == 0 or spent < share - once * _STEPS:
+            while passes == 0 or (passes < _PASSES and spent < share - once * _STEPS):
                 spent += self._timed(steps)
                 passes += 1
             return spent / passes / sample.steps(clients, _STEPS)

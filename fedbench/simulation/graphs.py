@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -120,7 +120,7 @@ class StepGraphs:
             torch.cuda.synchronize(self._device)  # replays may be under way
         self._memory: dict[tuple[str, str, torch.dtype, torch.Size], Tensor] = {}
         self._captures: dict[object, _Captured] = {}
-        self._pool: object | None = None  # a pool whose graphs are gone cannot be used again
+        self._pool: Any = None  # a pool whose graphs are gone cannot be used again
 
     def train(self, phase: Phase, local: State, batches: Iterable[tuple[Batch, int]]) -> State:
         """Return the local variables [C, ...] after all steps.
@@ -179,19 +179,19 @@ class StepGraphs:
         What other memory holds there are earlier examples, labels and keys, or zeros: always valid ones.
         """
         k, width = batch.weight.shape
-        held = [
+        x, y, weight = (
             self._view("batch", name, v.dtype, (a, b), v.shape[2:], room)
             for name, v in zip(("x", "y", "weight"), batch[:3], strict=True)
-        ]
+        )
         if (a, b) != (k, width):
-            held[2].zero_()
-        for target, v in zip(held, batch[:3], strict=True):
+            weight.zero_()
+        for target, v in zip((x, y, weight), batch[:3], strict=True):
             target[:k, :width].copy_(v)
         if batch.key is None:
-            return Batch(*held)
+            return Batch(x, y, weight)
         keys = self._view("batch", "key", batch.key.dtype, (a,), torch.Size(), room)
         keys[:k].copy_(batch.key)
-        return Batch(*held, keys)
+        return Batch(x, y, weight, keys)
 
     def _take_out(self, finished: State, spec: _Spec, start: int, stop: int, count: int, room: int) -> None:
         """Copy the clients start..stop out."""

@@ -167,6 +167,15 @@ def test_a_kept_form_that_no_longer_fits_is_measured_again(device):
     assert (choice.chosen_by, choice.form.mode) == ("measurement", "loop")
 
 
+def test_streams_and_graphs_are_tried(device):
+    """On streams the calls of the clock's oracle are not side by side, and in graphs there are none."""
+    choice = device.choice(replace(PLAIN, workers=None, graphs=None)).settle(None)
+    assert choice.left_out == {}
+    plain = {"loop", "loop, graphs", "stacked", "stacked, graphs"}
+    assert choice.measured.keys() == plain | {"loop, graphs, 2 streams", "loop, graphs, 4 streams"}
+    assert choice.form.graphs
+
+
 @pytest.mark.parametrize(
     ("free", "held", "clients"),
     [(1600, 0, 4), (1599, 0, 2), (1500, 100, 4), (800, 0, 2), (799, 0, 1), (300, 0, 1)],

@@ -16,12 +16,15 @@ from fedbench.data.augment import Augmentation
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
+from fedbench.models.resnet import resnet
+from fedbench.models.vgg import VGG11
 from fedbench.simulation import graphs
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.graphs import rounded
 from fedbench.simulation.oracles import make_oracle
 from fedbench.simulation.streams import Home, Streams
+from fedbench.simulation.unfold import unfold_small, unfoldable
 
 WORK = LocalWork(lr=0.1, batch_size=3, epochs=(1, 2))  # 9 examples: 3 full batches; 5: one and 2 examples; 1: one
 SIZES = (1, 9, 5)
@@ -184,7 +187,7 @@ def test_it_finds_a_number_that_changes_between_steps():
         (lambda w: w + torch.ones(w.shape, dtype=w.dtype), "aten::add with tensors on the GPU and on the CPU"),
         (lambda w: w + torch.ones(w.shape[-1], dtype=w.dtype).to(w.device, non_blocking=True), "to the device"),
         (lambda w: w * (2 if w.sum() > 0 else 1), "aten::_local_scalar_dense"),
-        (lambda w: (torch.cuda.synchronize(), w)[1], "a wait for the device"),
+        (lambda w: (w.is_cuda and torch.cuda.synchronize(), w)[1], "a wait for the device"),
     ],
     ids=["host", "upload", "item", "synchronize"],
 )
@@ -208,18 +211,18 @@ def test_it_finds_a_graph_on_memory_that_was_freed():
 
 
 @pytest.mark.parametrize(
-    ("missing", "what"),
+    ("missing", "what", "name"),
     [
-        ((Streams, "join"), "that another stream writes"),
-        ((Home, "take_over"), "that another stream writes"),
+        ((Streams, "join"), "that another stream writes", "adafedadam"),  # gradients at the broadcast model
+        ((Home, "take_over"), "that another stream uses", "fedavg"),
     ],
     ids=["join", "sums"],
 )
-def test_it_finds_a_missing_wait(monkeypatch, missing, what):
+def test_it_finds_a_missing_wait(monkeypatch, missing, what, name):
     monkeypatch.setattr("fedbench.simulation.cohort._HELD_BYTES", 0)
     monkeypatch.setattr(*missing, lambda self, *_: None)
     with pytest.raises(AssertionError, match=what):
-        rehearse(make("fedavg"), sizes=(4, 5, 3, 7, 6), workers=3)
+        rehearse(make(name), sizes=(4, 5, 3, 7, 6), workers=3)
 
 
 def test_it_finds_memory_that_is_taken_too_early(monkeypatch):
@@ -228,3 +231,58 @@ def test_it_finds_memory_that_is_taken_too_early(monkeypatch):
     monkeypatch.setattr(Home, "take_over", lambda self, tensors, event: event and self._stream.wait_event(event))
     with pytest.raises(AssertionError, match="freed while another stream may use it"):
         rehearse(make("fedavg"), mode="loop", sizes=(4, 5, 3, 7, 6, 4, 5, 6, 7, 8), workers=2)
+
+
+def resnet18(shape, classes):
+    return resnet(shape, classes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+@pytest.mark.parametrize("model", [VGG11, resnet18])
+@pytest.mark.parametrize("name", ["fedavg", "adafedadam"])
+def test_large_models(name, model, mode):
+    """One round and one step of two clients, eager: their layers, not their graphs."""
+    work = LocalWork(lr=0.01, batch_size=2)
+    rehearse(make(name), model, mode, shape=(3, 32, 32), sizes=(2, 1), graphs=False, rounds=1, work=work)
+
+
+@pytest.mark.parametrize(("model", "shape"), [(CNN, (2, 9, 7)), (Residual, (2, 6, 6)), (Residual, (2, 20, 20))])
+def test_unfolded_convolutions_agree_with_the_loop(model, shape):
+    data = federation((5, 3), features=prod(shape), shape=shape)
+    loop, unfolded = (last("cpu", make("scaffold"), data, model, mode, cohort_size=2) for mode in ("loop", "unfold"))
+    for name, v in loop.items():
+        torch.testing.assert_close(unfolded[name], v, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dilation": 2},
+        {"stride": (2, 1), "padding": (0, 2)},
+        {"bias": False},
+        {"groups": 2},
+        {"padding": "same"},
+        {"padding": 1, "padding_mode": "circular"},
+    ],
+)
+def test_an_unfolded_convolution(options):
+    conv, other = (nn.Conv2d(2, 4, (3, 1), dtype=torch.float64, **options) for _ in range(2))
+    other.load_state_dict(conv.state_dict())
+    unfold_small(other)
+    x = torch.randn(3, 2, 8, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(other(x), conv(x), rtol=1e-12, atol=1e-12)
+    assert unfoldable(other) == ("groups" not in options and not {"same", "circular"} & set(map(str, options.values())))
+
+
+def test_unfold_needs_convolutions():
+    with pytest.raises(RequestError, match="engine.mode=unfold is for models with convolutions"):
+        make_oracle(task_for(federation()), "unfold")
+
+
+def test_channels_last_by_choice():
+    task, x = task_for(federation()), torch.zeros(2, 3, 4, 5)
+    for choice, expected in ((None, True), (True, True), (False, False)):
+        task.use_layout(choice)
+        assert task.images(x).is_contiguous(memory_format=torch.channels_last) == expected
+        assert task.images(x[0]).is_contiguous()  # not a batch of images
