@@ -42,7 +42,7 @@ _WAITING = {  # operations whose result, or its shape, the host has to know
     )
 }  # fmt: skip
 # functions in which threads read or write rows of their own of the same tensors
-_OWN_ROWS = ("store", "Gathered.put", "Cohort.train.<locals>.work")
+_OWN_ROWS = ("store", "Gathered.put", "StateRows.", "Cohort.train.<locals>.work")
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -153,6 +153,7 @@ class PretendGpu:
         stand_ins |= {"CUDAGraph": PretendGraph, "graph_pool_handle": object}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)
+        self._patch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # weights stay where they are
         self._patch.setattr(Tensor, "record_stream", lambda v, stream: self.order.recorded(v.raw, stream))
         self._patch.setattr(torch.autograd, "grad", self._grad(torch.autograd.grad))
         self._patch.setattr(engine_module, "_prepare_thread", self._prepared(engine_module._prepare_thread))
