@@ -236,7 +236,7 @@ class PretendGpu:
             self._arriving.remove(entry)
 
     def _synchronize(self, device: Any = None) -> None:
-        if self._captures.get(self.thread()):
+        if self._captures:  # of any thread
             raise PretendError(f"a wait for the device during a capture, {_line()}")
         self.order.synchronize()
         self._deliver(lambda stream, done: True)

@@ -62,6 +62,10 @@ class PretendStream:
         """Let what follows here wait for what a stream has been given."""
         self.wait_event(stream.record_event())
 
+    def synchronize(self) -> None:
+        """Let the host wait for what this stream has been given."""
+        self.record_event().synchronize()
+
     def after(self, stream: PretendStream, done: int) -> bool:
         """Return whether what follows here comes after operation ``done`` of a stream."""
         return stream is self or self.seen.get(stream, 0) >= done

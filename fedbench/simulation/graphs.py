@@ -35,7 +35,9 @@ _WARM_UP = 3  # calls before a capture, in which libraries choose kernels and al
 
 _Spec: TypeAlias = tuple[tuple[str, torch.Size, torch.dtype], ...]  # name, shape of a client's part, type
 
-_CAPTURING = threading.Lock()  # only one capture may be under way in a process
+# Only one capture may be under way in a process. Held by warm-ups too: a kernel that is loaded at its first launch may
+# need the whole device, which a capture of another thread does not stand.
+_CAPTURING = threading.RLock()
 
 
 def rounded(count: int, most: int, bound: int | None = None) -> int:
@@ -213,6 +215,17 @@ class StepGraphs:
                 return local
             return phase.step(phase.oracle, msg, local, batch, info)
 
+        with _CAPTURING:
+            after = self._warmed_up(lambda: take({k: v.clone() for k, v in local.items()}))
+            while len(self._captures) >= MOST:
+                self._settle()
+                del self._captures[next(iter(self._captures))]
+            target = self._rows("local", after, a, room)
+            target |= {k: local[k] for k, tail, dtype in after if (k, tail, dtype) in spec}
+            return _Captured(self._record(lambda: _write(take(local), target)), after, phase.step)
+
+    def _warmed_up(self, work: Callable[[], State]) -> _Spec:
+        """Do ``work`` on the stream of captures until it is ready to be captured, and return what it results in."""
         here = torch.cuda.current_stream(self._device)
         if self._stream is None:  # that of a worker thread is its own; the default stream cannot be captured
             own = here != torch.cuda.default_stream(self._device)
@@ -220,16 +233,9 @@ class StepGraphs:
         self._stream.wait_stream(here)
         with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UP):
-                new = take({k: v.clone() for k, v in local.items()})
-            after = _spec(new)
-            del new
+                after = _spec(work())
         here.wait_stream(self._stream)
-        while len(self._captures) >= MOST:
-            torch.cuda.synchronize(self._device)
-            del self._captures[next(iter(self._captures))]
-        target = self._rows("local", after, a, room)
-        target |= {k: local[k] for k, tail, dtype in after if (k, tail, dtype) in spec}
-        return _Captured(self._record(lambda: _write(take(local), target)), after, phase.step)
+        return after
 
     def _record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Return ``work`` as a graph; it is not carried out.
@@ -237,38 +243,42 @@ class StepGraphs:
         Raises:
             RequestError: If it cannot be captured.
         """
-        with _CAPTURING:
-            graph = torch.cuda.CUDAGraph()
-            if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            try:
-                with (
-                    torch.cuda.stream(
-                        torch.cuda.current_stream(self._device)
-                    ),  # restored even if the capture cannot end
-                    # other threads may allocate memory meanwhile; graphs of a thread share a pool, since nothing stays
-                    # in it from one replay to the next
-                    torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"),
-                ):
-                    work()
-            except RuntimeError as error:
-                before = error.__context__  # what went wrong first, if the capture could not be ended either
-                first = before if isinstance(before, RuntimeError) else error
-                del graph
-                self._forget()
-                if allocation_failed(first):
-                    raise first from None
-                raise RequestError(
-                    f"a local step cannot be captured in a CUDA graph ({str(first).splitlines()[0]}); use "
-                    "engine.graphs=false"
-                ) from first
-            return graph
+        graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        try:
+            with (
+                torch.cuda.stream(here),  # restored even if the capture cannot end
+                # other threads may allocate memory meanwhile; graphs of a thread share a pool, since nothing stays in
+                # it from one replay to the next
+                torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"),
+            ):
+                work()
+        except RuntimeError as error:
+            before = error.__context__  # what went wrong first, if the capture could not be ended either
+            first = before if isinstance(before, RuntimeError) else error
+            del graph
+            self._forget()
+            if allocation_failed(first):
+                raise first from None
+            raise RequestError(
+                f"a local step cannot be captured in a CUDA graph ({str(first).splitlines()[0]}); use "
+                "engine.graphs=false"
+            ) from first
+        return graph
 
     def _forget(self) -> None:
         """Drop all captures."""
-        torch.cuda.synchronize(self._device)
-        self._captures.clear()
-        self._pool = None
+        with _CAPTURING:
+            self._settle()
+            self._captures.clear()
+            self._pool = None
+
+    def _settle(self) -> None:
+        """Wait for the replays of this thread; a wait for the whole device would break a capture of another thread."""
+        torch.cuda.current_stream(self._device).synchronize()
+        if self._stream is not None:
+            self._stream.synchronize()
 
 
 def _write(new: State, target: State) -> None:

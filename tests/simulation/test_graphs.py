@@ -1,12 +1,13 @@
 """Local steps replayed from graphs, on one stream or several, rehearsed on a pretended GPU: the results of a CPU."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from math import prod
 
 import pytest
 import torch
-from pretend_gpu import PretendGpu
+from pretend_gpu import PretendError, PretendGpu
 from pretend_graphs import GraphError, PretendGraph
 from tools import CASES, case_id, federation, make, snapshots, task_for, variants
 from torch import nn
@@ -18,7 +19,7 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet
 from fedbench.models.vgg import VGG11
-from fedbench.simulation import graphs
+from fedbench.simulation import engine, graphs
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.graphs import rounded
@@ -154,8 +155,38 @@ def test_the_number_of_captures(monkeypatch):
 
 
 def test_captures_are_dropped(monkeypatch):
+    """The same three sizes in three rounds, each captured again since only one is kept."""
+    kept, real = [], graphs.StepGraphs._record
+
+    def counted(self, work):
+        kept.append(len(self._captures))
+        return real(self, work)
+
+    monkeypatch.setattr(graphs.StepGraphs, "_record", counted)
     monkeypatch.setattr(graphs, "MOST", 1)
-    rehearse(make("fedavgm"))
+    rehearse(make("fedavg"), rounds=3, cohort_size=3, work=LocalWork(lr=0.1, batch_size=3))
+    assert kept == [0] * 9
+
+
+@pytest.mark.parametrize("most", [graphs.MOST, 1])
+def test_memory_that_grows_while_another_thread_captures(monkeypatch, most):
+    """Clients of up to 9 examples with batches of 8: wider batches than before, for which a thread starts anew."""
+    forgotten, real = [], graphs.StepGraphs._forget
+    monkeypatch.setattr(graphs.StepGraphs, "_forget", lambda self: (forgotten.append(1), real(self)))
+    monkeypatch.setattr(graphs, "MOST", most)
+    work = LocalWork(lr=0.1, batch_size=8, epochs=(1, 6))
+    rehearse(make("fedavg"), mode="loop", sizes=(4, 9, 3, 7), workers=2, rounds=3, work=work)
+    assert len(forgotten) > 1
+
+
+def test_it_finds_a_wait_for_the_device_while_another_thread_captures():
+    with PretendGpu({}, {}), ThreadPoolExecutor(1, initializer=engine._prepare_thread) as other:
+        v, graph = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, None, torch.cuda.Stream(), capture_error_mode="thread_local"):
+            v.mul_(2)
+            other.submit(torch.cuda.Stream().synchronize).result()
+            with pytest.raises(PretendError, match="a wait for the device during a capture"):
+                other.submit(torch.cuda.synchronize).result()
 
 
 def test_graphs_need_a_gpu():
