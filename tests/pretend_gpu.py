@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,7 @@ class PretendGpu:
         stand_ins |= {"mem_get_info": lambda device=None: (2**36, 2**36), "max_memory_allocated": lambda device=None: 1}
         stand_ins |= {"memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0}
         stand_ins |= {"reset_peak_memory_stats": lambda device=None: None, "empty_cache": lambda: None}
+        stand_ins |= {"get_device_properties": lambda device=None: SimpleNamespace(uuid="GPU-0")}
         stand_ins |= {"get_device_name": lambda device=None: "a pretended GPU", "synchronize": self._synchronize}
         stand_ins |= {"Stream": self.order.new, "Event": PretendEvent, "stream": self._on, "graph": self._capture}
         stand_ins |= {"current_stream": lambda device=None: self.stream()}

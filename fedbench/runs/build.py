@@ -129,11 +129,16 @@ def _kind(value: object) -> object:
 
 
 def _round_products(device: torch.device, precision: str) -> None:
-    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process."""
+    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process.
+
+    Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.
+    """
     if precision in ("tf32", "bf16") and device.type != "cuda":  # bf16: torch's gradients of convolutions over images
         # of one pixel hold what was in memory before, on a CPU and in version 2.13
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    if device.type == "cuda":
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:

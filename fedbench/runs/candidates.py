@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from torch import nn
+
 from fedbench.config.schema import EngineConfig
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
@@ -55,21 +57,38 @@ def refuse_misplaced(task: Task, data: FederatedDataset, config: EngineConfig) -
         raise RequestError(
             f"engine.graphs=true needs a CUDA device, and this run is on {task.device.type}; use engine.graphs=auto"
         )
-    if config.channels_last is not None and len(data.shape) != 3:
-        given = str(config.channels_last).lower()
+    if config.channels_last is None:
+        return
+    given = f"engine.channels_last={str(config.channels_last).lower()}"
+    if len(data.shape) != 3:
         raise RequestError(
-            f"engine.channels_last={given} is for images, got examples of shape {list(data.shape)}; "
+            f"{given} is for images, got examples of shape {list(data.shape)}; use engine.channels_last=auto"
+        )
+    if not _convolves(task.model):
+        raise RequestError(
+            f"{given} is for models with convolutions, and {type(task.model).__name__} has none; "
             "use engine.channels_last=auto"
+        )
+    if config.mode not in ("auto", "loop"):
+        raise RequestError(
+            f"{given} is for clients one after another, and changes nothing with engine.mode={config.mode}; "
+            "use engine.mode=loop or engine.channels_last=auto"
         )
 
 
 def _modes(task: Task, config: EngineConfig) -> Sequence[StepMode]:
     if config.mode in ("loop", "stacked", "unfold"):
         return (config.mode,)
+    if config.channels_last is not None:
+        return ("loop",)  # which alone follows it
     return ("loop", "stacked", "unfold") if unfoldable(task.model) else ("loop", "stacked")
 
 
 def _layouts(mode: StepMode, task: Task, data: FederatedDataset, config: EngineConfig) -> Sequence[bool | None]:
     """Return the memory layouts to try: both where cuDNN convolves the images of one client at a time."""
-    open_choice = config.channels_last is None and mode == "loop" and len(data.shape) == 3 and unfoldable(task.model)
+    open_choice = config.channels_last is None and mode == "loop" and len(data.shape) == 3 and _convolves(task.model)
     return (False, True) if open_choice else (config.channels_last,)
+
+
+def _convolves(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in model.modules())

@@ -29,15 +29,19 @@ class ChoiceCache:
         self._path = self._located()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes from measuring the same case at the same time, which would disturb both."""
+    def held(self, device: str) -> Iterator[None]:
+        """Keep other processes from measuring on the same device at the same time, which would disturb both.
+
+        Args:
+            device: What tells the device from the others of this machine, under whatever index it is visible.
+        """
         from filelock import FileLock
 
         path = self._path
         if path is None:
             yield
             return
-        with FileLock(path.with_suffix(".lock")):
+        with FileLock(path.with_name(f"{hashlib.sha256(device.encode()).hexdigest()[:16]}.lock")):
             yield
 
     def read(self) -> dict[str, Any] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedbench.config.schema import EngineConfig
-from fedbench.core.algorithm import Algorithm, Sampler, Stage
+from fedbench.core.algorithm import Algorithm, Sampler, Stage, Step
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.candidates import candidates, on_more_streams
@@ -30,6 +32,7 @@ _SECONDS = 1.5  # for all candidates together; a step of each is timed however l
 _CLIENTS, _STEPS = 32, 4  # clients and steps of each that a candidate is timed on, at most
 _PASSES = 20  # over these, at most
 _FEW = 4  # clients of the first chunk, whose memory is measured
+_SLOW = 3  # times the best so far: a form whose first pass takes longer is not timed again
 _SHARE = 0.25  # of the free memory for the chunks of all streams; uploads and client states take the rest
 
 ChosenBy = Literal["measurement", "rule", "cache", "pinned", "resumed"]
@@ -82,8 +85,8 @@ class Choice:
 class Sample:
     """Some clients of the first round of a run, with the local work of its method.
 
-    The stage with the most rounds stands for the run. What a method wants measured before the local work is not
-    measured: the time of a step does not depend on its value.
+    The stage with the most rounds stands for the run in what is timed. What a method wants measured before the local
+    work is not measured: the time of a step does not depend on its value.
 
     Args:
         stages: The stages of the method.
@@ -106,6 +109,7 @@ class Sample:
         seed: int,
     ) -> None:
         stage = max(stages, key=lambda s: s.rounds)
+        self._stages = stages
         self.algo, self.task, self.data, self.work, self.w, self.seed = stage.algorithm, task, data, work, w, seed
         counts = data.train.counts
         drawn = (stage.sampler or sampler)(0, counts, seed)
@@ -128,11 +132,35 @@ class Sample:
             clients: Number of clients.
             steps: Number of steps of each, at most.
         """
-        algo, ids = self.algo, self.ids[:clients]
+        return self._local_phases(engine, self.algo, self.algo, clients, steps)
+
+    @torch.no_grad()
+    def step_others(self, engine: Engine, clients: int) -> None:
+        """Take a local step of every other algorithm of the run, so that what a form cannot carry out is known now.
+
+        Args:
+            engine: How it is carried out.
+            clients: Number of clients.
+        """
+        seen: list[Step] = [self.algo.step]
+        for owner in (stage.algorithm for stage in self._stages):
+            for algo in (owner, owner.setup, owner.personal):
+                if algo is not None and not any(algo.step is step for step in seen):
+                    seen.append(algo.step)
+                    self._local_phases(engine, owner, algo, clients, 1)()
+
+    def _local_phases(
+        self, engine: Engine, owner: Algorithm, algo: Algorithm, clients: int, steps: int
+    ) -> Callable[[], None]:
+        """Return a function that carries out local phases of ``algo``: ``owner``, or its setup or personal phase."""
+        ids, setup = self.ids[:clients], algo is owner.setup
         cohort = Cohort(ids, np.minimum(self.tau[:clients], steps), self.data, self.work, engine)
-        msg = algo.broadcast(algo.server_init(self.w, self.data.num_clients))
-        states = {k: v.expand(len(ids), *v.shape).clone() for k, v in algo.client_init(self.w).items()}
-        info = cohort.info(algo.weights, _stand_in(algo, self.w, len(ids)), self.seed, 0)
+        sender = algo if setup else owner
+        msg = sender.broadcast(owner.server_init(self.w, self.data.num_clients))
+        first = {} if setup else owner.client_init(self.w)
+        states = {k: v.expand(len(ids), *v.shape).clone() for k, v in first.items()}
+        probe = _stand_in(algo, self.w, len(ids)) if algo is owner else {}
+        info = cohort.info(sender.weights, probe, self.seed, 0)
         return lambda: cohort.local_phases(algo, msg, states, info, self.seed)
 
 
@@ -208,7 +236,7 @@ class FormChoice:
 
     def _kept_or_measured(self) -> Choice:
         cache = ChoiceCache(self._full_case())
-        with cache.held():
+        with cache.held(str(torch.cuda.get_device_properties(self.device).uuid)):
             kept = cache.read()
             choice = None if kept is None else self._allowed(kept, "cache")
             if choice is None or not self._fits(choice.form):
@@ -251,7 +279,7 @@ class FormChoice:
         times: dict[Form, float] = {}
         left_out: dict[Form, Exception] = {}
         share = _SECONDS / (len(self.forms) + len(on_more_streams(Form("loop"), self.config)))
-        self._time(self.forms, share, times, left_out)
+        self._time(self.forms, share, times, left_out)  # the plainest first, whose error is raised if all end with one
         loops = [form for form in times if form.mode == "loop"]
         if loops:
             self._time(on_more_streams(min(loops, key=times.__getitem__), self.config), share, times, left_out)
@@ -267,10 +295,16 @@ class FormChoice:
         """Add the seconds per client-step of each form to ``times``, or the error that it ends with to ``left_out``."""
         for form in forms:
             try:
-                times[form] = self._seconds(form, share)
+                times[form] = self._seconds(form, share, min(times.values(), default=math.inf))
             except (MemoryError, RuntimeError, RequestError) as error:  # memory, a capture, or what vmap cannot do
-                # the frames of a failed allocation would hold the tensors that left no room for it
-                left_out[form] = error.with_traceback(None) if allocation_failed(error) else error
+                short = allocation_failed(error)
+                if isinstance(error, torch.AcceleratorError) and not short:
+                    raise  # the device is of no use to this process any more
+                if not short and not isinstance(error, RequestError):
+                    print(f"fedbench: the form ({form}) is not tried further: {_reason(error)}", file=sys.stderr)
+                if short or form is not self.forms[0]:
+                    _let_go(error)
+                left_out[form] = error
             self._clear()  # the next candidate starts from the same memory, without this one's graphs
 
     def _clear(self) -> None:
@@ -284,8 +318,11 @@ class FormChoice:
             raise _too_large(error) from error
         raise error
 
-    def _seconds(self, form: Form, share: float) -> float:
-        """Return the seconds per client-step of a form, of which about ``share`` are spent on the timing."""
+    def _seconds(self, form: Form, share: float, best: float) -> float:
+        """Return the seconds per client-step of a form, where those of another are ``best``.
+
+        About ``share`` seconds are spent on the timing, or one pass.
+        """
         sample, size = self.sample, self._clients_at_once(form)
         clients = min(len(sample.ids), max(size, 2) * form.workers)
         engine = self._engine(form, size)
@@ -293,8 +330,12 @@ class FormChoice:
             step, steps = (sample.on(engine, clients, n) for n in (1, _STEPS))
             step()  # kernels are chosen, memory is allocated, graphs are captured
             once = self._timed(step)
+            each = once / sample.steps(clients, 1)
+            if each > _SLOW * best:
+                return each
+            sample.step_others(engine, clients)
             if once * _STEPS > share:
-                return once / sample.steps(clients, 1)
+                return each
             steps()  # batches of other widths
             spent, passes = 0.0, 0
             while passes == 0 or (passes < _PASSES and spent < share - once * _STEPS):
@@ -361,3 +402,15 @@ def _too_large(error: Exception) -> OutOfMemory:
 
 def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _let_go(error: BaseException) -> None:
+    """Let go of the frames of an error and of those that led to it, which hold tensors."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        e = pending.pop()
+        if e is not None and id(e) not in seen:
+            seen.add(id(e))
+            e.__traceback__ = None
+            pending += [e.__cause__, e.__context__]

@@ -12,7 +12,14 @@ from torch import Tensor
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.task import Task, example_losses
 
-_SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "std::bad_alloc")  # in torch's RuntimeErrors
+_SIGNS = (  # in torch's RuntimeErrors
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "std::bad_alloc",
+    "status_alloc_failed",  # of cuBLAS, cuDNN and others
+    "unable to find an engine",  # of cuDNN, when no kernel's workspace fits
+)
 _EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
 _PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
 _VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state

@@ -21,6 +21,7 @@ AUTO = EngineConfig("auto", None, None, "float32", "auto", profile=False)
 IMAGES = federation((3, 4), features=72, shape=(2, 6, 6))
 NUMBERS = federation((3, 4))
 TEXTS = replace(NUMBERS, x=(NUMBERS.x * 3).long() % 7, tokens=7)
+DENSE = partial(MLP, hidden=(4,))
 CNN = partial(ConvNet, channels=(2,), kernel=3, hidden=4)
 TEXT = partial(LSTM, tokens=7, vectors=None, embedding=3, hidden=4, layers=1)
 
@@ -56,6 +57,7 @@ def test_images_without_convolutions_have_one_layout():
         ({"mode": "unfold"}, ["unfold", "unfold, graphs"]),
         ({"mode": "loop", "graphs": True}, ["loop, graphs, channels first", "loop, graphs, channels last"]),
         ({"mode": "loop", "channels_last": True}, ["loop, channels last", "loop, graphs, channels last"]),
+        ({"channels_last": True}, ["loop, channels last", "loop, graphs, channels last"]),
         ({"mode": "loop", "graphs": False, "channels_last": False, "workers": 3}, ["loop, channels first, 3 streams"]),
         ({"mode": "stacked", "graphs": False, "workers": 2}, ["stacked, 2 streams"]),
     ],
@@ -73,15 +75,43 @@ def test_streams_are_tried_for_one_client_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("pinned", "data", "message"),
+    ("pinned", "data", "model", "message"),
     [
-        ({"graphs": True}, IMAGES, "engine.graphs=true needs a CUDA device, and this run is on cpu; use engine.gr"),
-        ({"channels_last": False}, NUMBERS, r"engine.channels_last=false is for images, got .* \[6\]; use engine.ch"),
-        ({"mode": "unfold"}, NUMBERS, "engine.mode=unfold is for models with convolutions"),
+        (
+            {"graphs": True},
+            IMAGES,
+            DENSE,
+            "engine.graphs=true needs a CUDA device, and this run is on cpu",
+        ),
+        (
+            {"channels_last": False},
+            NUMBERS,
+            DENSE,
+            r"engine.channels_last=false is for images, got .* \[6\]; use",
+        ),
+        (
+            {"channels_last": True},
+            IMAGES,
+            DENSE,
+            "=true is for models with convolutions, and MLP has none; use",
+        ),
+        (
+            {"channels_last": True, "mode": "stacked"},
+            IMAGES,
+            CNN,
+            "changes nothing with engine.mode=stacked",
+        ),
+        (
+            {"channels_last": False, "mode": "unfold"},
+            IMAGES,
+            CNN,
+            "changes nothing with engine.mode=unfold",
+        ),
+        ({"mode": "unfold"}, NUMBERS, DENSE, "engine.mode=unfold is for models with convolutions"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(pinned, data, message):
-    task = task_for(data, partial(MLP, hidden=(4,)))
+def test_what_cannot_be_followed_is_refused(pinned, data, model, message):
+    task = task_for(data, model)
     with pytest.raises(RequestError, match=message):
         make_engine(task, data, LocalWork(0.1, 5), replace(AUTO, **pinned))
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from filelock import FileLock, Timeout
 
 from fedbench.runs.choice_cache import ChoiceCache
 
@@ -53,15 +54,19 @@ def test_without_a_cache_nothing_is_kept_and_it_is_said(folder, capsys):
     folder.parent.write_text("a file in the place of the directory")
     cache = ChoiceCache(CASE)
     assert "cannot be kept" in capsys.readouterr().err
-    with cache.held():
+    with cache.held("GPU-1"):
         cache.write(KEPT)
         assert cache.read() is None
 
 
-def test_it_is_held_by_one_process_at_a_time(folder):
-    from filelock import FileLock, Timeout
-
-    ChoiceCache(CASE).write(KEPT)
-    (file,) = folder.iterdir()
-    with ChoiceCache(CASE).held(), pytest.raises(Timeout):
-        FileLock(file.with_suffix(".lock")).acquire(timeout=0)
+def test_one_case_at_a_time_is_measured_on_a_device(folder):
+    """Whatever the case; the other GPUs of a machine are not waited for."""
+    with ChoiceCache(CASE).held("GPU-1"):
+        (first,) = folder.iterdir()
+        with pytest.raises(Timeout):
+            FileLock(first).acquire(timeout=0)
+        with ChoiceCache({**CASE, "clients": 4}).held("GPU-2"):
+            assert len(list(folder.iterdir())) == 2
+    FileLock(first).acquire(timeout=0).lock.release()
+    with ChoiceCache({**CASE, "clients": 4}).held("GPU-1"), pytest.raises(Timeout):
+        FileLock(first).acquire(timeout=0)

@@ -24,6 +24,8 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(measured_choice, "_SECONDS", 0)
     monkeypatch.setattr(train, "_CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)  # as torch begins
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
 
 def images(tmp_path):
@@ -76,6 +78,7 @@ def test_a_dense_model_with_states_on_the_host(monkeypatch):
     assert gpu.faults == []
     assert found.meta["client_state"]["place"] == "host"
     assert same_models(wanted, found)
+    assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
     engine = engine_of(found)
     assert engine["chosen_by"] == "resumed"
     forms = {"loop", "loop, graphs", "stacked", "stacked, graphs"}

@@ -1,6 +1,7 @@
 """The choice of a form: the fastest per client-step by an injected clock, kept, resumed, and short of memory."""
 
 import json
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +11,7 @@ from pretend_gpu import PretendGpu
 from tools import CASES, case_id, engine_of, federation, make, stages_of, task_for
 
 from fedbench.config.schema import EngineConfig
+from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.samplers import sample_cohort
 from fedbench.models.dense import MLP
@@ -52,12 +54,12 @@ class Device:
         oracle.descend_ = descend_
         return oracle
 
-    def choice(self, config=PLAIN, case="fedavg"):
+    def choice(self, config=PLAIN, case="fedavg", stages=None):
         data = federation((20,) * CLIENTS).to(torch.device("cuda"), torch.float64)
         task = task_for(data, partial(MLP, hidden=(4,)))
         task.device = torch.device("cuda")
         w = task.init(torch.Generator().manual_seed(0))
-        sample = Sample(stages_of(make("fedavg"), 2, CLIENTS), task, data, WORK, w, sample_cohort(), 0)
+        sample = Sample(stages or stages_of(make("fedavg"), 2, CLIENTS), task, data, WORK, w, sample_cohort(), 0)
         engine = make_engine(task, data, WORK, config)
         return FormChoice(sample, config, engine, {"algo": case}, clock=lambda: self.now)
 
@@ -81,6 +83,42 @@ def test_the_fastest_per_client_step_is_taken(device, stacked, best):
     assert (engine.mode, engine.cohort_size, engine.workers) == (best, {"loop": 1, "stacked": 4}[best], 1)
     assert type(engine.oracle) is {"loop": LoopOracle, "stacked": DenseOracle}[best]
     assert choice.facts()["measured"] == {k: round(v, 5) for k, v in choice.measured.items()}
+
+
+def test_a_slow_form_is_abandoned_after_one_pass(device, monkeypatch):
+    """Of the stacked form: the chunk whose memory is measured, one pass that warms up, and one that is timed."""
+    monkeypatch.setattr(measured_choice, "_SECONDS", 100.0)
+    monkeypatch.setattr(measured_choice, "_PASSES", 1)
+    device.cost["stacked"] = 4 * 0.0091
+    choice = device.choice().settle(None)
+    assert choice.measured == pytest.approx({"loop": 3.0, "stacked": 9.1})
+    assert device.calls.count("stacked") == 3
+    device.cost["stacked"] = 4 * 0.0089
+    device.calls.clear()
+    device.choice(case="another").settle(None)
+    assert device.calls.count("stacked") == 3 + 2 * 4  # two passes of four steps more
+
+
+def uncapturable():
+    """FedAvg with a step that reads a number from the device."""
+    algo = make("fedavg")
+
+    def step(oracle, msg, local, batch, info):
+        new = algo.step(oracle, msg, local, batch, info)
+        return {**new, "w": new["w"] * (0.5 if new["w"].sum() > 1e9 else 1)}
+
+    return replace(algo, step=step)
+
+
+@pytest.mark.parametrize("place", ["stage", "setup", "personal"])
+def test_a_form_has_to_carry_out_every_algorithm_of_the_run(device, place):
+    """Steps of the stage that is timed can be captured; those of a shorter one, or of another phase, cannot."""
+    algo, bad = make("fedavg"), uncapturable()
+    stages = [Stage(algo, 3), Stage(bad, 1)] if place == "stage" else [Stage(replace(algo, **{place: bad}), 3)]
+    choice = device.choice(replace(PLAIN, graphs=None), stages=stages).settle(None)
+    assert set(choice.left_out) == {"loop, graphs", "stacked, graphs"}
+    assert set(choice.measured) == {"loop", "stacked"}
+    assert all("cannot be captured" in reason for reason in choice.left_out.values())
 
 
 def test_it_is_measured_once_for_a_case(device):
@@ -133,7 +171,7 @@ def test_what_is_pinned_is_not_measured(device):
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_a_candidate_that_fails_is_left_out_and_named(device, error, reason):
+def test_a_candidate_that_fails_is_left_out_and_named(device, error, reason, capsys):
     device.cost["stacked"] = error
     maker = device.choice()
     choice = maker.settle(None)
@@ -141,6 +179,37 @@ def test_a_candidate_that_fails_is_left_out_and_named(device, error, reason):
     assert choice.left_out["stacked"].startswith(reason)
     assert "\n" not in choice.left_out["stacked"]
     assert choice.facts()["left_out"] == choice.left_out
+    said = f"fedbench: the form (stacked) is not tried further: {choice.left_out['stacked']}\n"
+    assert capsys.readouterr().err == (said if reason.startswith("vmap") else "")  # what nobody expects
+
+
+def test_errors_that_are_kept_hold_no_tensors():
+    """Nor does what led to them: the frames of each are let go."""
+
+    def failing(tensor):
+        try:
+            raise RuntimeError("the first")
+        except RuntimeError as first:
+            raise RequestError("the second") from first
+
+    tensor = torch.zeros(3)
+    held = weakref.ref(tensor)
+    with pytest.raises(RequestError) as caught:
+        failing(tensor)
+    kept = caught.value
+    del tensor, caught
+    assert held() is not None
+    measured_choice._let_go(kept)
+    assert held() is None
+    assert str(kept.__cause__) == "the first"
+
+
+def test_a_device_that_has_failed_ends_the_run(device):
+    device.cost["stacked"] = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
+        device.choice().settle(None)
+    device.cost["stacked"] = torch.AcceleratorError("CUDA error: out of memory")
+    assert device.choice().settle(None).left_out == {"stacked": "CUDA error: out of memory"}
 
 
 def test_other_errors_are_not_swallowed(device):
