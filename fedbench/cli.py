@@ -37,7 +37,7 @@ Usage:
   fedbench --help, --version     Print this text or the version.
 
 Options:
-  --jobs N                       With -m or reproduce: runs at a time (default: as many as cores and memory allow).
+  --jobs N                       With -m or reproduce: runs at a time (default: by cores and memory, or one per GPU).
   --config-dir DIR               Also look for config files and Python modules in DIR (docs/own_method.md).
   --package KEY, --resolve       With --cfg job: print one section only; replace ${{...}} by values.
   debug=true                     Print the traceback of an error.

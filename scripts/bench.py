@@ -49,6 +49,7 @@ from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
+from fedbench.runs.measured_choice import FormChoice, Sample
 from fedbench.runs.store import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun, Session
@@ -228,16 +229,19 @@ def fed_rounds(
         task = Task(w.model(), data.x.device, torch.float32)
     config = compose_run([])
     data = replace(data, work_values=task.traits.work_values)
+    stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
+    engine = make_engine(task, data, w.work, config.engine)
+    start, sampler = task.init(generator(0, Purpose.INIT)), sample_cohort(w.sampled)
     prepared = PreparedRun(
         title="",
         seed=0,
-        stages=[Stage(algorithm, rounds + 1)],  # the last round of a run is measured in full
+        stages=stages,
         task=task,
         data=data,
         work=w.work,
-        engine=make_engine(task, data, w.work, config.engine),
-        w=task.init(generator(0, Purpose.INIT)),
-        sampler=sample_cohort(w.sampled),
+        engine=engine,
+        w=start,
+        sampler=sampler,
         client_state="device",
         eval_every=config.eval_every,
         eval_train_every=rounds + 1,
@@ -246,11 +250,15 @@ def fed_rounds(
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional),
     )
     session = Session(prepared, Recorder(folder))
+    if task.device.type == "cuda":
+        sample = Sample(stages, task, data, w.work, start, sampler, 0)
+        session.choose_form(FormChoice(sample, config.engine, engine, {"workload": w.about}))
     snapshots = session.rounds()
     session.record(next(snapshots))
     for _ in range(rounds):
         begun = time.perf_counter()
         snapshot = next(snapshots)
+        synchronize(data.x.device)
         trained = time.perf_counter()
         session.record(snapshot)
         yield trained - begun, time.perf_counter() - trained

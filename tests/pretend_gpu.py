@@ -2,7 +2,8 @@
 
 A ``PretendTensor`` holds a tensor on the CPU and computes with it. To Python it says that it is on ``cuda:0``, so that
 code takes its branches for GPUs; inside torch it is on a device of a backend of its own, so that autograd, vmap and the
-checks of devices work. Not covered: the kernels themselves (cuDNN, TF32, orders of sums), streams, memory and speed.
+checks of devices work. Streams and graphs have stand-ins (``pretend_streams``, ``pretend_graphs``). Not covered: the
+kernels themselves (cuDNN, TF32, orders of sums), memory and speed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pretend_graphs import PretendGraph, leaves, written
+from pretend_streams import Order, PretendEvent, PretendStream
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
@@ -25,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedbench
 from fedbench.core.transfers import upload
+from fedbench.simulation import engine as engine_module
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 
@@ -37,6 +42,8 @@ _WAITING = {  # operations whose result, or its shape, the host has to know
         "unique_consecutive", "bincount", "repeat_interleave", "allclose", "_linalg_check_errors",
     )
 }  # fmt: skip
+# functions in which threads read or write rows of their own of the same tensors
+_OWN_ROWS = ("store", "Gathered.put", "StateRows.", "Cohort.train.<locals>.work")
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
@@ -72,10 +79,10 @@ class _Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func is Tensor.device.__get__:
+        if func == Tensor.device.__get__:  # an object of its own in every access
             device = func(*args)
             return CUDA if device.type == "pretend" else device
-        if func is Tensor.is_cuda.__get__:
+        if func == Tensor.is_cuda.__get__:
             return Tensor.device.__get__(*args).type == "pretend"
         if func is Tensor.numpy and isinstance(args[0], PretendTensor):
             if not kwargs.get("force"):
@@ -83,6 +90,8 @@ class _Calls(TorchFunctionMode):
             args, kwargs = (args[0].to(_HOST),), {}
         if func is torch._VF.lstm:
             return _lstm(*args)
+        if func is Tensor.untyped_storage and isinstance(args[0], PretendTensor):
+            return args[0].raw.untyped_storage()
         if "device" in kwargs:
             kwargs["device"] = _inside(kwargs["device"])
         if func is Tensor.to:
@@ -126,13 +135,31 @@ class PretendGpu:
         self._in_round = False
         self._modes = (_Calls(), _Operations(self))
         self._patch = pytest.MonkeyPatch()
+        self.order = Order(lambda fault: self.faults.append(f"{fault}, {_line()}"))
+        self._threads = {threading.get_ident()}  # all but those of autograd
+        self._backward = threading.RLock()  # torch calls what the name stands for again
+        self._caller = threading.get_ident()  # of the backward pass under way
+        self._captures: dict[int, PretendGraph] = {}  # by thread
+        self._arriving: list[tuple[PretendStream, int, Tensor, Tensor]] = []  # copies to the host that are under way
 
     def __enter__(self) -> PretendGpu:
-        stand_ins = {"is_available": lambda: True, "device_count": lambda: 1, "synchronize": lambda device=None: None}
+        stand_ins: dict[str, Any] = {"is_available": lambda: True, "device_count": lambda: 1}
         stand_ins |= {"mem_get_info": lambda device=None: (2**36, 2**36), "max_memory_allocated": lambda device=None: 1}
-        stand_ins |= {"get_device_name": lambda device=None: "a pretended GPU"}
+        stand_ins |= {"memory_allocated": lambda device=None: 0, "memory_reserved": lambda device=None: 0}
+        stand_ins |= {"reset_peak_memory_stats": lambda device=None: None, "empty_cache": lambda: None}
+        stand_ins |= {"get_device_properties": lambda device=None: SimpleNamespace(uuid="GPU-0")}
+        stand_ins |= {"get_device_name": lambda device=None: "a pretended GPU", "synchronize": self._synchronize}
+        stand_ins |= {"Stream": self.order.new, "Event": PretendEvent, "stream": self._on, "graph": self._capture}
+        stand_ins |= {"current_stream": lambda device=None: self.stream()}
+        stand_ins |= {"default_stream": lambda device=None: self.order.default}
+        stand_ins |= {"CUDAGraph": PretendGraph, "graph_pool_handle": object}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)
+        self._patch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # weights stay where they are
+        self._patch.setattr(Tensor, "record_stream", lambda v, stream: self.order.recorded(v.raw, stream))
+        self._patch.setattr(torch.autograd, "grad", self._grad(torch.autograd.grad))
+        self._patch.setattr(engine_module, "_prepare_thread", self._prepared(engine_module._prepare_thread))
+        self._patch.setattr(PretendEvent, "synchronized", staticmethod(self._arrived), raising=False)
         PretendGpu.current = self
         for mode in self._modes:
             mode.__enter__()
@@ -153,18 +180,100 @@ class PretendGpu:
         finally:
             self._in_round = False
 
+    def thread(self) -> int:
+        """Return the thread that has called for what is done now: of the backward pass, if autograd does it."""
+        own = threading.get_ident()
+        return own if own in self._threads else self._caller
+
+    def stream(self) -> PretendStream:
+        """Return the current stream."""
+        return self.order.current.get(self.thread(), self.order.default)
+
+    def _prepared(self, prepare: Callable[[], None]) -> Callable[[], None]:
+        """Return the start of a worker thread, to which tensors are on a GPU too."""
+
+        def start() -> None:
+            prepare()
+            self._threads.add(threading.get_ident())
+            for mode in (_Calls(), _Operations(self)):
+                mode.__enter__()
+
+        return start
+
+    def _grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``torch.autograd.grad`` for one thread at a time, which the operations then belong to."""
+
+        def one_by_one(*args: Any, **kwargs: Any) -> Any:
+            with self._backward:
+                self._caller = threading.get_ident()
+                return grad(*args, **kwargs)
+
+        return one_by_one
+
+    @contextmanager
+    def _on(self, stream: PretendStream) -> Iterator[None]:
+        thread, before = self.thread(), self.stream()
+        self.order.current[thread] = stream
+        try:
+            yield
+        finally:
+            self.order.current[thread] = before
+
+    def _leave(self, target: Tensor, source: Tensor) -> Tensor:
+        """Begin a copy to the host; until somebody waits for it, the host finds nothing of use there."""
+        self.order.operation("a copy to the host", self.stream(), [source], [])
+        self._arriving.append((self.stream(), self.stream().done, target, source.clone()))
+        return target.fill_(torch.nan if target.is_floating_point() else -1)
+
+    def _arrived(self, event: PretendEvent) -> None:
+        """Wait for an event, with the copies to the host that it follows."""
+        self._wait("a wait for an event")
+        for stream in self.order.made:  # what the host hands out from now on comes later
+            stream.wait_event(event)
+        self._deliver(lambda stream, done: event.after.get(stream, 0) >= done)
+
+    def _deliver(self, there: Callable[[PretendStream, int], bool]) -> None:
+        for entry in [e for e in self._arriving if there(e[0], e[1])]:
+            entry[2].copy_(entry[3])
+            self._arriving.remove(entry)
+
+    def _synchronize(self, device: Any = None) -> None:
+        if self._captures:  # of any thread
+            raise PretendError(f"a wait for the device during a capture, {_line()}")
+        self.order.synchronize()
+        self._deliver(lambda stream, done: True)
+
+    @contextmanager
+    def _capture(
+        self, graph: PretendGraph, pool: Any, stream: PretendStream, capture_error_mode: str
+    ) -> Iterator[None]:
+        if self._captures:
+            raise PretendError(f"a second capture at the same time, {_line()}")
+        if stream is self.order.default:
+            raise PretendError(f"a capture of the default stream, {_line()}")
+        self._synchronize()
+        graph.replayed = lambda read, wrote: self.order.operation("a replay", self.stream(), read, wrote)
+        self._captures[self.thread()] = graph
+        with self._on(stream):
+            try:
+                yield
+            finally:
+                del self._captures[self.thread()]
+                graph.end()
+
     def carry_out(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Return the outcome of an operation of torch, on the CPU or on the pretended GPU."""
-        leaves = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, list | tuple) else (a,))]
-        mine = any(isinstance(v, PretendTensor) for v in leaves)
+        flat = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, list | tuple) else (a,))]
+        mine = [v for v in flat if isinstance(v, PretendTensor)]
         target = kwargs.get("device")
         if not mine and (target is None or target.type != "pretend"):
             return func(*args, **kwargs)
-        self._check(func, args, kwargs, leaves)
-        raw_args, raw_kwargs = _mapped(_raw, args), {k: _mapped(_raw, v) for k, v in kwargs.items()}
+        self._check(func, args, kwargs, flat)
+        if func._schema.name == "aten::copy_" and mine[0] is not args[0] and args[2:] and args[2]:
+            return self._leave(args[0], mine[0].raw)
         if target is not None:
-            raw_kwargs["device"] = _HOST
-        out = func(*raw_args, **raw_kwargs)
+            kwargs = {**kwargs, "device": _HOST}
+        out = self._carried_out(func, args, kwargs, [v.raw for v in mine])
         if func._schema.is_mutable:
             if torch.Tag.inplace_view in func.tags:  # another shape, which the tensor shown to Python needs too
                 with no_dispatch():
@@ -176,6 +285,23 @@ class PretendGpu:
             return out
         return _mapped(lambda v: PretendTensor(v) if isinstance(v, Tensor) else v, out)
 
+    def _carried_out(self, func: Any, args: Any, kwargs: dict[str, Any], used: list[Tensor]) -> Any:
+        """Return the outcome on the CPU, which a capture notes; otherwise the order of the streams is followed."""
+        graph = self._captures.get(self.thread())
+        kept = None if graph is None else graph.before(func, args, kwargs)
+        out = func(*_mapped(_raw, args), **{k: _mapped(_raw, v) for k, v in kwargs.items()})
+        if graph is not None:
+            graph.add(func, kept, used, out)
+            return out
+        changed = [v.raw for v in written(func, args, kwargs) if isinstance(v, PretendTensor)]
+        memory = {v.untyped_storage()._cdata for v in used}
+        fresh = [v for v in leaves(out) if v.untyped_storage()._cdata not in memory]
+        if changed or fresh or kwargs.get("device") is not None:  # all but views
+            read = [v for v in used if not any(v is c for c in changed)]
+            own_rows = next(_functions(), "").startswith(_OWN_ROWS)
+            self.order.operation(func._schema.name, self.stream(), read, changed, fresh, own_rows)
+        return out
+
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> None:
         """Find what CUDA refuses, and what a round must not do."""
         name, target = func._schema.name, kwargs.get("device")
@@ -184,11 +310,12 @@ class PretendGpu:
         host = [v for v in leaves if isinstance(v, Tensor) and not isinstance(v, PretendTensor)]
         if name in ("aten::_to_copy", "aten::copy_"):
             copied = name == "aten::copy_"
-            copied = name == "aten::copy_"
             down = not isinstance(args[0], PretendTensor) if copied else target is not None and target.type == "cpu"
             blocking = not (args[2:] and args[2] if copied else kwargs.get("non_blocking"))
-            if down:
+            if down and not (copied and not blocking):  # into pinned memory nothing waits, until somebody reads it
                 self._wait(f"{name} to the host")
+            elif down:
+                return
             elif host and blocking:
                 self._wait(f"{name} to the device that waits for it")
             elif host:
@@ -212,6 +339,8 @@ class PretendGpu:
 
     def _find(self, what: str, allowed: Mapping[str, str]) -> None:
         """Note what a round does, as a fault unless a function that it is in is allowed to."""
+        if self._captures.get(self.thread()):
+            raise PretendError(f"{what} during a capture, {_line()}")
         if not self._in_round:
             return
         excuse = next((f for f in _functions() if f in allowed), None)
@@ -250,9 +379,8 @@ def _inside(device: Any) -> Any:
 
 def _frames() -> Iterator[Any]:
     """Yield the frames of fedbench, from the innermost; where autograd has a thread of its own, of the main thread."""
-    main = threading.main_thread().ident
-    own = threading.get_ident()
-    frame = sys._current_frames()[own if own == main or main is None else main]
+    gpu = PretendGpu.current
+    frame = sys._current_frames().get(threading.get_ident() if gpu is None else gpu.thread())
     while frame is not None:
         if frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_code is not upload.__code__:
             yield frame

@@ -24,21 +24,6 @@ def script(name):
     return module
 
 
-def test_gpu_check_compares_every_mode_and_notices_what_is_wrong(monkeypatch, capsys):
-    check = script("gpu_check")
-    monkeypatch.setattr(check, "MODELS", {k: check.MODELS[k] for k in ("linear", "lstm")})
-    assert check.check(torch.device("cpu")) == []
-    assert len(capsys.readouterr().out.splitlines()) == 16  # models, algorithms, modes, precisions
-    true = check.trained
-
-    def off(*args):
-        w = true(*args)
-        return w + 1e-3 if args[-1] == "stacked" else w
-
-    monkeypatch.setattr(check, "trained", off)
-    assert len(check.check(torch.device("cpu"))) == 8
-
-
 @pytest.mark.parametrize(
     ("name", "clients", "steps"), [("W1", 100, 871), ("W2", 200, 1934), ("W3", 10, 40), ("W4", 16, 256), ("W5", 10, 70)]
 )

@@ -62,6 +62,7 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
                 "one client at a time, any model; chosen by auto, with compiled layers for CNNs and LSTMs on a CPU",
             ),
             ("stacked", "a chunk of clients at once, any model"),
+            ("unfold", "likewise, convolutions with few output pixels as matrix products; a candidate on a GPU"),
             ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
         ]
     roots = [config_dir(), *([own] if own else [])]

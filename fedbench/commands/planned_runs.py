@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, launch_batch, make_directory
 from fedbench.commands.side_by_side import announce
 from fedbench.commands.workers import work_through
@@ -97,10 +98,11 @@ def carry_out(
     _record(results, runs, entries)
     todo = [i for i, e in enumerate(entries) if e.status == "planned"]
     left: dict[int, Note] = {}
+    gpus = placement(config for i in todo if (config := runs[i].config) is not None) if todo else ()
     try:
         for own in dict.fromkeys(runs[i].config_dir for i in todo):
             here = [i for i in todo if runs[i].config_dir == own]
-            found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own)
+            found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own, gpus)
             left |= {here[note.job]: note for note in found}
     finally:
         entries = [_entry(run, *_before(run, faults)) for run in runs]
@@ -132,7 +134,12 @@ def _entry(run: PlannedRun, status: str, error: str | None) -> Entry:
 
 
 def _launch(
-    batch: Sequence[Sequence[str]], results: Path, launcher: Sequence[str], jobs: int, own: Path | None
+    batch: Sequence[Sequence[str]],
+    results: Path,
+    launcher: Sequence[str],
+    jobs: int,
+    own: Path | None,
+    gpus: Sequence[str],
 ) -> list[Note]:
     """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
@@ -142,8 +149,8 @@ def _launch(
             launch_batch(batch, folder, launcher, own)
         else:
             make_directory(folder)
-            announce(len(batch), jobs := min(jobs, len(batch)))
-            work_through(Job(Composer(own), loud=False), batch, folder, jobs)
+            announce(len(batch), jobs := min(jobs, len(batch)), gpus)
+            work_through(Job(Composer(own), loud=False), batch, folder, jobs, gpus)
         return notes(folder)
     finally:
         forget(folder)

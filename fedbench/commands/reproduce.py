@@ -50,8 +50,9 @@ def _parser() -> Parser:
     p.add_argument(
         "--jobs",
         type=int,
-        help="number of runs at a time, in processes (default: as many as cores and memory allow)",
+        help="number of runs at a time, in processes (default: as many as cores and memory allow, or one per GPU)",
     )
+    p.add_argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`")
     p.add_argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm")
     return p
 
@@ -85,9 +86,10 @@ def reproduce(args: Sequence[str]) -> int:
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
-    runs = locate(plan(asked.names, asked.profile, asked.seeds, asked.readings), common, only_existing=asked.plan)
+    planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
+    runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    print(_shown(asked.names, runs, asked.profile, results, jobs), flush=True)
+    print(_shown(asked, runs, results, jobs), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
             f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
@@ -125,6 +127,17 @@ def _carry_out(
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
 
 
+def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:
+    """Return the runs of one experiment; all of them if none is named."""
+    if name is None:
+        return runs
+    found = [run for run in runs if run.experiment == name]
+    if not found:
+        known = list(dict.fromkeys(run.experiment for run in runs))
+        raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
+    return found
+
+
 def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
     if asked.launcher is None:
         return []
@@ -141,13 +154,15 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
     return jobs_by_default(configs or [compose_run(common)], len(todo))
 
 
-def _shown(names: Sequence[str], runs: Sequence[PlannedRun], profile: str, results: Path, jobs: int) -> str:
+def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path, jobs: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     durations, ledger = Durations(results), read_ledger(results)
-    lines = [f"profile {profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
-    for paper, part in chosen(names):
+    lines = [f"profile {asked.profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
+    for paper, part in chosen(asked.names):
         name = f"{paper.id}/{part}"
         needed = [r for r in runs if name in r.parts]
+        if not needed and asked.experiment:
+            continue
         notes = [
             *_unfinished(needed, ledger),
             *_readings(needed),

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
+from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, launch, make_directory, sweep_directory
 from fedbench.commands.side_by_side import announce, jobs_by_default
 from fedbench.commands.workers import start_importing, work_through
@@ -31,7 +32,7 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
         texts: Overrides, some of which have several values.
         config_dir: A config tree of the user's own.
         loud: Print the traceback of a failed job.
-        jobs: Number of runs at a time; None is what the cores, the memory and the models suggest.
+        jobs: Number of runs at a time; None is what GPUs, cores, memory and models suggest.
 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
@@ -59,8 +60,9 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
             else:
                 jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
                 make_directory(folder)
-                announce(len(todo), jobs)
-                work_through(Job(composer, loud), combinations(overrides), folder, jobs)
+                gpus = placement(todo)
+                announce(len(todo), jobs, gpus)
+                work_through(Job(composer, loud), combinations(overrides), folder, jobs, gpus)
         except KeyboardInterrupt:
             _close(folder)
             raise

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NamedTuple
 
+from fedbench.commands.gpus import gpu_of
 from fedbench.commands.launch import Job
 from fedbench.config.schema import RunConfig
 from fedbench.runs.cores import available_cores
@@ -51,7 +52,7 @@ class _Message(NamedTuple):
     text: str = ""
 
 
-def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int) -> None:
+def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int, gpus: Sequence[str] = ()) -> None:
     """Carry out runs, ``jobs`` at a time; the notes in ``folder`` have the results.
 
     Args:
@@ -59,18 +60,19 @@ def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: in
         runs: Overrides per run.
         folder: Directory of the sweep, which exists.
         jobs: Number of worker processes; 1 is this process.
+        gpus: The GPUs that workers share out among themselves; without any, each sees all of them.
 
     Raises:
         KeyboardInterrupt: On Ctrl-C, when all workers have stopped.
     """
     if jobs > 1:
-        _in_workers(job, runs, folder, jobs)
+        _in_workers(job, runs, folder, jobs, gpus)
         return
     for number, overrides in enumerate(runs):
         job.carry_out(number, list(overrides), folder)
 
 
-def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int) -> None:
+def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int, gpus: Sequence[str]) -> None:
     shares = core_shares(len(runs), jobs, available_cores())
     waiting = deque(range(len(runs)))
 
@@ -82,7 +84,8 @@ def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int
     try:
         while waiting or workers:
             while waiting and len(workers) < jobs:
-                workers.append(_Worker(job, folder))
+                number = min(set(range(jobs)) - {w.number for w in workers})  # a lost worker's, and so its GPU
+                workers.append(_Worker(job, folder, number, gpu_of(number, gpus)))
                 workers[-1].give(next_task())
             ready = wait([w.connection for w in workers])
             for worker in [w for w in workers if w.connection in ready]:
@@ -153,15 +156,15 @@ def _context() -> BaseContext:
 class _Worker:
     """A worker process, seen from the process that started it."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: Job, folder: Path, number: int, changed: Mapping[str, str]) -> None:
         start_importing()
         context = _context()
         self.connection, theirs = context.Pipe()
-        given = (theirs, job, folder, dict(os.environ))
+        given = (theirs, job, folder, {**os.environ, **changed})
         self.process: BaseProcess = context.Process(target=_work, args=given, daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()  # so that the end of the process is the end of the connection
-        self.folder, self.task, self.alive = folder, _Task(0, [], None, 0), True
+        self.folder, self.task, self.alive, self.number = folder, _Task(0, [], None, 0), True, number
 
     def give(self, task: _Task) -> None:
         self.task = task
@@ -203,8 +206,10 @@ def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[s
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    # The process that this one was forked from may be older than these. It has imported torch, but not used CUDA: the
+    # driver reads CUDA_VISIBLE_DEVICES when it is initialised, which torch leaves to the first use of a GPU.
     os.environ.clear()
-    os.environ.update(environment)  # the process that it was forked from may be older than these
+    os.environ.update(environment)
     lock = threading.Lock()
     out, err = _Sent(connection, "out", lock), _Sent(connection, "err", lock)
     with suppress(KeyboardInterrupt), redirect_stdout(out), redirect_stderr(err):

@@ -23,6 +23,7 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
+from fedbench.runs.measured_choice import FormChoice, Sample
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
@@ -67,6 +68,11 @@ def build(
         augment=_augmentation(local, data),
     )
     engine = make_engine(task, data, work, engine_config, cores)
+    sampler = sample_cohort(config.participation, by_size=config.sampling == "size")
+    choice = None
+    if device.type == "cuda":
+        sample = Sample(stages, task, data, work, w, sampler, config.seed)
+        choice = FormChoice(sample, engine_config, engine, {k: _kind(config.tree[k]) for k in ("algo", "local")})
     keep = config.keep_clients
     return PreparedRun(
         title=f"{config.names.algo} seed {config.seed} {config.task_name}",
@@ -76,8 +82,9 @@ def build(
         data=data,
         work=work,
         engine=engine,
+        choice=choice,
         w=w,
-        sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
+        sampler=sampler,
         client_state=config.engine.client_state,
         eval_every=config.eval_every,
         eval_train_every=config.eval_train_every,
@@ -108,17 +115,30 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
+            "chosen_by": "rule" if config.engine.mode == "auto" else "pinned",
             "kernel": kernel_used(engine, stages, data, augmented),
         },
     }
 
 
+def _kind(value: object) -> object:
+    """Return a part of the configuration without its numbers: the time of a step depends on whether they are 0."""
+    if isinstance(value, Mapping):
+        return {key: _kind(v) for key, v in value.items()}
+    return value != 0 if isinstance(value, int | float) else value
+
+
 def _round_products(device: torch.device, precision: str) -> None:
-    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process."""
+    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process.
+
+    Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.
+    """
     if precision in ("tf32", "bf16") and device.type != "cuda":  # bf16: torch's gradients of convolutions over images
         # of one pixel hold what was in memory before, on a CPU and in version 2.13
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    if device.type == "cuda":
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import subprocess
@@ -32,6 +33,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         **_commit(),
         "device": str(device),
         "device_name": name,
+        "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),  # what the index of a GPU counts in; None is all
         "platform": platform.platform(),
     }
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
+from fedbench.runs.measured_choice import Choice, FormChoice
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
 from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
@@ -59,6 +60,7 @@ class PreparedRun:
         diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
         facts: Facts for meta.json.
         profile: Whether two rounds are traced into ``trace.json``.
+        choice: The choice of a form, which the run makes when it starts; None if the engine has its form.
     """
 
     title: str
@@ -78,6 +80,7 @@ class PreparedRun:
     diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
     profile: bool = False
+    choice: FormChoice | None = None
 
     @property
     def rounds(self) -> int:
@@ -120,6 +123,10 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
         tracker.start(recorder.path, prepared.title, config)
+        if prepared.choice is not None:
+            session.choose_form(prepared.choice)
+            meta |= {"engine": session.engine_facts()}
+            recorder.write_meta(meta)
         with traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None) as step:
             last = session.consume(step)
     except BaseException as error:
@@ -177,14 +184,21 @@ class Session:
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         prepared.engine.notify = self._announce
+        self._choice: Choice | None = None
+        self._saved_choice: Fields | None = None
         saved = recorder.load()
         if saved is None:
             recorder.clear()
         else:
+            self._saved_choice = saved.progress.get("choice")
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
         self._saved_at, self._cost = self.seconds["train"], None if self.last is None else 0.0
+
+    def choose_form(self, choice: FormChoice) -> None:
+        """Choose the form of the local phases, or go on in that of the interrupted run."""
+        self._choice = choice.settle(self._saved_choice)
 
     def consume(self, step: Callable[[], None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
@@ -255,18 +269,19 @@ class Session:
             "client_steps_per_second": last.client_steps / trained if trained else None,
             "peak_memory_bytes": peak_memory_bytes(p.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
-            "engine": self._engine_facts(),
+            "engine": self.engine_facts(),
             "remarks": p.stages[last.stage].algorithm.remarks(last.server),
         }
 
-    def _engine_facts(self) -> Fields:
-        """Return how the run was simulated in the end: on less at once than planned, if memory ran out."""
+    def engine_facts(self) -> Fields:
+        """Return how the run is simulated: as planned or measured, or on less at once, if memory has run out."""
         engine = self.prepared.engine
-        facts: Fields = self.prepared.facts.get("engine", {})
-        if not engine.limits.errors:
-            return facts
-        used = {"cohort_size": engine.cohort_size, "workers": engine.workers}
-        return {**facts, **used, "memory_errors": engine.limits.errors}
+        facts: Fields = dict(self.prepared.facts.get("engine", {}))
+        if self._choice is not None:
+            facts |= self._choice.facts()
+        if self._choice is not None or engine.limits.errors:
+            facts |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
+        return facts | ({"memory_errors": engine.limits.errors} if engine.limits.errors else {})
 
     def _measure(self, s: Snapshot) -> float:
         """Evaluate a snapshot, record the row, and return the mean accuracy."""
@@ -334,6 +349,8 @@ class Session:
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
         engine = self.prepared.engine
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
+        if self._choice is not None:
+            progress["choice"] = self._choice.kept()
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import State, nbytes
+from fedbench.simulation.streams import Home
 
 
 class Trained(NamedTuple):
@@ -21,17 +22,6 @@ class Trained(NamedTuple):
     bytes_up: int
 
 
-def store(states: State, ids: Tensor, new: State) -> None:
-    """Write the new states of some clients, [C, ...], to their places in the states of all, [N, ...].
-
-    Raises:
-        KeyError: If there is no new state under a name.
-    """
-    moved = {name: new[name].to(v.device) for name, v in states.items()}  # what can fail comes first
-    for name, v in states.items():
-        v.index_copy_(0, ids.to(v.device), moved[name])
-
-
 class Gathered:
     """What the parts of a cohort have brought so far; the methods may be called by several threads.
 
@@ -39,6 +29,7 @@ class Gathered:
 
     Args:
         count: Number of clients of the cohort.
+        device: Device of what the parts bring.
 
     Attributes:
         uploads: Uploads that are not added up, [C, ...].
@@ -46,14 +37,15 @@ class Gathered:
         after: What is measured at the local models, [C].
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, device: torch.device) -> None:
         self.count = count
         self.uploads: State = {}
         self.client_states: State = {}
         self.after: State = {}
         self._missing = np.ones(count, dtype=bool)
         self._bytes_up = self._next = 0
-        self._waiting: dict[int, State] = {}
+        self._home = Home(device)
+        self._waiting: dict[int, tuple[State, torch.cuda.Event | None]] = {}
         self._sums: State = {}
         self._types: dict[str, torch.dtype] = {}
         self._lock = threading.Lock()
@@ -61,7 +53,7 @@ class Gathered:
     def missing(self) -> np.ndarray:
         """Return the positions of the clients that have not finished, and number the parts from 0 again."""
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
-            self._add(self._waiting.pop(number))
+            self._add(*self._waiting.pop(number))
         self._next = 0
         return np.flatnonzero(self._missing)
 
@@ -70,7 +62,8 @@ class Gathered:
         for name, v in some.items():
             with self._lock:
                 if name not in total:
-                    total[name] = v.new_empty(self.count, *v.shape[1:])
+                    with self._home.here():
+                        total[name] = v.new_empty(self.count, *v.shape[1:])
             total[name][rows] = v
 
     def finish(self, number: int, positions: np.ndarray, sums: State, uploads: State) -> None:
@@ -86,14 +79,16 @@ class Gathered:
             self._missing[positions] = False
             self._bytes_up += nbytes(uploads)
             self._types |= {k: uploads[k].dtype for k in sums}
-            self._waiting[number] = sums
+            self._waiting[number] = sums, self._home.event()
             while self._next in self._waiting:
-                self._add(self._waiting.pop(self._next))
+                self._add(*self._waiting.pop(self._next))
                 self._next += 1
 
-    def _add(self, sums: State) -> None:
-        for name, v in sums.items():
-            self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
+    def _add(self, sums: State, complete: torch.cuda.Event | None) -> None:
+        self._home.take_over(list(sums.values()), complete)
+        with self._home.here():
+            for name, v in sums.items():
+                self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
 
     def trained(self) -> Trained:
         """Return the outcome of the whole cohort."""

@@ -9,15 +9,17 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Descent
+from fedbench.core.algorithm import Algorithm, Step
 from fedbench.core.randomness import Purpose, key
 from fedbench.core.transfers import upload
-from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import Work
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.graphs import Phase
 from fedbench.simulation.probes import ExamplePlan
+from fedbench.simulation.steps import descend_, in_place
 
 
 class Part(ABC):
@@ -82,8 +84,13 @@ class Chunk(Part):
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
     ) -> tuple[State, State, State]:
         """Return the uploads, the new client states and the last local variables, [c, ...]."""
-        batches = self._plan.batches(seed, round, purpose)
-        return train_cohort(algo, self.engine.oracle, msg, clients, info, batches)
+        batches, oracle = self._plan.batches(seed, round, purpose), self.engine.oracle
+        if self.engine.captured is None:
+            return train_cohort(algo, oracle, msg, clients, info, batches)
+        info = info.columns()
+        phase = Phase(algo.step, oracle, msg, info, self._plan.shape[1], self.work.batch_size)
+        last = self.engine.captured.of_thread().train(phase, _started(algo, msg, clients, info), batches)
+        return *algo.finish(msg, clients, last, info), last
 
 
 class Share(Part):
@@ -134,7 +141,7 @@ def train_cohort(
     """
     count, info = len(info.id), info.columns()
     local = _started(algo, msg, clients, info)
-    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
+    if in_place(algo.step, oracle):
         last = _descend(algo.step, oracle, msg, local, info, batches)
         return *algo.finish(msg, clients, last, info), last
     finished: State = {}
@@ -156,24 +163,21 @@ def _started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> S
 
 
 def _descend(
-    step: Descent,
-    oracle: Descending,
+    step: Step,
+    oracle: Oracle,
     msg: State,
     local: State,
     info: ClientInfo,
     batches: Iterable[tuple[Batch, int]],
 ) -> State:
     """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
-    w = local["w"].clone()
+    last = {**local, "w": local["w"].clone()}
+    at_work, facts = last, info
     for batch, k in batches:
-        w_at_work, lr = w[:k], info.lr[:k]
-        extra = None
-        if step.extra is not None:
-            extra = step.extra(msg, {name: v[:k] for name, v in local.items()} | {"w": w_at_work}, info.head(k))
-        oracle.descend_(w_at_work, batch, lr)
-        if extra is not None:
-            w_at_work.addcmul_(lr, extra, value=-1)
-    return {**local, "w": w}
+        if k < len(facts.id):
+            at_work, facts = {name: v[:k] for name, v in last.items()}, info.head(k)
+        descend_(step, oracle, msg, at_work, batch, facts)
+    return last
 
 
 def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:

@@ -19,7 +19,6 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.gathering import store
 from fedbench.simulation.probes import Inspection
 from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
@@ -162,7 +161,9 @@ class _Loop:
             personal, taken = self._personal(algo, algo.personal, msg, snapshot, ids, tau)
             client_states, steps = client_states | personal, steps + taken
         if not in_place:
-            store(snapshot.clients, info.id, client_states)
+            rows = self.engine.state_rows(info.id.device)
+            rows.write(snapshot.clients, ids, info.id, client_states)
+            rows.flush()
         for observer in watching:
             observer.observe(Exchange(snapshot.round + 1, algo, ids, trained.uploads, client_states))
         info = replace(info, probe=probe | trained.after)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import psutil
 import torch
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.task import Task, example_losses, image_layout
+from fedbench.simulation.task import Task, example_losses
 
-_SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "std::bad_alloc")  # in torch's RuntimeErrors
+_SIGNS = (  # in torch's RuntimeErrors
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "std::bad_alloc",
+    "status_alloc_failed",  # of cuBLAS, cuDNN and others
+    "unable to find an engine",  # of cuDNN, when no kernel's workspace fits
+)
 _EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
 _PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
 _VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state
@@ -33,6 +41,22 @@ def allocation_failed(error: BaseException) -> bool:
 def free_bytes() -> int:
     """Return the bytes of main memory that the system can give without swapping."""
     return int(psutil.virtual_memory().available)
+
+
+def free_device_bytes(device: torch.device) -> int:
+    """Return the bytes of a GPU that tensors can take: what its driver has left, and what torch holds without use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def peak_device_bytes(device: torch.device, work: Callable[[], object]) -> int:
+    """Return the largest number of bytes that tensors on a GPU take during ``work``, beyond those there before."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
@@ -57,6 +81,6 @@ def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
     leaves = [v.requires_grad_() for v in task.layout.views(w)]
     draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
-        example_losses(task.apply(leaves, image_layout(data.features(rows)), draws), data.labels(rows), 1)
+        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
     kept.pop(w.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())

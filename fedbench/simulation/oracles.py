@@ -13,7 +13,8 @@ from torch import Tensor
 from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.task import FEW_CLASSES, Task, example_losses, image_layout
+from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
+from fedbench.simulation.unfold import unfoldable
 
 
 class _OfTask(ABC):
@@ -63,7 +64,7 @@ class LoopOracle(_OfTask):
         # the leaves are the parameters, not w: differentiating through slices of w costs a full buffer per parameter
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            loss = example_losses(self.task.apply(leaves, image_layout(x), key), y, 1) @ weight
+            loss = example_losses(self.task.apply(leaves, self.task.images(x), key), y, 1) @ weight
         return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
@@ -71,7 +72,15 @@ class VmapOracle(_OfTask):
     """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters.
 
     The clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
+
+    Args:
+        task: The task.
+        unfold: Whether convolutions with few output pixels are batched matrix products.
     """
+
+    def __init__(self, task: Task, unfold: bool = False) -> None:
+        super().__init__(task)
+        self._unfold = unfold
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -87,13 +96,13 @@ class VmapOracle(_OfTask):
     def _parts(self, w: Tensor, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            logits = self.task.apply_each(leaves, batch.x, batch.key)
+            logits = self.task.apply_each(leaves, batch.x, batch.key, self._unfold)
             losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         return losses.detach(), torch.autograd.grad(losses, leaves, torch.ones_like(losses))
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
-        return self.task.apply_each(self.task.layout.views(w), x)
+        return self.task.apply_each(self.task.layout.views(w), x, unfold=self._unfold)
 
 
 class DenseOracle(_OfTask):
@@ -185,10 +194,18 @@ def _softmax(logits: Tensor) -> Tensor:
 
 
 def make_oracle(task: Task, mode: str) -> Oracle:
-    """Return the oracle of an engine mode, "loop" or "stacked"."""
+    """Return the oracle of an engine mode, "loop", "stacked" or "unfold".
+
+    Raises:
+        RequestError: If the mode is another one, or if it is "unfold" and the model has no convolutions for it.
+    """
     if mode == "loop":
         return LoopOracle(task)
     if mode == "stacked":
         written_out = task.traits.dense and not task.bf16
         return DenseOracle(task) if written_out else VmapOracle(task)
-    raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")
+    if mode == "unfold":
+        if not unfoldable(task.model):
+            raise RequestError("engine.mode=unfold is for models with convolutions; use engine.mode=stacked")
+        return VmapOracle(task, unfold=True)
+    raise RequestError(f"engine.mode must be loop, stacked or unfold here, got {mode!r}")

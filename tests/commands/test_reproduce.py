@@ -322,6 +322,19 @@ def test_a_key_that_does_not_exist_is_refused():
 # ---- the command
 
 
+def test_the_rows_of_one_experiment(tmp_path):
+    """Of Table 5, those on Dir(0.05): 5 methods, 3 seeds; Table 3 has one of them."""
+    chosen_rows = ["--profile", "full", "--plan", "--experiment", "adafedadam/table5_cifar10_dir005"]
+    status, out, err = call("reproduce", "adafedadam/table5", "adafedadam/table3", "adafedadam/table2", *chosen_rows)
+    assert (status, err) == (0, "")
+    rows = [line.split()[:3] for line in out.splitlines()[2:]]
+    assert rows[:2] == [
+        ["adafedadam/table5", "15", "0"],
+        ["adafedadam/table3", "3", "0"],
+    ]
+    assert rows[2][:2] == ["in", "all,"]
+
+
 def test_showing_the_plan_writes_nothing(tmp_path):
     status, out, err = call("reproduce", "adafedadam/table4", "--plan", "--seeds", "2", "adafedadam/figure3")
     assert (status, err) == (0, "")
@@ -360,6 +373,10 @@ BAD = [
     (["--foo"], "unrecognized arguments: --foo; see `fedbench reproduce --help`"),
     (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
     (["--seeds", "two"], "invalid int value: 'two'"),
+    (
+        ["adafedadam/table4", "--experiment", "adafedadam/table5_femnist"],
+        "has no row here; the experiments are adafedadam/",
+    ),
     (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
     (["--jobs", "2", "--launcher", "basic"], "--jobs cannot be combined with --launcher basic; remove one of them"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from command_line import FAST
 
-from fedbench.commands import side_by_side, workers
+from fedbench.commands import gpus, side_by_side, workers
+from fedbench.commands.gpus import gpu_of, placement, visible_gpus
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import core_shares
 from fedbench.config.compose import compose_run
@@ -33,10 +34,26 @@ def models(folder):
 
 
 @pytest.fixture
-def more_cores(monkeypatch):
+def machine_with(tmp_path_factory, monkeypatch):
+    """A machine with these files of drivers in /dev, and with this CUDA_VISIBLE_DEVICES."""
+
+    def pretend(*nodes, visible=None):
+        folder = tmp_path_factory.mktemp("dev")
+        for node in nodes:
+            (folder / node).touch()
+        monkeypatch.setattr(gpus, "_NODES", folder)
+        monkeypatch.delenv(gpus.VISIBLE, raising=False)
+        if visible is not None:
+            monkeypatch.setenv(gpus.VISIBLE, visible)
+
+    return pretend
+
+
+@pytest.fixture
+def more_cores(monkeypatch, machine_with):
     """A machine of four cores and 16 GB without a GPU."""
+    machine_with()
     monkeypatch.setattr(side_by_side, "available_cores", lambda: 4)
-    monkeypatch.setattr(side_by_side, "_GPU_FILES", ())
     monkeypatch.setattr(side_by_side.psutil, "virtual_memory", lambda: type("", (), {"available": 16 * 2**30}))
 
 
@@ -189,18 +206,121 @@ def test_there_are_as_many_jobs_as_cores_and_runs(more_cores, model, runs, jobs)
     assert jobs_by_default([compose_run([f"data={data}", f"model={model}"])], runs) == jobs
 
 
-def test_memory_and_a_gpu_limit_the_jobs(more_cores, monkeypatch):
-    """1 GiB for a dense model, 4 GiB for others; runs that may be on a GPU follow one another."""
+def test_memory_and_gpus_limit_the_jobs(more_cores, monkeypatch, machine_with):
+    """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
     dense, other = compose_run([]), compose_run(["data=mnist_iid", "model=cnn"])
     monkeypatch.setattr(side_by_side.psutil, "virtual_memory", lambda: type("", (), {"available": 3.5 * 2**30}))
     assert jobs_by_default([dense], 9) == 3
     assert jobs_by_default([other], 9) == 1
     assert jobs_by_default([dense, other], 9) == 1
-    monkeypatch.setattr(side_by_side, "_GPU_FILES", (side_by_side.Path(__file__),))
+    machine_with("nvidiactl", "nvidia0")
     assert jobs_by_default([dense], 9) == 1
     assert jobs_by_default([compose_run(["device=cpu"])], 9) == 3
-    monkeypatch.setattr(side_by_side, "_GPU_FILES", ())
+    machine_with("nvidia0", "nvidia1")
+    assert [jobs_by_default([dense], runs) for runs in (9, 1)] == [2, 1]
+    assert jobs_by_default([other, compose_run(["device=cuda"])], 9) == 1  # of memory
+    machine_with()
     assert jobs_by_default([compose_run(["device=cuda:1"])], 9) == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "visible", "found"),
+    [
+        ((), None, []),
+        ((), "0,1", []),
+        (("nvidiactl", "nvidia-uvm", "nvidia-caps"), None, ["0"]),  # a driver whose GPUs have no files here
+        (("nvidiactl", "nvidia0", "nvidia1", "nvidia10", "nvidia-uvm"), None, ["0", "1", "2"]),
+        (("nvidia5",), None, ["0"]),  # of a container: CUDA counts from 0
+        (("nvidia0", "nvidia1"), "1, 0", ["1", "0"]),
+        (("nvidia0", "nvidia1", "nvidia2"), "2,-1,0", ["2"]),
+        (("nvidia0",), "", []),
+        (("nvidia0",), "NoDevFiles", []),
+        (("nvidia0",), "GPU-8932f937-d72c,MIG-3f1c-5a", ["GPU-8932f937-d72c", "MIG-3f1c-5a"]),
+        (("kfd",), None, ["0"]),
+    ],
+)
+def test_which_gpus_there_are(machine_with, nodes, visible, found):
+    machine_with(*nodes, visible=visible)
+    assert visible_gpus() == found
+
+
+def test_gpus_are_shared_out_where_there_is_a_choice(machine_with):
+    auto, pinned, cpu = (compose_run([f"device={d}"]) for d in ("auto", "cuda:1", "cpu"))
+    machine_with("nvidia0", "nvidia1", visible="1,0")
+    assert placement([auto, cpu]) == ["1", "0"]
+    assert placement([cpu]) == placement([auto, pinned]) == []
+    machine_with("nvidia0")
+    assert placement([auto]) == []
+    assert [gpu_of(k, ["3", "MIG-a"]) for k in range(3)] == [{gpus.VISIBLE: g} for g in ("3", "MIG-a", "3")]
+    assert gpu_of(1, []) == {}
+
+
+def seeing(tmp_path):
+    """A method of one's own that notes for its run which GPUs its process sees, before it has used CUDA."""
+    (tmp_path / "own" / "algo").mkdir(parents=True)
+    (tmp_path / "own" / "algo" / "seeing.yaml").write_text("_target_: seeing.seeing\nlr: 1.0\n")
+    (tmp_path / "own" / "seeing.py").write_text(
+        "import json, os, time, torch\nfrom pathlib import Path\nfrom fedbench import Algorithm, server_descent\n\n"
+        "def seeing(local=None, lr=1.0):\n"
+        "    def direction(up, cohort):\n"
+        "        saw = [os.getpid(), os.environ.get('CUDA_VISIBLE_DEVICES'), torch.cuda.is_initialized()]\n"
+        "        Path(f'saw_{lr}.json').write_text(json.dumps(saw))\n"
+        "        while len(list(Path().glob('saw_*.json'))) < 3:\n"  # so that there are three workers at a time
+        "            time.sleep(0.01)\n"
+        "        return cohort.p @ up['delta']\n"
+        "    return Algorithm(**server_descent(lr=lr, direction=direction))\n"
+    )
+    return ["-m", "--jobs", "3", "--config-dir", "own", *FAST, "algo=seeing"]
+
+
+def test_workers_are_placed_on_the_gpus_that_are_visible(fed, tmp_path, machine_with):
+    """Three workers on two GPUs, whose runs record them; the runs themselves are on the CPU of this machine."""
+    machine_with("nvidia0", "nvidia1", "nvidia2", visible="2,GPU-8932f937")
+    asked = seeing(tmp_path)
+    status, _, err = fed(*asked, "algo.lr=1,0.5,0.25,0.125,0.0625")
+    assert (status, err) == (0, "fedbench: 5 runs, 3 at a time (jobs=3) on 2 GPUs\n")
+    saw = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("saw_*.json"))]
+    assert not any(initialised for _, _, initialised in saw)
+    by_process = {pid: gpu for pid, gpu, _ in saw}
+    assert sorted(by_process.values()) == ["2", "2", "GPU-8932f937"]
+    assert all(by_process[pid] == gpu for pid, gpu, _ in saw)
+    facts = [json.loads(p.read_text())["visible_devices"] for p in tmp_path.rglob("meta.json")]
+    assert sorted(facts) == sorted(gpu for _, gpu, _ in saw)
+    assert os.environ[gpus.VISIBLE] == "2,GPU-8932f937"
+
+
+def test_workers_of_runs_on_the_cpu_are_left_alone(fed, tmp_path, machine_with):
+    machine_with("nvidia0", "nvidia1")
+    asked = seeing(tmp_path)
+    status, _, err = fed(*asked, "algo.lr=1,0.5,0.25", "device=cpu")
+    assert (status, err) == (0, "fedbench: 3 runs, 3 at a time (jobs=3)\n")
+    assert [json.loads(p.read_text())[1] for p in tmp_path.glob("saw_*.json")] == [None] * 3
+
+
+def test_the_worker_after_a_lost_one_has_its_gpu(monkeypatch, tmp_path):
+    """The second of two workers dies with its first run: the third process gets number 1 again."""
+    begun = []
+
+    class Fake:
+        def __init__(self, job, folder, number, changed):
+            self.connection, self.number, self.alive, self.left = self, number, True, 0
+            begun.append((number, changed))
+
+        def give(self, task):
+            self.left = 1
+
+        def listen(self):
+            self.alive = not (self.number == 1 and len(begun) == 2)
+            return False
+
+        def dismiss(self):
+            pass
+
+    monkeypatch.setattr(workers, "_Worker", Fake)
+    monkeypatch.setattr(workers, "wait", lambda connections: connections[::-1])
+    job = SimpleNamespace(compose=lambda overrides: None)
+    workers.work_through(job, [["seed=0"]] * 5, tmp_path, 2, ["0", "1"])
+    assert begun == [(0, {gpus.VISIBLE: "0"}), (1, {gpus.VISIBLE: "1"}), (1, {gpus.VISIBLE: "1"})]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.layers import _FEW_EXAMPLES, LayerKernels, has_compiled_layers
 from fedbench.simulation.compiled.library import Kernels, kernels
 from fedbench.simulation.oracles import LoopOracle
-from fedbench.simulation.task import Task, image_layout
+from fedbench.simulation.task import Task, channels_last
 
 KINDS = {torch.float64: 1e-12, torch.float32: 1e-5}  # largest difference relative to the length of a vector
 
@@ -90,7 +90,7 @@ def test_pooling_of_values_that_are_not_finite(value):
 def test_convolutions_of_any_size(inputs, outputs, kernel, height, width, dtype):
     torch.manual_seed(0)
     layer = PooledConv(inputs, outputs, kernel).to(dtype)
-    assert agree(layer, image_layout(torch.randn(3, inputs, height, width, dtype=dtype)), KINDS[dtype])
+    assert agree(layer, channels_last(torch.randn(3, inputs, height, width, dtype=dtype)), KINDS[dtype])
 
 
 # ---- LSTM layers

@@ -38,6 +38,7 @@ COPYING = {  # where a round may copy to the device, without waiting for it
     "_flat_sums": "numbers of examples, where losses are measured",
     "SharedProbes.at_broadcast": "likewise",
     "SharedProbes.mean_losses": "likewise",
+    "StateRows.read": "states of clients that are kept on the host",
     "note_visit": "FedCorr: the client that was visited",
 }
 WAITING = {  # where a round may wait for the device
@@ -179,10 +180,14 @@ def test_text(rehearse, name, mode):
     assert rehearse(make(name), TEXT, mode, data=data, work=work).faults == []
 
 
-def test_client_states_on_the_host(rehearse):
-    moving = {"Cohort.train.<locals>.work": "states come from the host", "store": "and go back to it"}
-    gpu = rehearse(make("scaffold"), Linear, "stacked", place="host", waiting=moving)
+@pytest.mark.parametrize(("name", "phases", "writes"), [("scaffold", 1, 2), ("ditto", 2, 1)])
+def test_client_states_on_the_host(rehearse, name, phases, writes):
+    """They come without a wait; before new ones are written to their places, they must have arrived."""
+    waiting = {"_finish": "the new states of the part before"}
+    gpu = rehearse(make(name), Linear, "stacked", sizes=(1, 7, 4, 9), place="host", waiting=waiting)
     assert gpu.faults == []
+    parts = 2  # of at most 3 of the 4 clients; two rounds, of which the second is repeated after the interruption
+    assert (gpu.excused["StateRows.read"], gpu.excused["_finish"]) == (3 * parts * phases, 3 * writes)
 
 
 def test_the_stages_of_fedcorr(rehearse):

@@ -20,6 +20,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from fedbench.core.errors import install_hint
+from fedbench.core.user_cache import user_cache
 
 _SOURCES = tuple(Path(__file__).with_name(f"{name}.cpp") for name in ("dense", "pooling", "lstm"))
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
@@ -104,10 +105,7 @@ def _cache() -> Path:
     Raises:
         ValueError: If another user may write to it.
     """
-    root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    directory = root / "fedbench" / "kernels"
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    directory.chmod(0o700)
+    directory = user_cache("kernels")
     _refuse_foreign(directory)
     return directory
 

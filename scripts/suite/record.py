@@ -1,0 +1,73 @@
+"""The results of a part on disk: one JSON file, replaced in one step whenever a piece is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedbench.runs.environment import environment, utc_now
+from fedbench.runs.store import replace_file, to_json
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_CODE = ("fedbench/**/*.py", "fedbench/**/*.cpp", "scripts/*", "scripts/suite/*.py", "conf/**/*.yaml")
+
+
+def code_digest() -> str:
+    """Return a digest of the code that is measured: it needs no git, and differs where a file has been changed."""
+    total = hashlib.sha256()
+    for path in sorted({p for pattern in _CODE for p in ROOT.glob(pattern) if p.is_file()}):
+        total.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+class Record:
+    """The results of one part.
+
+    A piece is done if nothing in it is wrong or left over, and it was measured on the same kind of device, and with the
+    same code unless ``keep`` is given.
+
+    Args:
+        folder: The directory of the results.
+        letter: The letter of the part.
+        device: The device.
+        code: Digest of the code.
+        keep: Whether results of other code count too.
+    """
+
+    def __init__(self, folder: Path, letter: str, device: torch.device, code: str, keep: bool) -> None:
+        self.path, self.letter, self.keep = folder / f"{letter}.json", letter, keep
+        facts = environment(device)
+        self._facts = {k: facts[k] for k in ("device_name", "git_commit", "git_dirty")} | {"code": code}
+        self._whole = {"device": facts["device"], "platform": facts["platform"], "versions": facts["versions"]}
+        found = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+        self.title: str = found.get("title", "")
+        self.pieces: dict[str, dict[str, Any]] = found.get("pieces", {})
+
+    def begin(self, title: str) -> None:
+        """Set the title of the part, and forget how an earlier process of it ended."""
+        self.title = title
+        self.pieces.pop(PROCESS, None)
+
+    def done(self, piece: str) -> bool:
+        """Return whether a piece need not be carried out."""
+        found = self.pieces.get(piece)
+        if found is None or found.get("wrong") or found.get("unfinished"):
+            return False
+        same = ("device_name",) if self.keep else ("device_name", "code")
+        return all(found[k] == self._facts[k] for k in same)
+
+    def put(self, piece: str, outcome: Mapping[str, Any]) -> None:
+        """Save the outcome of a piece."""
+        self.pieces[piece] = {**outcome, **self._facts, "ended": utc_now()}
+        seconds = sum(p.get("seconds", 0.0) for p in self.pieces.values())
+        whole = {"part": self.letter, "title": self.title, **self._whole, **self._facts, "seconds": seconds}
+        replace_file(self.path, to_json({**whole, "pieces": self.pieces}, indent=1) + "\n")
+
+
+PROCESS = "(process)"
+"""The piece under which the end of a part's process is recorded, if that was not an orderly one."""
