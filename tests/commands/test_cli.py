@@ -489,10 +489,10 @@ BAD = [
     (["rounds=${foo}"], "rounds: Interpolation key 'foo' not found"),
     (["data.x=1"], "unknown key data.x; `fedbench --cfg job` shows the keys\n"),
     (["--rounds=3"], "unknown flag --rounds; keys are typed without dashes: rounds=3"),
-    (["algo._target_=os.system"], "algo._target_=os.system: unknown key algo.server_lr; system has the keys command"),
+    (["algo._target_=os.system"], "algo._target_=os.system: os is a part of Python and is not executed"),
     (
         ["model._target_=textwrap.fill"],
-        "model._target_=textwrap.fill: fill needs text, which is not set; type +model.text=",
+        "of the modules in the environment variable FEDBENCH_TRUST. If you trust this one, set FEDBENCH_TRUST=textwrap",
     ),
     (["reproducer"], "did you mean reproduce?"),
     (
