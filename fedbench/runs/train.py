@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
-from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
+from fedbench.runs.store import DamagedRun, Fields, Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import Place, StateAllocator

@@ -282,7 +282,7 @@ def test_a_damaged_checkpoint_starts_over(fed, tmp_path, monkeypatch, damage):
     _, out, _ = fed(*FAST, "results_dir=whole")
     model = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     interrupted(fed, monkeypatch, 4, *FAST)
-    (state,) = tmp_path.rglob("state.safetensors")
+    (state,) = tmp_path.rglob("state_*.safetensors")
     path = state.parent.parent
     if damage == "state":
         state.write_bytes(state.read_bytes()[:100])
@@ -889,7 +889,7 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 6, *args)
-    (state,) = tmp_path.rglob("state.safetensors")
+    (state,) = tmp_path.rglob("state_*.safetensors")
     assert [p.name for p in state.parent.glob("files_*/*")] == (["c.bin"] if place == "file" else [])
     status, out, _ = fed(*args)
     assert status == 0
