@@ -205,7 +205,9 @@ class Run:
     def outcome(self) -> str:
         """What became of the run: done, diverged, failed or not finished."""
         status = str(self.meta["status"])
-        return "not finished" if status == "running" or (status == "done" and not self.done) else status
+        return (
+            "not finished" if status in ("running", "interrupted") or (status == "done" and not self.done) else status
+        )
 
     @property
     def unofficial(self) -> tuple[str, ...]:
