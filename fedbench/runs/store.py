@@ -205,9 +205,8 @@ class Run:
     def outcome(self) -> str:
         """What became of the run: done, diverged, failed or not finished."""
         status = str(self.meta["status"])
-        return (
-            "not finished" if status in ("running", "interrupted") or (status == "done" and not self.done) else status
-        )
+        unfinished = status in ("running", "interrupted") or (status == "done" and not self.done)
+        return "not finished" if unfinished else status
 
     @property
     def unofficial(self) -> tuple[str, ...]:

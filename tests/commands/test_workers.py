@@ -158,7 +158,7 @@ def test_ctrl_c_ends_all_runs_so_that_they_can_be_resumed(tmp_path, whom):
     assert err.splitlines()[-1] == "fedbench: interrupted; run the same command again to resume"
     assert "Traceback" not in err
     facts = [json.loads(p.read_text()) for p in tmp_path.rglob("meta.json")]
-    assert [(f["status"], f["error"]) for f in facts] == [("failed", "interrupted")] * 2
+    assert [f["status"] for f in facts] == ["interrupted"] * 2
     assert len(list(tmp_path.rglob("state_*.safetensors"))) == 2
     assert psutil.wait_procs(below, timeout=20)[1] == []
 
