@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.runs.sealing import GrowingFile, Seals, check, from_text, seal, to_disk, to_text
+from fedbench.core.sealing import GrowingFile, Seals, check, from_text, seal, to_disk, to_text
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import yaml
 
 from fedbench.config.names import present, renamed
+from fedbench.core.sealing import check, from_text, seal, to_disk, to_text
 from fedbench.core.trees import from_yaml
 from fedbench.runs.checkpoints import Checkpoint, Checkpoints
-from fedbench.runs.sealing import check, from_text, seal, to_disk, to_text
 
 if TYPE_CHECKING:
     import pandas as pd

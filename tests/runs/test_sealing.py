@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
 from fedbench.runs.checkpoints import Checkpoint
-from fedbench.runs.sealing import GrowingFile, from_text, seal, to_text
 from fedbench.runs.store import DamagedRun, Recorder, ResultStore, read_run
 
 META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
