@@ -16,7 +16,7 @@ from fedbench.commands.list import LISTED, list_choices
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
-from fedbench.runs.interrupts import at_once
+from fedbench.runs.interrupts import as_exceptions, at_once, exit_status
 from fedbench.runs.store import DamagedRun
 
 _HELP = """\
@@ -52,7 +52,8 @@ Common keys: rounds, seed, participation, eval_every, local.lr, local.epochs, lo
 data.clients, data.split, algo.KEY, device, engine.mode, data_dir, results_dir; force=true repeats a finished run.
 docs/configuration.md explains all keys.
 
-Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 130 interrupted (run it again to resume).
+Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
+by signal N, 130 by Ctrl-C (run it again to resume).
 """
 _COMMANDS = ("list", "data", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
@@ -65,13 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     args = [a for a in args if a != "debug=true"]
     try:
-        return _dispatch(args, loud)
+        with as_exceptions():
+            return _dispatch(args, loud)
     except RequestError as error:
         if loud:
             traceback.print_exc()
         return _fail(str(error), 2)
-    except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again to resume", 130)
+    except KeyboardInterrupt as error:
+        return _fail("interrupted; run the same command again to resume", exit_status(error))
     except DamagedRun as error:
         return _fail(str(error), 1)
     except BrokenPipeError:

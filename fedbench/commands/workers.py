@@ -22,18 +22,18 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess, parent_process
 from pathlib import Path
-from types import FrameType
 from typing import Literal, NamedTuple
 
 from fedbench.commands.gpus import gpu_of
 from fedbench.commands.launch import Job
 from fedbench.config.schema import RunConfig
 from fedbench.runs.cores import available_cores
+from fedbench.runs.interrupts import as_exceptions
 from fedbench.runs.sweep_notes import Note, leave
 
 # what takes long to import; not fedbench, which that process may find elsewhere: its path is not yet that of this one
 _PRELOADED = ["torch", "safetensors.torch", "hydra.core.override_parser.overrides_parser", "pandas", "pyarrow.parquet"]
-_PATIENCE = 10.0  # seconds for a worker to leave its run so that it can be resumed
+_PATIENCE = 25.0  # seconds for a worker to finish its round and save it; schedulers usually give 30
 
 
 class _Task(NamedTuple):
@@ -204,7 +204,7 @@ class _Worker:
 def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[str, str]) -> None:
     """Carry out the runs that arrive, until None does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     # The process that this one was forked from may be older than these. It has imported torch, but not used CUDA: the
     # driver reads CUDA_VISIBLE_DEVICES when it is initialised, which torch leaves to the first use of a GPU.
@@ -212,7 +212,7 @@ def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[s
     os.environ.update(environment)
     lock = threading.Lock()
     out, err = _Sent(connection, "out", lock), _Sent(connection, "err", lock)
-    with suppress(KeyboardInterrupt), redirect_stdout(out), redirect_stderr(err):
+    with suppress(KeyboardInterrupt), as_exceptions(), redirect_stdout(out), redirect_stderr(err):
         while (task := _received(connection)) is not None:
             job.carry_out(task.number, task.overrides, folder, task.config, task.cores)
             out.flush_all()
@@ -228,10 +228,6 @@ def _received(connection: Connection) -> _Task | None:
     except (EOFError, ConnectionResetError):
         return None
     return task
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _leave_with_parent() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbench.config.contents import file_digest
 from fedbench.config.names import moved_import, present, within_fedbench
-from fedbench.config.user_code import is_installed, source_files
+from fedbench.config.user_code import is_installed, refuse_untrusted, source_files
 from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
@@ -88,13 +88,14 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         what: Dotted key of the component, for messages.
 
     Raises:
-        RequestError: If it does not exist.
+        RequestError: If it does not exist, or its module is not trusted (``refuse_untrusted``).
     """
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
     try:
         if not within_fedbench(target):
+            refuse_untrusted(module, f"{what}._target_={target}")
             _forget_other_code(module)
         imported = importlib.import_module(module)
     except RequestError:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import site
 import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -22,31 +24,68 @@ from fedbench.core.errors import RequestError
 
 _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
+_TRUST = (
+    "FEDBENCH_TRUST"  # environment variable: modules outside the user's directory that may run, separated by commas
+)
+_own: ContextVar[Path | None] = ContextVar("directory that the user has named", default=None)
 
 
 @contextmanager
 def user_code_from(folder: Path | None) -> Iterator[None]:
-    """Put a directory on Python's path inside this block, so that ``_target_`` finds what it contains.
+    """Put a directory at the end of Python's path inside this block, so that ``_target_`` finds what it contains.
 
-    Afterwards its modules are forgotten, so that the next run reads the files as they are then, and modules that were
-    loaded under the same names before are back.
+    It comes last, so that a file in it never takes the place of an installed module. Its modules are trusted
+    (``refuse_untrusted``). Afterwards they are forgotten, so that the next run reads the files as they are then, and
+    modules that were loaded under the same names before are back.
     """
     if folder is None:
         yield
         return
     root, before = folder.resolve(), dict(sys.modules)
-    sys.path.insert(0, str(root))
+    sys.path.append(str(root))
     importlib.invalidate_caches()
+    token = _own.set(root)
     try:
         yield
     finally:
-        sys.path.remove(str(root))
+        _own.reset(token)
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(str(root))]  # it may be on the path before, too
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
                 del sys.modules[name]
         for name, module in before.items():
             sys.modules.setdefault(name, module)
+
+
+def refuse_untrusted(module: str, what: str) -> None:
+    """Refuse to import a module that neither lies in the user's directory nor is named by FEDBENCH_TRUST.
+
+    A ``_target_`` is code that a configuration file chooses: `os.system`, say, in a file that came from elsewhere.
+
+    Args:
+        module: The dotted name, outside fedbench.
+        what: The key and its value, for the message.
+
+    Raises:
+        RequestError: If the module may not run.
+        ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
+    """
+    named = [name.strip() for name in os.environ.get(_TRUST, "").split(",")]
+    if any(name and f"{module}.".startswith(f"{name}.") for name in named):
+        return
+    own, base = _own.get(), _base(module)[0]
+    if own is not None and base is not None and base.resolve() == own:
+        return
+    top = module.split(".")[0]
+    hidden = (
+        "" if own is None or _along(own, module) is None else f" (it hides the one in {own}, which needs another name)"
+    )
+    raise RequestError(
+        f"{what}: {module} is {f'in {base}' if base else 'a part of Python'}{hidden} and is not executed; a "
+        "configuration may name functions of fedbench, of the directory given by --config-dir (config_dir in Python), "
+        f"and of the modules in the environment variable {_TRUST}. If you trust this one, set {_TRUST}={top}"
+    )
 
 
 def source_files(module: str) -> dict[str, Path]:
@@ -64,14 +103,9 @@ def source_files(module: str) -> dict[str, Path]:
     Raises:
         ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
     """
-    top = module.split(".")[0]
-    spec = _spec(top)
-    places = spec.submodule_search_locations
-    origin = Path(spec.origin or "").absolute()
-    if not places and origin.suffix != ".py":  # compiled, or built into Python
+    base, origin = _base(module)
+    if base is None:
         return {origin.name: origin} if origin.is_file() else {}
-    bases = [Path(p).absolute().parent for p in (places or [str(origin)])]
-    base = next((b for b in bases if _along(b, module) is not None), bases[0])
     found = _along(base, module)
     if found is None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))
@@ -112,6 +146,23 @@ def _metadata() -> ModuleType:
 def is_installed(path: Path) -> bool:
     """Return whether a path belongs to Python itself or to an installed package."""
     return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
+
+
+def _base(module: str) -> tuple[Path | None, Path]:
+    """Return the directory on Python's path that a module is imported from, and the file of its outermost package.
+
+    The directory is None for modules that are compiled, or built into Python.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    spec = _spec(module.split(".")[0])
+    places = spec.submodule_search_locations
+    origin = Path(spec.origin or "").absolute()
+    if not places and origin.suffix != ".py":
+        return None, origin
+    bases = [Path(p).absolute().parent for p in (places or [str(origin)])]
+    return next((b for b in bases if _along(b, module) is not None), bases[0]), origin
 
 
 def _spec(top: str) -> ModuleSpec:

@@ -109,6 +109,7 @@ def _from_disk(config: RunConfig) -> Outcome | None:
         return None
     shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
     run = read_run(path)
+    run.verify()
     run.last_round()
     every = run.config.get("eval_train_every", 1)  # runs of fedbench 0.1.0 measured it in every round
     if wanted % every:

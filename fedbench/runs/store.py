@@ -19,15 +19,20 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import yaml
 
 from fedbench.config.names import present, renamed
+from fedbench.core.sealing import check, from_text, seal, to_disk, to_text
 from fedbench.core.trees import from_yaml
+from fedbench.runs.checkpoints import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
 Fields = dict[str, Any]
+_IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 _DONE = "DONE"  # written last
 _END = 16384  # bytes of rounds.jsonl in which its last line is looked for first
+_MODELS = ("model.safetensors", "personal.safetensors")
+_SEALED = {"config.yaml", "meta.json", "rounds.jsonl", "clients.parquet", *_MODELS}  # and the documents of diagnostics
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -75,19 +80,8 @@ class DamagedRun(Exception):
     """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Everything that resuming a run needs.
-
-    Attributes:
-        tensors: Tensors by name.
-        progress: Numbers by name, among them ``round``.
-        files: Files of tensors that are too large for memory, by name; saving copies them.
-    """
-
-    tensors: dict[str, Tensor]
-    progress: Fields
-    files: dict[str, Path] = field(default_factory=dict)
+def _damaged(path: Path, fault: object) -> DamagedRun:
+    return DamagedRun(f"{path}: {fault}; force=true trains it again")
 
 
 class Recorder:
@@ -101,24 +95,17 @@ class Recorder:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._rounds: TextIO | None = None
-        self._written = 0  # lines of rounds.jsonl
-
-    @property
-    def _state(self) -> Path:
-        return self.path / "checkpoint" / "state.safetensors"
-
-    def _beside(self, round: int) -> Path:
-        return self.path / "checkpoint" / f"files_{round:09d}"
+        self._checkpoints = Checkpoints(path / "checkpoint", path / "rounds.jsonl")
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
 
         documents = (f"{name}.json" for name in ("meta", *DIAGNOSTICS))
-        models = ("model.safetensors", "personal.safetensors")
-        for name in (_DONE, "rounds.jsonl", "clients.parquet", *models, "config.yaml", *documents):
+        for name in (_DONE, "rounds.jsonl", "clients.parquet", *_MODELS, "config.yaml", *documents):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
+        self._checkpoints = Checkpoints(self._checkpoints.folder, self._checkpoints.rounds)
 
     def write_config(self, config: Fields) -> None:
         """Write the resolved configuration."""
@@ -138,82 +125,61 @@ class Recorder:
             self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
         self._rounds.write(to_json(row) + "\n")
         self._rounds.flush()
-        self._written += 1
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round until the run is done."""
         import pandas as pd
 
-        self._state.parent.mkdir(exist_ok=True)
+        self._checkpoints.folder.mkdir(exist_ok=True)
         table = pd.DataFrame(
             {"round": round, **{k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}}
         )
-        with _replacing(self._state.parent / f"clients_{round:09d}.parquet") as part:
+        with _replacing(self._checkpoints.folder / f"clients_{round:09d}.parquet") as part:
             table.to_parquet(part, index=False)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
-        from fedbench.runs.tensors import save_tensors  # imports torch
-
-        self._state.parent.mkdir(exist_ok=True)
-        beside = self._beside(checkpoint.progress["round"])
-        if checkpoint.files:
-            beside.mkdir(exist_ok=True)
-            for path in checkpoint.files.values():
-                shutil.copyfile(path, beside / path.name)
-        progress = {**checkpoint.progress, "lines": self._written}
-        with _replacing(self._state) as part:
-            save_tensors(checkpoint.tensors, part, {"progress": json.dumps(progress)})
-        for old in self._state.parent.glob("files_*"):
-            if old != beside:
-                shutil.rmtree(old)
+        self._checkpoints.save(checkpoint)
 
     def load(self) -> Checkpoint | None:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
 
         Raises:
-            DamagedRun: If the checkpoint is corrupt, or lines of rounds.jsonl that belong to it are missing.
+            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
+                changed.
         """
-        from safetensors import SafetensorError, safe_open
-
-        if not self._state.exists():
-            return None
         try:
-            with safe_open(self._state, framework="pt") as f:
-                tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118 (not a dict)
-                progress: Fields = json.loads(f.metadata()["progress"])
-            last, count = progress["round"], progress["lines"]
-            lines = (self.path / "rounds.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:count]
-            if len(lines) < count or (lines and json.loads(lines[-1])["round"] > last):
-                raise ValueError(f"rounds.jsonl has lost lines before round {last}")
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            return self._checkpoints.load()
+        except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
-        replace_file(self.path / "rounds.jsonl", "".join(lines))
-        self._written = count
-        for part in self._state.parent.glob("clients_*.parquet"):
-            if int(part.stem.removeprefix("clients_")) > last:
-                part.unlink()
-        files = {path.stem: path for path in self._beside(last).glob("*")}
-        return Checkpoint(tensors, progress, files)
 
     def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
-        """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE."""
+        """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE.
+
+        DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is.
+        """
         import pandas as pd
 
         from fedbench.runs.tensors import save_tensors  # imports torch
+        from fedbench.simulation.diagnostics import DIAGNOSTICS
 
         self.close()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
                 with _replacing(self.path / f"{name}.safetensors") as part:
                     save_tensors(tensors, part)
-        kept = sorted(self._state.parent.glob("clients_*.parquet"))
-        if kept:
+        if kept := self._checkpoints.tables:
             with _replacing(self.path / "clients.parquet") as part:
                 pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
-        self.write_meta(meta)
-        replace_file(self.path / _DONE, "")
-        shutil.rmtree(self._state.parent, ignore_errors=True)
+        self.write_meta(meta | {"sealed": True})
+        sealed = {}
+        for file in sorted(p for p in self.path.iterdir() if p.name in _SEALED or p.stem in DIAGNOSTICS):
+            sealed[file.name] = seal(file)
+            to_disk(file)
+        replace_file(self.path / _DONE, to_text({"sealed": sealed}))
+        to_disk(self.path / _DONE)
+        to_disk(self.path)
+        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Close ``rounds.jsonl``."""
@@ -274,14 +240,34 @@ class RunFolder:
         """Whether there is a per-client table."""
         return (self.path / "clients.parquet").exists()
 
+    @property
+    def sealed(self) -> bool:
+        """Whether DONE has checksums of the run's files."""
+        return self.done and (self.path / _DONE).stat().st_size > 0
+
+    def verify(self, *names: str) -> None:
+        """Compare files with their checksums in DONE; without names, all that have one.
+
+        Raises:
+            DamagedRun: If one of them is missing or has changed.
+        """
+        if not self.sealed:
+            return
+        try:
+            sealed = from_text((self.path / _DONE).read_text(encoding="utf-8"))["sealed"]
+            check(self.path, sealed, [n for n in names if n in sealed] if names else None)
+        except (OSError, ValueError, KeyError) as error:
+            raise _damaged(self.path, error) from error
+
     def rows(self, which: slice = slice(None)) -> list[Fields]:
         """Return the rows of the evaluated rounds."""
+        self.verify("rounds.jsonl")
         try:
             rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
             if not rows:
-                raise ValueError("rounds.jsonl is empty")
+                raise ValueError("it is empty")
         except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: rounds.jsonl: {error}; force=true trains it again") from error
+            raise _damaged(self.path, f"rounds.jsonl: {error}") from error
         return rows
 
     def _lines(self, which: slice) -> list[bytes]:
@@ -306,10 +292,11 @@ class RunFolder:
         """Return the per-client table of the kept rounds."""
         import pandas as pd
 
+        self.verify("clients.parquet")
         try:
             return pd.read_parquet(self.path / "clients.parquet")
         except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: clients.parquet: {error}; force=true trains it again") from error
+            raise _damaged(self.path, f"clients.parquet: {error}") from error
 
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round and of others."""
@@ -319,6 +306,7 @@ class RunFolder:
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""
+        self.verify(f"{name}.json")
         path = self.path / f"{name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -358,7 +346,8 @@ class Run:
     def outcome(self) -> str:
         """What became of the run: done, diverged, failed or not finished."""
         status = str(self.meta["status"])
-        return "not finished" if status == "running" or (status == "done" and not self.done) else status
+        unfinished = status in ("running", "interrupted") or (status == "done" and not self.done)
+        return "not finished" if unfinished else status
 
     @property
     def unofficial(self) -> tuple[str, ...]:
@@ -371,15 +360,39 @@ class Run:
             return tuple(self.meta["unofficial"])
         return tuple(s for s in self.meta.get("sources", ()) if "not the official" in s)
 
+    def verify(self) -> None:
+        """Compare all files of a complete run with the checksums in DONE; those of older runs have none.
+
+        Raises:
+            DamagedRun: If one of them is missing or has changed.
+        """
+        records = self.records
+        if not isinstance(records, RunFolder) or not records.done:  # a bundle has been compared as a whole
+            return
+        if self.meta.get("sealed") and not records.sealed:
+            raise _damaged(self.path, f"{_DONE} is empty")
+        records.verify()
+
+    def _compared(self, rows: list[Fields]) -> list[Fields]:
+        """Return rows of which the last one is the run's; refuse what cannot be so, in runs without checksums too."""
+        try:
+            for row in rows:
+                _refuse_impossible(row)
+            if self.done and (last := rows[-1]["round"]) != self.meta.get("rounds", last):
+                raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(self.path, f"rounds.jsonl: {error}") from error
+        return rows
+
     def rounds(self) -> pd.DataFrame:
         """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
 
         Raises:
-            DamagedRun: If rounds.jsonl cannot be read.
+            DamagedRun: If rounds.jsonl cannot be read or has changed.
         """
         import pandas as pd
 
-        return pd.DataFrame(self.records.rows())
+        return pd.DataFrame(self._compared(self.records.rows()))
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out.
@@ -396,10 +409,14 @@ class Run:
         Raises:
             DamagedRun: If rounds.jsonl has no round that can be read.
         """
-        return self.records.rows(slice(-1, None))[0]
+        return self._compared(self.records.rows(slice(-1, None)))[0]
 
     def document(self, name: str) -> Fields | None:
-        """Return the document of a diagnostic; None if the run has none."""
+        """Return the document of a diagnostic; None if the run has none.
+
+        Raises:
+            DamagedRun: If it cannot be read or has changed.
+        """
         return self.records.document(name)
 
     def clients(self) -> pd.DataFrame:
@@ -420,8 +437,18 @@ class Run:
         return self.records.clients_at(rounds)
 
 
+def _refuse_impossible(row: Fields) -> None:
+    """Refuse a line of rounds.jsonl with an accuracy that is none."""
+    for key, value in row.items():
+        if key.startswith("accuracy_") and value is not None and not -1e-9 <= value <= 1 + 1e-9:
+            raise ValueError(f"round {row['round']} has the {key} {value}, which is not between 0 and 1")
+
+
 class ResultStore:
-    """Reads the runs below a directory; after an iteration, unreadable runs are listed in ``damaged``.
+    """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
+
+    Runs that cannot be read are left out, and so are copies: of runs with one identity and one seed, only the first
+    counts.
 
     Args:
         root: The directory.
@@ -438,6 +465,7 @@ class ResultStore:
 
     def __iter__(self) -> Iterator[Run]:
         self.damaged = []
+        seen: dict[tuple[Any, ...], Path] = {}
         for meta in sorted(self.root.rglob("meta.json")):
             if not (meta.parent / "config.yaml").exists():
                 continue
@@ -447,8 +475,13 @@ class ResultStore:
                     run.last_round()
             except DamagedRun as error:
                 self.damaged.append(str(error))
-            else:
-                yield run
+                continue
+            if run.done:
+                first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
+                if first != run.path:
+                    self.damaged.append(f"{run.path}: a copy of {first}: the same setting and the same seed")
+                    continue
+            yield run
 
 
 def _check_names(meta: Fields) -> None:

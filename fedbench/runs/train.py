@@ -15,11 +15,13 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
+from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.measured_choice import Choice, FormChoice
+from fedbench.runs.interrupts import Interrupted, between_rounds
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
-from fedbench.runs.store import Checkpoint, DamagedRun, Fields, Recorder
+from fedbench.runs.store import DamagedRun, Fields, Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import Place, StateAllocator
@@ -127,10 +129,15 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
             session.choose_form(prepared.choice)
             meta |= {"engine": session.engine_facts()}
             recorder.write_meta(meta)
-        with traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None) as step:
-            last = session.consume(step)
+        tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
+        with tracing as step, between_rounds() as asked:
+            last = session.consume(step, asked)
+    except KeyboardInterrupt:
+        recorder.write_meta(meta | {"status": "interrupted", "ended": utc_now()})
+        tracker.finish("interrupted")
+        raise
     except BaseException as error:
-        what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}"
         recorder.write_meta(meta | {"status": "failed", "ended": utc_now(), "error": what})
         tracker.finish("failed")
         if allocation_failed(error):
@@ -200,8 +207,16 @@ class Session:
         """Choose the form of the local phases, or go on in that of the interrupted run."""
         self._choice = choice.settle(self._saved_choice)
 
-    def consume(self, step: Callable[[], None]) -> Snapshot:
-        """Run the remaining rounds and return the last snapshot; ``step`` is called after each."""
+    def consume(self, step: Callable[[], None], asked: Callable[[], int | None]) -> Snapshot:
+        """Run the remaining rounds and return the last snapshot.
+
+        Args:
+            step: Called after each round.
+            asked: Returns the signal that asks this process to end, or None.
+
+        Raises:
+            Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
+        """
         p = self.prepared
         with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
             for snapshot in self.rounds():
@@ -209,6 +224,9 @@ class Session:
                 bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
                 if not self.finite:
                     break
+                if (number := asked()) is not None and snapshot.round < p.rounds:
+                    self._save(snapshot)
+                    raise Interrupted(number)
                 step()
         assert self.last is not None
         return self.last
@@ -334,11 +352,14 @@ class Session:
             diagnostic.follow(s)
 
     def _save_if_due(self, s: Snapshot) -> None:
-        if any(d.pending for d in self.diagnostics.values()):
-            return
         if self._cost is None:  # the first checkpoint of large states waits too
             self._cost = max(0, self.allocator.bytes - _SMALL_STATES) / _WRITTEN_PER_SECOND
-        if self.seconds["train"] - self._saved_at < _CHECKPOINT_SHARE * self._cost:
+        if self.seconds["train"] - self._saved_at >= _CHECKPOINT_SHARE * self._cost:
+            self._save(s)
+
+    def _save(self, s: Snapshot) -> None:
+        """Write a checkpoint, unless a diagnostic waits for the next round."""
+        if any(d.pending for d in self.diagnostics.values()):
             return
         start = time.perf_counter()
         files = self.allocator.files()

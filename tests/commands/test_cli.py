@@ -283,7 +283,7 @@ def test_a_damaged_checkpoint_starts_over(fed, tmp_path, monkeypatch, damage):
     _, out, _ = fed(*FAST, "results_dir=whole")
     model = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     interrupted(fed, monkeypatch, 4, *FAST)
-    (state,) = tmp_path.rglob("state.safetensors")
+    (state,) = tmp_path.rglob("state_*.safetensors")
     path = state.parent.parent
     if damage == "state":
         state.write_bytes(state.read_bytes()[:100])
@@ -302,7 +302,8 @@ def test_an_interrupted_run_says_so(fed, tmp_path, monkeypatch):
     interrupted(fed, monkeypatch, 3, *FAST)
     (meta,) = tmp_path.rglob("meta.json")
     facts = json.loads(meta.read_text())
-    assert (facts["status"], facts["error"]) == ("failed", "interrupted")
+    assert facts["status"] == "interrupted"
+    assert "error" not in facts
 
 
 @pytest.fixture(scope="module")
@@ -495,10 +496,10 @@ BAD = [
     (["rounds=${foo}"], "rounds: Interpolation key 'foo' not found"),
     (["data.x=1"], "unknown key data.x; `fedbench --cfg job` shows the keys\n"),
     (["--rounds=3"], "unknown flag --rounds; keys are typed without dashes: rounds=3"),
-    (["algo._target_=os.system"], "algo._target_=os.system: unknown key algo.server_lr; system has the keys command"),
+    (["algo._target_=os.system"], "algo._target_=os.system: os is a part of Python and is not executed"),
     (
         ["model._target_=textwrap.fill"],
-        "model._target_=textwrap.fill: fill needs text, which is not set; type +model.text=",
+        "of the modules in the environment variable FEDBENCH_TRUST. If you trust this one, set FEDBENCH_TRUST=textwrap",
     ),
     (["reproducer"], "did you mean reproduce?"),
     (
@@ -895,7 +896,7 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 6, *args)
-    (state,) = tmp_path.rglob("state.safetensors")
+    (state,) = tmp_path.rglob("state_*.safetensors")
     assert [p.name for p in state.parent.glob("files_*/*")] == (["c.bin"] if place == "file" else [])
     status, out, _ = fed(*args)
     assert status == 0

@@ -19,6 +19,7 @@ def refused(tmp_path, monkeypatch):
 
     def message(text, name="make"):
         module = f"own_method_{next(_numbers)}"  # Python keeps what it imported
+        monkeypatch.setenv("FEDBENCH_TRUST", module)
         (tmp_path / f"{module}.py").write_text(text)
         with pytest.raises(RequestError) as caught:
             function_of(f"{module}.{name}", "algo")
@@ -83,7 +84,8 @@ def test_an_error_in_user_code_is_reported_with_its_place(refused, text, message
     assert message in refused(text)
 
 
-def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
+def test_a_foreign_function_that_does_not_fit_is_named_by_its_path(monkeypatch):
+    monkeypatch.setenv("FEDBENCH_TRUST", "textwrap")
     with pytest.raises(
         RequestError, match=r"^model._target_=textwrap.fill: fill needs text, .*; type \+model.text=...$"
     ):

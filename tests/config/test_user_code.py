@@ -5,7 +5,8 @@ import sys
 import pytest
 import yaml
 
-from fedbench.config.user_code import source_files, versions
+from fedbench.config.user_code import refuse_untrusted, source_files, user_code_from, versions
+from fedbench.core.errors import RequestError
 
 
 @pytest.fixture
@@ -92,3 +93,45 @@ def test_the_first_directory_on_the_path_counts_whatever_was_imported_before(tmp
     monkeypatch.syspath_prepend(str(tmp_path / "two"))
     assert source_files("twice_there") == {"twice_there.py": tmp_path / "two/twice_there.py"}
     del sys.modules["twice_there"]
+
+
+def test_code_of_a_configuration_is_executed_only_if_it_is_trusted(tmp_path, project, monkeypatch):
+    project(elsewhere="f = 1")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "mine_alone.py").write_text("f = 1")
+    (own / "elsewhere.py").write_text("f = 2")
+    for module, where in (
+        ("os", "os is a part of Python and is not executed"),
+        ("builtins", "builtins is a part of Python"),
+        ("elsewhere", str(tmp_path)),
+    ):
+        with pytest.raises(RequestError, match=where):
+            refuse_untrusted(module, "algo._target_=x")
+    with user_code_from(own):
+        refuse_untrusted("mine_alone", "algo._target_=x")
+        with pytest.raises(RequestError, match=r"it hides the one in .*/own, which needs another name"):
+            refuse_untrusted("elsewhere", "algo._target_=x")
+    monkeypatch.setenv("FEDBENCH_TRUST", "os.path, elsewhere")
+    refuse_untrusted("elsewhere", "algo._target_=x")
+    refuse_untrusted("os.path", "algo._target_=x")
+    for module in ("os", "posixpath"):
+        with pytest.raises(RequestError, match="set FEDBENCH_TRUST="):
+            refuse_untrusted(module, "algo._target_=x")
+
+
+def test_a_file_of_the_user_never_takes_the_place_of_an_installed_module(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('executed')")
+    (tmp_path / "yaml.py").write_text("raise SystemExit('executed')")
+    before, kept = list(sys.path), {name: sys.modules.pop(name) for name in ("json", "yaml")}
+    try:
+        with user_code_from(tmp_path):
+            import json
+
+            import yaml
+
+            assert json.loads("[1]") == yaml.safe_load("[1]")
+            assert sys.path == [*before, str(tmp_path)]
+    finally:
+        sys.modules.update(kept)
+    assert sys.path == before

@@ -55,13 +55,19 @@ def test_what_comes_back_is_what_was_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "x.npy", "owner.npy"])
-@pytest.mark.parametrize("harm", ["cut", "gone"])
+@pytest.mark.parametrize("harm", ["cut", "gone", "empty", "a bit"])
 def test_what_is_damaged_is_made_anew(tmp_path, capsys, name, harm):
     make = Maker()
     prepared(tmp_path, "set", [], {}, make)
     (folder,) = (p for p in (tmp_path / "prepared").iterdir() if p.is_dir())
     file = folder / name
-    file.write_bytes(file.read_bytes()[:-1]) if harm == "cut" else file.unlink()
+    content = file.read_bytes()
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(
+            {"cut": content[:-1], "empty": b"", "a bit": content[:-2] + bytes([content[-2] ^ 4, content[-1]])}[harm]
+        )
     for _ in range(2):
         same(prepared(tmp_path, "set", [], {}, make), EXAMPLES)
     assert make.calls == 2

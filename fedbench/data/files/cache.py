@@ -22,10 +22,11 @@ from filelock import FileLock
 
 from fedbench import __version__
 from fedbench.core.errors import RequestError
+from fedbench.core.sealing import check, seal
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import checksum
 
-_FORMAT = 4  # of the files below; a new number rebuilds them
+_FORMAT = 5  # of the files below; a new number rebuilds them
 _ARRAYS = ("x", "y", "owner", "held_out")
 _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
@@ -46,7 +47,8 @@ def prepared(
         make: Function that reads the examples.
 
     The arrays are mapped copy-on-write: they can be changed in memory, never on disk. The
-    cache of another version of fedbench is not used, and a corrupt one is rebuilt. If ``data_dir`` cannot be written,
+    cache of another version of fedbench is not used. All files have checksums, which are compared when a process first
+    reads them; a cache that is corrupt is rebuilt. If ``data_dir`` cannot be written,
     the examples are returned as read and standard error says so.
     """
     depends = {"format": str(_FORMAT), "fedbench": __version__, **{str(p): _stamp(p) for p in paths}, **options}
@@ -93,7 +95,7 @@ def _kept(folder: Path) -> Examples | None:
         return None
     try:
         return _read(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         print(f"fedbench: {folder} is corrupt; rebuilding it: {error}", file=sys.stderr)
         return None
 
@@ -134,7 +136,7 @@ def _refuse_changes(folder: Path, sums: dict[str, str]) -> None:
     """Raise ``ChangedFiles`` if files have changed since the data in ``folder`` were prepared."""
     if not _kept(folder):
         return
-    before = json.loads((folder / "manifest.json").read_text())["checksums"]
+    before = _manifest(folder)["checksums"]
     changed = [p for p, digest in sums.items() if before.get(p, digest) != digest]
     if changed:
         raise ChangedFiles(
@@ -149,8 +151,9 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
         facts = {k: getattr(examples, k) for k in _FACTS}
-        facts |= {"arrays": list(arrays), "inputs": depends, "checksums": sums}
-        (part / "manifest.json").write_text(json.dumps(facts, indent=1))
+        facts |= {"arrays": {f"{key}.npy": seal(part / f"{key}.npy") for key in arrays}}
+        facts |= {"inputs": depends, "checksums": sums}
+        (part / "manifest.json").write_text(json.dumps({**facts, "own": _digest(facts)}, indent=1))
         part.chmod(0o755)  # mkdtemp creates it for its owner alone
         if folder.exists():
             shutil.rmtree(folder)
@@ -161,7 +164,25 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
 
 
 def _read(folder: Path) -> Examples:
-    facts = json.loads((folder / "manifest.json").read_text())
-    fields: dict[str, Any] = {k: np.load(folder / f"{k}.npy", mmap_mode="c") for k in facts["arrays"]}
+    facts = _manifest(folder)
+    check(folder, facts["arrays"])
+    fields: dict[str, Any] = {Path(f).stem: np.load(folder / f, mmap_mode="c") for f in facts["arrays"]}
     fields |= {k: tuple(v) if isinstance(v := facts[k], list) else v for k in _FACTS}
     return Examples(**fields)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """Return the facts of prepared data.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it has changed since it was written.
+    """
+    facts = json.loads((folder / "manifest.json").read_text())
+    if not isinstance(facts, dict) or facts.pop("own", None) != _digest(facts):
+        raise ValueError("manifest.json has changed since it was written: its checksum differs")
+    return facts
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -1,0 +1,98 @@
+"""Signals that ask a run to end: it finishes its round, saves it, says so, and goes on when it is asked again."""
+
+import json
+import os
+import signal
+
+import pytest
+from command_line import FAST, run_dir
+
+from fedbench.runs.checkpoints import Checkpoints
+from fedbench.runs.interrupts import Interrupted, as_exceptions, between_rounds, exit_status
+from fedbench.runs.train import Session
+
+SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
+
+
+@pytest.fixture
+def at_round(monkeypatch):
+    """Send signals to this process while a round is recorded."""
+
+    def send(round, *numbers):
+        real = Session.record
+
+        def record(self, snapshot):
+            result = real(self, snapshot)
+            if snapshot.round == round:
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+            return result
+
+        monkeypatch.setattr(Session, "record", record)
+
+    return send
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, monkeypatch, name):
+    number = getattr(signal, name)
+    handlers = [signal.getsignal(getattr(signal, n)) for n in SIGNALS]
+    _, out, _ = fed(*FAST, "results_dir=whole")
+    whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
+    with monkeypatch.context():
+        at_round(2, number)
+        status, out, err = fed(*FAST)
+    assert status == 128 + number
+    assert "ending after this round" in err
+    assert err.endswith("fedbench: interrupted; run the same command again to resume\n")
+    (meta,) = (tmp_path / "results").rglob("meta.json")
+    assert json.loads(meta.read_text())["status"] == "interrupted"
+    saved = Checkpoints(meta.parent / "checkpoint", meta.parent / "rounds.jsonl").load()
+    assert saved.progress["round"] == 2
+    assert [signal.getsignal(getattr(signal, n)) for n in SIGNALS] == handlers
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = fed(*FAST)
+    assert status == 0
+    assert (run_dir(tmp_path, out) / "model.safetensors").read_bytes() == whole
+
+
+def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
+    at_round(2, signal.SIGINT, signal.SIGTERM)
+    assert fed(*FAST)[0] == 128 + signal.SIGTERM
+    (meta,) = (tmp_path / "results").rglob("meta.json")
+    saved = Checkpoints(meta.parent / "checkpoint", meta.parent / "rounds.jsonl").load()
+    assert saved is None or saved.progress["round"] < 2
+
+
+def test_a_signal_in_the_last_round_changes_nothing(fed, at_round):
+    at_round(4, signal.SIGTERM)
+    assert fed(*FAST)[0] == 0
+
+
+def test_a_signal_that_is_ignored_stays_ignored(fed, at_round):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        at_round(2, signal.SIGHUP)
+        assert fed(*FAST)[0] == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_handler_of_the_calling_program_is_left_alone():
+    came = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    try:
+        with between_rounds() as asked:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert (came, asked()) == ([signal.SIGUSR1], None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_outside_of_rounds_a_signal_is_an_exception():
+    with as_exceptions(), pytest.raises(Interrupted, match="SIGTERM") as caught:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert exit_status(caught.value) == 143
+    assert exit_status(KeyboardInterrupt()) == 130

@@ -1,0 +1,188 @@
+"""What was written is what is read: every part of a checkpoint and of a finished run has a checksum."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+
+from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
+from fedbench.runs.checkpoints import Checkpoint
+from fedbench.runs.store import DamagedRun, Recorder, ResultStore, read_run
+
+META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
+
+
+def write(path, meta=META):
+    """A finished run of one round, with a checkpoint of round 0 before."""
+    recorder = Recorder(path)
+    recorder.write_config({"rounds": 1})
+    recorder.append({"round": 0, "accuracy_mean": 0.25})
+    recorder.keep_clients(0, {"client": [0], "accuracy": [0.25]})
+    big = path / "c.bin"
+    big.write_bytes(b"0123")
+    recorder.save(Checkpoint({"w": torch.arange(3.0)}, {"round": 0}, {"c": big}))
+    big.unlink()
+    recorder.close()  # the next line opens rounds.jsonl again
+    return recorder
+
+
+def finish(recorder, meta=META):
+    recorder.append({"round": 1, "accuracy_mean": 0.5})
+    recorder.finish({"w": torch.ones(3)}, {"w": torch.zeros(2, 3)}, dict(meta))
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def parts(folder):
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
+    recorder = write(tmp_path)
+    recorder.append({"round": 1, "accuracy_mean": 0.5})  # after the checkpoint
+    recorder.close()
+    found = Recorder(tmp_path).load()
+    assert torch.equal(found.tensors["w"], torch.arange(3.0))
+    assert found.progress == {"round": 0}
+    assert found.files["c"].read_bytes() == b"0123"
+    assert [json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()] == [0]
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, part, damage):
+    write(tmp_path)
+    found = [*parts(tmp_path / "checkpoint"), tmp_path / "rounds.jsonl"]
+    assert [p.name for p in found] == [
+        "clients_000000000.parquet", "c.bin", "manifest.json", "state_000000000.safetensors", "rounds.jsonl",
+    ]  # fmt: skip
+    path = [p for p in found if p.name != "manifest.json"][part]
+    content = path.read_bytes()
+    for bit in range(0, 8 * len(content), max(1, len(content) // 8)) if damage == "flip" else (0,):
+        if damage == "flip":
+            flip(path, bit)
+        elif damage == "cut":
+            path.write_bytes(content[:-1])
+        else:
+            path.unlink()
+        with pytest.raises(DamagedRun, match=path.name):
+            Recorder(tmp_path).load()
+        path.write_bytes(content)
+    assert Recorder(tmp_path).load() is not None
+
+
+def test_damage_to_the_manifest_is_found(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "checkpoint" / "manifest.json"
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        flip(path, bit)
+        with pytest.raises(DamagedRun, match=r"manifest.json: "):
+            Recorder(tmp_path).load()
+        path.write_bytes(content)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "state.safetensors").touch()
+    with pytest.raises(DamagedRun, match="earlier version"):
+        Recorder(tmp_path).load()
+
+
+def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path):
+    recorder = write(tmp_path)
+    recorder.append({"round": 1, "accuracy_mean": 0.5})
+    recorder.close()
+    missing = Checkpoint({"w": torch.zeros(3)}, {"round": 1}, {"c": tmp_path / "nowhere.bin"})
+    with pytest.raises(FileNotFoundError):
+        recorder.save(missing)
+    assert Recorder(tmp_path).load().progress == {"round": 0}
+    recorder.save(Checkpoint({"w": torch.zeros(3)}, {"round": 1}))
+    assert {p.name for p in parts(tmp_path / "checkpoint")} == {
+        "clients_000000000.parquet", "manifest.json", "state_000000001.safetensors",
+    }  # fmt: skip
+
+
+def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
+    finish(write(tmp_path))
+    run = read_run(tmp_path)
+    run.verify()
+    names = [p.name for p in parts(tmp_path) if p.name != "DONE"]
+    assert names == [
+        "clients.parquet", "config.yaml", "meta.json", "model.safetensors", "personal.safetensors", "rounds.jsonl",
+    ]  # fmt: skip
+    for name in names:
+        path = tmp_path / name
+        content = path.read_bytes()
+        for change in (content[:-1], content[:-1] + bytes([content[-1] ^ 1]), b""):
+            path.write_bytes(change)
+            with pytest.raises(DamagedRun, match=name):
+                run.verify()
+        path.write_bytes(content)
+    (tmp_path / "DONE").write_text("")
+    with pytest.raises(DamagedRun, match="force=true trains it again"):
+        run.verify()
+
+
+def test_what_is_read_is_compared_first(tmp_path):
+    finish(write(tmp_path))
+    run = read_run(tmp_path)
+    pd.DataFrame({"round": [1], "client": [0], "accuracy": [1.0]}).to_parquet(tmp_path / "clients.parquet")
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1, "accuracy_mean": 0.6}\n')
+    for read in (run.clients, run.rounds, run.last_round):
+        with pytest.raises(DamagedRun):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ('{"round": 0, "accuracy_mean": 0.2}\n', "it ends with round 0, and the run with round 1"),
+        ('{"round": 1, "accuracy_mean": 7}\n', "round 1 has the accuracy_mean 7, which is not between 0 and 1"),
+    ],
+)
+def test_runs_without_checksums_are_compared_with_what_is_known(tmp_path, lines, fault):
+    finish(write(tmp_path))
+    (tmp_path / "DONE").write_text("")  # as older versions wrote it
+    (tmp_path / "meta.json").write_text(json.dumps(META))
+    (tmp_path / "rounds.jsonl").write_text(lines)
+    with pytest.raises(DamagedRun, match=fault):
+        read_run(tmp_path).last_round()
+
+
+def test_a_copy_of_a_run_does_not_count_twice(tmp_path):
+    finish(write(tmp_path / "a" / "seed_0"))
+    shutil.copytree(tmp_path / "a" / "seed_0", tmp_path / "b")
+    store = ResultStore(tmp_path)
+    assert [run.path for run in store] == [tmp_path / "a" / "seed_0"]
+    assert store.damaged == [
+        f"{tmp_path / 'b'}: a copy of {tmp_path / 'a' / 'seed_0'}: the same setting and the same seed"
+    ]
+    finish(write(tmp_path / "c"), META | {"seed": 1})
+    assert len(list(store)) == 2
+
+
+def test_a_growing_file_has_the_seal_of_a_whole_one(tmp_path):
+    path = tmp_path / "f"
+    growing = GrowingFile(path)
+    assert growing.seal()[0] == 0
+    for piece in ("one\n", "", "two\n"):
+        with path.open("a") as file:
+            file.write(piece)
+        assert growing.seal() == seal(path)
+    assert seal(path, 4) == [4, "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806"]
+    with pytest.raises(ValueError, match="f has 8 bytes, not 9"):
+        seal(path, 9)
+
+
+def test_a_document_with_its_checksum():
+    assert from_text(to_text({"a": [1.5, None]})) == {"a": [1.5, None]}
+    for text in ("", "{}", "[]", '{"sha256": "0", "content": "{}"}', '{"sha256": "0", "content": 3}'):
+        with pytest.raises(ValueError, match=r"."):
+            from_text(text)
