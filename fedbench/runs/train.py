@@ -17,8 +17,8 @@ from fedbench.core.algorithm import Sampler, Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
-from fedbench.runs.measured_choice import Choice, FormChoice
 from fedbench.runs.interrupts import Interrupted, between_rounds
+from fedbench.runs.measured_choice import Choice, FormChoice
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
 from fedbench.runs.store import DamagedRun, Fields, Recorder
