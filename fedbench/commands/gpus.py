@@ -11,11 +11,7 @@ from fedbench.config.schema import RunConfig
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NODES = Path("/dev")  # the driver opens nvidia0, nvidia1, ... here; a container has those of its own GPUs only
-_OTHERS = (
-    "nvidiactl",
-    "kfd",
-    "dxg",
-)  # a GPU whose number cannot be seen here, such as under WSL or ROCm: counted as one
+_OTHERS = ("nvidiactl", "kfd", "dxg")  # a GPU whose number cannot be seen, as under WSL or ROCm: counted as one
 
 
 def visible_gpus() -> list[str]:

@@ -82,7 +82,7 @@ class Engine:
 
     Args:
         oracle: Computes losses and gradients.
-        mode: "loop", "stacked" or "compiled", for the record of the run.
+        mode: "loop", "stacked", "unfold" or "compiled", for the record of the run.
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.

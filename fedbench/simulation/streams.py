@@ -4,8 +4,9 @@ Every worker thread gives its work to a stream of its own, which first waits for
 work out; that one waits for all of them before ``Engine.map`` returns. With this order memory needs no
 ``Tensor.record_stream`` on the way in or out: what the caller has allocated is freed by the caller, after its stream
 has waited for every use; what a worker has allocated is freed by the worker, or by the caller after that wait, and is
-used again by the worker only after its stream has waited for the caller's. Only what one worker hands to another
-during the work, the sums of ``Gathered``, is recorded.
+used again by the worker only after its stream has waited for the caller's. Only what
+passes between streams during the work is recorded: the sums of ``Gathered``, and the states that ``StateRows.read``
+copies from the host.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
-from suite.parts import Outcome, Part, Piece, Setting, release
-from suite.subjects import PRECISIONS, composed, forms, last_model, pictures, prepared, texts
+from suite.parts import Outcome, Part, Piece, Setting, of_each_form
+from suite.subjects import PRECISIONS, composed, forms, models_after, pictures, prepared, texts
 from torch import Tensor
 
 from fedbench.config.schema import RunConfig
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 # give up to 6e-3, 0.16 and 0.25: methods that divide by small second moments magnify them.
 BOUNDS = {"float64": 1e-9, "float32": 0.05, "tf32": 0.3, "bf16": 0.5}
 ROUNDS = 20
-_GROUP = 4  # methods in a piece
+EARLY = 3  # rounds that are repeated, in which each form has to arrive at the same bits
 # Methods whose course depends on comparisons (which labels are changed, which examples are classified correctly): a
 # rounding may flip one, and the models part. They are compared in float64 alone.
 DISCRETE = ("fedcorr", "fedcorr_adafed", "fedfa")
@@ -41,13 +41,13 @@ class Subject:
         overrides: Overrides that make the model.
         data: Returns the data.
         rounds: Number of rounds.
-        minutes: Minutes that all comparisons are expected to take on a GPU.
+        minutes: Minutes that a piece is expected to take on a GPU.
     """
 
     overrides: tuple[str, ...]
     data: Callable[[], FederatedDataset]
     rounds: int = ROUNDS
-    minutes: float = 0.7
+    minutes: float = 0.15
 
 
 MLP = Subject(("model=mlp", "model.hidden=[16,8]"), partial(pictures, (20,), SIZES))
@@ -57,9 +57,9 @@ MODELS = {
         ("model=cnn", "model.channels=[4,6]", "model.kernel=3", "model.hidden=16"),
         partial(pictures, (1, 12, 12), SIZES),
     ),
-    "vgg11": Subject(("model=vgg11",), partial(pictures, (3, 32, 32), FEWER), minutes=1.5),
-    "resnet18_gn": Subject(("model=resnet18_gn",), partial(pictures, (3, 8, 8), FEWER), minutes=1.5),
-    "resnet50_gn": Subject(("model=resnet50_gn",), partial(pictures, (3, 32, 32), FEWER), 3, minutes=1.5),
+    "vgg11": Subject(("model=vgg11",), partial(pictures, (3, 32, 32), FEWER), minutes=0.6),
+    "resnet18_gn": Subject(("model=resnet18_gn",), partial(pictures, (3, 8, 8), FEWER), minutes=0.6),
+    "resnet50_gn": Subject(("model=resnet50_gn",), partial(pictures, (3, 32, 32), FEWER), 3, minutes=0.6),
     "lstm": Subject(
         ("model=lstm_char", "model.hidden=16", "model.embedding=4", "model.dropout=0.5"), partial(texts, 12, 7, SIZES)
     ),
@@ -69,9 +69,18 @@ MODELS = {
 }
 
 
-def trained(subject: Subject, method: str, device: torch.device, form: Form, precision: str, rounds: int) -> Tensor:
-    """Return the model [P] after the last round, on the CPU."""
-    return last_model(prepared(_config(subject, method, rounds), subject.data(), device, form, precision))
+def trained(
+    subject: Subject, method: str, device: torch.device, form: Form, precision: str, rounds: int, after: Sequence[int]
+) -> list[Tensor]:
+    """Return the models [P] after some of the rounds, on the CPU in float64."""
+    return models_after(prepared(_config(subject, method, rounds), subject.data(), device, form, precision), after)
+
+
+@lru_cache(maxsize=1)  # a large model is trained once for all its precisions, which follow each other
+def _reference(subject: Subject, method: str, rounds: int) -> tuple[Tensor, Tensor]:
+    """Return the initial model and the last one of the loop on the CPU."""
+    start, last = trained(subject, method, CPU, Form("loop"), "float64", rounds, [0, rounds])
+    return start, last
 
 
 def _config(subject: Subject, method: str, rounds: int) -> RunConfig:
@@ -81,34 +90,30 @@ def _config(subject: Subject, method: str, rounds: int) -> RunConfig:
     return composed(f"algo={method}", *subject.overrides, *options)
 
 
-def compare(name: str, subject: Subject, methods: Sequence[str], setting: Setting) -> Outcome:
-    """Compare all forms and precisions of methods with the loop on the CPU, and return the distances."""
-    rows, wrong = [], []
+def compare(name: str, subject: Subject, method: str, precision: str, setting: Setting) -> Outcome:
+    """Compare all forms of a method in one precision with the loop on the CPU, and each with itself."""
     rounds = 2 if setting.small else subject.rounds
-    for method in methods:
-        config = _config(subject, method, rounds)
-        start = prepared(config, subject.data(), CPU, Form("loop"), "float64").w
-        want = trained(subject, method, CPU, Form("loop"), "float64", rounds)
-        for precision in _precisions(method, subject, setting):
-            for form in _streams_once(forms(config, subject.data(), setting.device, precision)):
-                try:
-                    got = trained(subject, method, setting.device, form, precision, rounds)
-                    off = float((got - want).norm() / (want - start).norm())
-                except Exception as error:  # of one form: the others are still of interest
-                    off, reason = float("nan"), f" ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
-                else:
-                    reason = ""
-                rows.append({"method": method, "form": str(form), "precision": precision, "off": off})
-                if not off <= (most := BOUNDS[precision]):
-                    wrong.append(f"{name}, {method}, {form}, {precision}: {off:.1e}, at most {most:g}{reason}")
-        release(setting.device)
-    return {"rounds": rounds, "rows": rows, "wrong": wrong}
+    start, want = _reference(subject, method, rounds)
+    early, most = min(EARLY, rounds), BOUNDS[precision]
 
+    def row(form: Form) -> dict[str, object]:
+        given = (subject, method, setting.device, form, precision, rounds)
+        first, got = trained(*given, [early, rounds]) if early < rounds else 2 * trained(*given, [rounds])
+        (again,) = trained(*given, [early])
+        off = float((got - want).norm() / (want - start).norm())
+        return {"method": method, "precision": precision, "off": off, "same": torch.equal(first, again)}
 
-def _precisions(method: str, subject: Subject, setting: Setting) -> Sequence[str]:
-    if method in DISCRETE or (setting.small and subject is MLP):
-        return PRECISIONS[:1]
-    return PRECISIONS[:2] if setting.small else PRECISIONS
+    config = _config(subject, method, rounds)
+    possible = _streams_once(forms(config, subject.data(), setting.device, precision))
+    found = of_each_form(possible, setting, row)
+    about = f"{name}, {method}, {precision}"
+    wrong = [f"{about}, {line}" for line in found["wrong"]]
+    for r in found["rows"]:
+        if not r["off"] <= most:
+            wrong.append(f"{about}, {r['form']}: {r['off']:.1e}, at most {most:g}")
+        if not r["same"]:
+            wrong.append(f"{about}, {r['form']}: other bits after {early} rounds when they are repeated")
+    return {**found, "rounds": rounds, "wrong": wrong}
 
 
 def _streams_once(found: Sequence[Form]) -> list[Form]:
@@ -118,15 +123,23 @@ def _streams_once(found: Sequence[Form]) -> list[Form]:
 
 
 def pieces(setting: Setting) -> list[Piece]:
-    """Return the pieces: the methods on a small perceptron, a few at a time, then the other models with three."""
+    """Return the pieces: one for each model, method and precision.
+
+    FedAvg in every model and float32 first; then all methods on a small perceptron, in float64 and float32; then the
+    rest: FedAvg in the other precisions, two more methods on every model in float64, and in all on the perceptron.
+    """
+    models = {k: s for k, s in MODELS.items() if not setting.small or k in ("linear", "cnn", "lstm")}
     methods = [m for m in choices("algo") if m not in _without_extra()]
-    groups = [methods[k : k + _GROUP] for k in range(0, len(methods), _GROUP)]
-    named = [("mlp: " + ", ".join(group), MLP, group) for group in groups]
-    small = ("linear", "cnn", "lstm")
-    named += [(name, s, FEW) for name, s in MODELS.items() if not setting.small or name in small]
+    exact = PRECISIONS[:1] if setting.small else PRECISIONS[:2]
+    named = [(name, s, FEW[0], p) for name, s in models.items() for p in PRECISIONS[:2]]
+    named += [("mlp", MLP, m, p) for m in methods for p in exact if p == "float64" or m not in DISCRETE]
+    if not setting.small:
+        named += [(name, s, FEW[0], p) for name, s in models.items() for p in PRECISIONS[2:]]
+        named += [("mlp", MLP, m, p) for m in FEW for p in PRECISIONS[2:]]
+    named += [(name, s, m, "float64") for name, s in models.items() for m in FEW[1:]]
     return [
-        Piece(name, subject.minutes, partial(compare, name.split(":")[0], subject, group))
-        for name, subject, group in named
+        Piece(f"{name}, {method}, {precision}", s.minutes, partial(compare, name, s, method, precision))
+        for name, s, method, precision in named
     ]
 
 
@@ -140,8 +153,9 @@ def table(found: Mapping[str, Outcome]) -> list[str]:
     worst: dict[tuple[str, str], list[float]] = {}
     for name, outcome in found.items():
         for row in outcome.get("rows", []):
-            off = row["off"]
-            worst.setdefault((name.split(":")[0], row["precision"]), []).append(float("nan") if off is None else off)
+            off = float("nan") if row["off"] is None else row["off"]
+            model = name.removesuffix(f", {row['method']}, {row['precision']}")
+            worst.setdefault((model, row["precision"]), []).append(off)
     lines = ["| model | precision | comparisons | largest distance | bound |", "| --- | --- | ---: | ---: | ---: |"]
     for (model, precision), offs in worst.items():
         most = float("nan") if any(o != o for o in offs) else max(offs)

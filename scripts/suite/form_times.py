@@ -10,7 +10,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from bench import matmul_rate
-from suite.parts import Outcome, Part, Piece, Setting, release, wait_for
+from suite.parts import Outcome, Part, Piece, Setting, of_each_form, wait_for
 from suite.subjects import composed, forms, pictures, prepared, rounds_of, texts
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,8 +19,10 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import FusedLayer
 from fedbench.runs.cores import available_cores
 from fedbench.runs.train import PreparedRun
+from fedbench.simulation.forms import Form
 
 _BATCHES = 4  # full batches of a client in a round
+_LONG = 5.0  # seconds of a first round after which a form is not timed again
 _SECONDS, _LEAST = 1.0, 3  # a form is timed for this long, and for this many rounds at least
 
 
@@ -81,46 +83,55 @@ def step_operations(run: PreparedRun, batch: int) -> float:
 
 
 def timed(run: PreparedRun, setting: Setting, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the seconds of the fastest round, after two that warm up."""
+    """Return the seconds of the fastest round, after two that warm up; of the first one if it takes long."""
     rounds, times = rounds_of(run), []
-    for _ in range(1 if setting.small else 3):  # the first is the initial model
-        next(rounds)
-    wait_for(setting.device)
-    while len(times) < _LEAST or (sum(times) < _SECONDS and not setting.small):
+
+    def one() -> float:
         begun = clock()
         next(rounds)
         wait_for(setting.device)
-        times.append(clock() - begun)
-    rounds.close()
+        return clock() - begun
+
+    next(rounds)  # the initial model
+    if not setting.small:
+        wait_for(setting.device)
+        if (first := one()) > _LONG:
+            return first
+        one()
+    while len(times) < _LEAST or (sum(times) < _SECONDS and not setting.small):
+        times.append(one())
     return min(times)
 
 
 def compare(subject: Subject, precision: str, setting: Setting) -> Outcome:
-    """Time the forms of a model in one precision; a form that fails is wrong, and the others go on."""
-    config = composed("algo=fedavg", *subject.overrides, "rounds=100000")
-    config = _short(config)
+    """Time the forms of a model in one precision."""
+    config = _short(composed("algo=fedavg", *subject.overrides, "rounds=100000"))
     batch = config.local.batch_size
     assert batch is not None
     data = subject.data([batch * (1 if setting.small else _BATCHES)] * subject.clients)
     steps = int((-(-data.train.counts // batch)).sum())  # of all clients in a round
-    rate = operations = 0.0
-    rows, wrong = [], []
-    for form in forms(config, data, setting.device, precision):
+    rate, operations = _measures(config, data, setting, precision)
+
+    def row(form: Form) -> dict[str, object]:  # whose run is gone before the next one is prepared
+        run = prepared(config, data, setting.device, form, precision)
         try:
-            run = prepared(config, data, setting.device, form, precision)
-            if not rate:  # products are now rounded as in this precision
-                dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-                rate, operations = matmul_rate(available_cores(), setting.device, dtype), step_operations(run, batch)
             seconds = timed(run, setting) / steps
-            run.engine.close()
-            rows.append({"form": str(form), "step": seconds, "share": operations / seconds / rate, **_used(run)})
-        except Exception as error:
-            wrong.append(f"{form}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         finally:
-            release(setting.device)
-    return {"batch": batch, "clients": subject.clients, "gflop": operations / 1e9, "rate": rate, "rows": rows} | {
-        "wrong": wrong
-    }
+            run.engine.close()
+        return {"step": seconds, "share": operations / seconds / rate, **_used(run)}
+
+    found = of_each_form(forms(config, data, setting.device, precision), setting, row)
+    return {**found, "batch": batch, "clients": subject.clients, "gflop": operations / 1e9, "rate": rate}
+
+
+def _measures(config: RunConfig, data: FederatedDataset, setting: Setting, precision: str) -> tuple[float, float]:
+    """Return the rate of matrix products in a precision, and the operations of a step."""
+    run = prepared(config, data, setting.device, Form("loop"), precision)  # which sets how products are rounded
+    run.engine.close()
+    assert config.local.batch_size is not None
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    rate = matmul_rate(available_cores(), setting.device, dtype)
+    return rate, step_operations(run, config.local.batch_size)
 
 
 def _short(config: RunConfig) -> RunConfig:
@@ -135,14 +146,14 @@ def _used(run: PreparedRun) -> dict[str, int]:
 
 
 def pieces(setting: Setting) -> list[Piece]:
-    """Return a piece for each model and precision."""
+    """Return a piece for each model and precision; one that does not fit into the time goes on in the next."""
     if setting.small:
         return [Piece(f"{name}, float32", 0.1, partial(compare, s, "float32")) for name, s in SMALL.items()]
-    precisions = ("tf32", "bf16", "float32")
+    precisions = ("tf32", "float32", "bf16")
     return [
-        Piece(f"{name}, {precision}", 0.7 if "LSTM" in name else 1.2, partial(compare, subject, precision))
-        for name, subject in SUBJECTS.items()
+        Piece(f"{name}, {precision}", 1.0, partial(compare, subject, precision))
         for precision in precisions
+        for name, subject in SUBJECTS.items()
     ]
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from suite.record import Record
 
+from fedbench.simulation.forms import Form
+
+_CLOSING = 30.0  # seconds before the end of the time in which no form is begun
+
 Outcome = dict[str, Any]
 """What a piece has found, as JSON: ``wrong`` lists what must not be, ``unfinished`` says that a rest is left.
 
-``seconds``, the time that the piece took, is added when it ends.
+``rows`` are kept if a rest is left. ``seconds``, the time that the piece took, is added when it ends.
 """
 
 
@@ -29,6 +33,7 @@ class Setting:
         data: The directory of the data sets; None if there is none.
         overrides: Overrides for the runs of papers.
         seconds_left: Returns the seconds until the time is used up.
+        earlier: What the piece found before the time was used up, if it has a rest left.
     """
 
     device: torch.device
@@ -36,6 +41,7 @@ class Setting:
     data: Path | None
     overrides: tuple[str, ...]
     seconds_left: Callable[[], float]
+    earlier: Outcome = field(default_factory=dict)
 
     @property
     def small(self) -> bool:
@@ -92,7 +98,7 @@ def carry_out(part: Part, setting: Setting, record: Record, clock: Callable[[], 
         print(f"{label} ...", flush=True)
         begun = clock()
         try:
-            outcome = piece.run(setting)
+            outcome = piece.run(replace(setting, earlier=record.left_over(piece.name)))
         except Exception as error:
             traceback.print_exc()
             outcome = {"wrong": [f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"]}
@@ -100,6 +106,27 @@ def carry_out(part: Part, setting: Setting, record: Record, clock: Callable[[], 
         for line in outcome.get("wrong", []):
             print(f"WRONG {label}: {line}", flush=True)
         release(setting.device)
+
+
+def of_each_form(forms: Sequence[Form], setting: Setting, row: Callable[[Form], dict[str, Any]]) -> Outcome:
+    """Return ``row`` of each form, which is a process of some seconds to a minute.
+
+    Rows found earlier are kept, no form is begun in the last half minute, and one that fails is wrong.
+    """
+    rows, wrong, left = list(setting.earlier.get("rows", [])), [], False
+    done = {r["form"] for r in rows}
+    for form in forms:
+        if str(form) in done:
+            continue
+        if setting.seconds_left() < _CLOSING:
+            left = True
+            break
+        try:
+            rows.append({"form": str(form), **row(form)})
+        except Exception as error:  # of one form: the others are still of interest
+            wrong.append(f"{form}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        release(setting.device)
+    return {"rows": rows, "wrong": wrong, "unfinished": left}
 
 
 def release(device: torch.device) -> None:

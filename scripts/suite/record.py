@@ -41,7 +41,8 @@ class Record:
 
     def __init__(self, folder: Path, letter: str, device: torch.device, code: str, keep: bool) -> None:
         self.path, self.letter, self.keep = folder / f"{letter}.json", letter, keep
-        facts = environment(device)
+        there = device.type != "cuda" or torch.cuda.is_available()  # a listing needs no GPU
+        facts = environment(device if there else torch.device("cpu")) | ({} if there else {"device_name": None})
         self._facts = {k: facts[k] for k in ("device_name", "git_commit", "git_dirty")} | {"code": code}
         self._whole = {"device": facts["device"], "platform": facts["platform"], "versions": facts["versions"]}
         found = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
@@ -56,10 +57,16 @@ class Record:
     def done(self, piece: str) -> bool:
         """Return whether a piece need not be carried out."""
         found = self.pieces.get(piece)
-        if found is None or found.get("wrong") or found.get("unfinished"):
-            return False
-        same = ("device_name",) if self.keep else ("device_name", "code")
-        return all(found[k] == self._facts[k] for k in same)
+        return not (found is None or found.get("wrong") or found.get("unfinished")) and self._same(found)
+
+    def left_over(self, piece: str) -> dict[str, Any]:
+        """Return what a piece with a rest left has found so far; nothing of other code or another device."""
+        found = self.pieces.get(piece, {})
+        return found if found.get("unfinished") and self._same(found) else {}
+
+    def _same(self, found: Mapping[str, Any]) -> bool:
+        same = [] if self._facts["device_name"] is None else ["device_name"]  # unknown where there is none
+        return all(found[k] == self._facts[k] for k in (same if self.keep else [*same, "code"]))
 
     def put(self, piece: str, outcome: Mapping[str, Any]) -> None:
         """Save the outcome of a piece."""

@@ -84,16 +84,25 @@ def rounds_of(run: PreparedRun) -> Iterator[Snapshot]:
 
 def last_model(run: PreparedRun) -> Tensor:
     """Return the model [P] after the last round, in float64 on the CPU."""
-    before = torch.get_num_threads()
+    return models_after(run, [run.rounds])[0]
+
+
+def models_after(run: PreparedRun, rounds: Sequence[int]) -> list[Tensor]:
+    """Return the models [P] after these numbers of rounds, ascending, in float64 on the CPU; later rounds are left."""
+    before, found = torch.get_num_threads(), []
     if run.task.device.type == "cpu" and run.task.size >= _LARGE:
         torch.set_num_threads(available_cores())
+    snapshots = rounds_of(run)
     try:
-        *_, last = rounds_of(run)
+        for number, snapshot in zip(range(rounds[-1] + 1), snapshots, strict=False):
+            if number in rounds:
+                w: Tensor = snapshot.server["w"]
+                found.append(w.detach().to("cpu", torch.float64, copy=True))
     finally:
+        snapshots.close()
         torch.set_num_threads(before)
         run.engine.close()
-    w: Tensor = last.server["w"]
-    return w.double().cpu()
+    return found
 
 
 def forms(config: RunConfig, data: FederatedDataset, device: torch.device, precision: str) -> list[Form]:
