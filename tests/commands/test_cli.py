@@ -245,6 +245,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
     stamp = (path / "model.safetensors").stat().st_mtime_ns
+    done = (path / "DONE").read_bytes()
     (path / "DONE").unlink()  # as long as the first is at work
     locked, waits = threading.Event(), threading.Event()
 
@@ -252,7 +253,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
         with FileLock(path / ".lock"):
             locked.set()
             assert waits.wait(60)
-            (path / "DONE").touch()
+            (path / "DONE").write_bytes(done)
 
     def shown(*words, **how):
         print(*words, **how)

@@ -29,7 +29,7 @@ def curve(t):
         "train_loss": None if t % 10 else 2 / (t + 1),
         "accuracy_mean": float(np.exp(-(((t - 40) / 30) ** 2))),
         "accuracy_std": abs(t - 70) / 100 + 0.01,
-        "accuracy_worst10": float(-((t - 55) ** 2)),
+        "accuracy_worst10": 1 - ((t - 55) / 100) ** 2,
         "bytes_up": 4 * t,
         "odd": [t] if t % 2 else {"t": t},
         "half": t / 2 if t % 2 else t,
@@ -43,6 +43,8 @@ def long(tmp_path):
     rng = np.random.default_rng(0)
     for path in paths:
         path.joinpath("rounds.jsonl").write_text("".join(json.dumps(curve(t)) + "\n" for t in range(100)))
+        facts = json.loads((path / "meta.json").read_text()) | {"rounds": 99}
+        (path / "meta.json").write_text(json.dumps(facts))
         n_test = rng.integers(1, 9, 5)
         tables = []
         for t in (40, 60, 99):
