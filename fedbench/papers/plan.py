@@ -144,9 +144,9 @@ def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Ite
             yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], also=[], reading="split")
         for variant in paper.readings.variants:
             here = not variant.config_dir or Path(variant.config_dir).is_dir()
-            if here and variant.concerns(row.setup):
-                cut = {k: v for k, v in run.cut.items() if k not in variant.set}
-                wanted = {**run.wanted, **variant.set}
+            if here and variant.concerns(row.setup) and variant.changes(row.algo):
+                keys = variant.keys(row.algo)
+                cut, wanted = {k: v for k, v in run.cut.items() if k not in keys}, {**run.wanted, **keys}
                 yield replace(run, wanted=wanted, cut=cut, parts=[], also=[], reading=variant.id, variant=variant)
 
 

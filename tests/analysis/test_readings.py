@@ -7,7 +7,7 @@ import yaml
 from fake_runs import nested
 
 from fedbench.analysis.claims import judge
-from fedbench.analysis.matching import Evidence, Unit
+from fedbench.analysis.matching import Evidence, Unit, wanted_under
 from fedbench.analysis.readings import is_measured, multiverse
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection
@@ -66,7 +66,7 @@ def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=No
         last |= {"accuracy_mean": 0.5 + (ahead if unweighted is None else unweighted) + noise}
         earlier = {k: (v if best is None else 0.5 + best + noise) for k, v in last.items()}
         changes = {f"local.{k}": v for k, v in keys.items()}
-        digest = f"{split}_{len(changes)}"
+        digest = f"{split}_{'_'.join(map(str, changes.values())) or 0}"
         path = root / "made_up" / setup / algo / digest / f"seed_{seed}"
         path.mkdir(parents=True)
         departures = {k: [0.1, v] for k, v in changes.items()} | ({"data.seed": [0, split]} if split else {})
@@ -145,6 +145,25 @@ def test_variant(tmp_path):
         v = verdict(tmp_path, Reading(variant=name))
         assert (v.verdict, v.reduced) == ("fails", False)  # it is a reading, not a reduction
     assert of(tmp_path).headline == "depends on: variant"
+
+
+@pytest.mark.parametrize(("common", "lead"), [({}, -5), ({"local.lr": 0.3}, -7)])
+def test_a_variant_sets_keys_of_one_method(tmp_path, common, lead):
+    """The new method has another rate of its own; the old one keeps that of the row, or has that of all."""
+    variant = Variant("own", "", "", set=common, methods={"new": {"local.lr": 0.5}})
+    readings = Readings(variants=(variant,))
+    write(tmp_path, "new", 0.1)
+    write(tmp_path, "new", 0.2, lr=0.3)
+    write(tmp_path, "new", -0.05, lr=0.5)
+    write(tmp_path, "old", 0.0)
+    write(tmp_path, "old", 0.02, lr=0.3)
+    write(tmp_path, "old", 0.4, lr=0.5)
+    v = verdict(tmp_path, Reading(variant="own"), readings=readings)
+    assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(lead))
+    rows = {r.algo: wanted_under(paper(readings), r, Reading(variant="own"))[1] for r in ROWS[:2]}
+    assert rows["new"] == {"local.lr": 0.5}
+    assert rows["old"] == common
+    assert variant.changes("old") == bool(common)
 
 
 def test_a_variant_changes_only_its_setups(tmp_path):
@@ -307,6 +326,8 @@ KNOWN = {"setups": {"one": None}, "methods": {"new": None}}
         ({"seeds": []}, "key must be one of weighting, round, splits, variants"),
         ({"variants": [{"id": "v", "title": "", "why": ""}]}, "it changes nothing"),
         ({"variants": [{"id": "v", "title": "", "why": "", "algos": {"x": "y"}}]}, "must be one of new; got 'x'"),
+        ({"variants": [{"id": "v", "title": "", "why": "", "methods": {"x": {"a": 1}}}]}, "be one of new; got 'x'"),
+        ({"variants": [{"id": "v", "title": "", "why": "", "methods": {"new": {}}}]}, "it changes nothing for new"),
         ({"variants": [{"id": "v", "title": "", "why": "", "set": {"a": 1}}] * 2}, "two variants have the same id"),
     ],
     ids=str,

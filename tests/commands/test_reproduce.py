@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from fedbench.core.trees import leaves
 from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen, locate, plan, table_names
+from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.report import write
 from fedbench.runs import train as runner
@@ -191,6 +193,18 @@ def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tm
     assert Counter(j.reading for j in located) == {"": 9, "split": 45, "carried_momentum": 6}  # 0 is the adopted split
     assert len({j.path for j in located}) == 60
     assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
+
+
+def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
+    """Other methods keep their runs, and the rounds of a profile give way to those of the variant."""
+    found = papers()["adafedadam"]
+    variant = Variant("own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}})
+    changed = replace(found, readings=Readings(variants=(variant,)))
+    monkeypatch.setattr("fedbench.papers.plan.papers", lambda: {"adafedadam": changed})
+    for profile in ("full", "cpu"):
+        runs = [j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant]
+        assert [(j.row.setup, j.row.algo, j.seed) for j in runs] == [("synthetic", "adafedadam", s) for s in range(2)]
+        assert {(j.keys["local.lr"], j.keys["rounds"]) for j in runs} == {(0.5, 7)}
 
 
 def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypatch, tmp_path):
