@@ -295,7 +295,7 @@ def _reason(word: str, worst: Comparison, run: int) -> str:
 
 def _too_few(worst: Comparison, run: int) -> str:
     """Return how many blocks would decide, where those at hand cannot."""
-    n, blocks = worst.n, f"{worst.n} {worst.blocks}{'s' if worst.n > 1 else ''}"
+    n, blocks = worst.n, blocks_text(worst.n, worst.blocks)
     if not n:
         return ""
     if least_p(n) > ALPHA:
