@@ -109,7 +109,7 @@ class Verdict:
 
         It is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``).
         """
-        if self.verdict not in ("holds", "undecided"):
+        if self.verdict not in ("holds", "undecided") or not self.comparisons:
             return ""
         least = min(self.comparisons, key=lambda c: c.fewest)
         needed, blocks = least_blocks(len(self.comparisons), ALPHA), blocks_text(least.fewest, least.blocks)

@@ -5,12 +5,11 @@ blocks is the standard deviation of the paired differences measured so far; with
 ±, as that of two independent samples. The question is how many blocks the one-sided sign-flip test needs to find such
 a difference with a chance of 80 % (``blocks_needed``).
 
-A claim holds if all its comparisons are significant, so that the comparison that needs most decides; if a printed number
-is level or points against the claim, no number of blocks is enough as long as the printed differences are the true ones.
-It fails if one
-is significant in the other direction after adjustment for their number m (here with level α/m, which is Bonferroni's
-and not less than what the step-down procedure needs), so that the one that needs fewest decides, if differences of the
-printed size point against the claim.
+A claim holds if all its comparisons are significant, so that the comparison that needs most decides; if a printed
+number is level or points against the claim, no number of blocks is enough as long as the printed differences are the
+true ones. It fails if one is significant in the other direction after adjustment for their number m (here with level
+α/m, which is Bonferroni's and not less than what the step-down procedure needs), so that the one that needs fewest
+decides, if differences of the printed size point against the claim.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _for(found: Needed) -> str:
 
 def _blocks(blocks: int | None, found: Needed) -> str:
     if blocks is None:
-        return "?" if found.unknown else "never"
+        return "?" if found.unknown else ">10000"
     return f"{blocks}?" if found.unknown else str(blocks)
 
 

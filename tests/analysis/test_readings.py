@@ -337,10 +337,7 @@ def test_both_outcomes_must_have_been_possible():
 
 
 def test_open_comparisons_are_not_measured():
-    """No block of a comparison counts if its runs diverged: nothing has been shown of it, however many others there are.
-
-    The same holds of parts that have not been run.
-    """
+    """If runs diverged a comparison may be without blocks: nothing has been shown of it, whatever the others are."""
     nothing = replace(verdict_of("undecided", [1.0]), comparisons=(Comparison("open", 0.0, 1.0, 1.0, 0),))
     assert not is_measured(nothing)
     some = verdict_of("undecided", [1.0] * 10)
