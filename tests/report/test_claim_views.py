@@ -63,7 +63,7 @@ def test_nothing_is_said_to_be_without_opposition():
 
 
 def test_what_has_not_been_measured_stands_beside_the_headline(monkeypatch):
-    """Six splits of four comparisons: the reading says that it may not have been able to fail, and its axis is named."""
+    """Six splits of four comparisons: the reading may not have been able to fail, and its axis is named."""
     seeds, splits = (decide([Comparison(str(i), 1.0, 2**-n, 1.0, n) for i in range(4)]) for n in (10, 6))
     drawn = Reading(splits="drawn")
     found = Multiverse({ADOPTED: seeds, drawn: splits}, headline({ADOPTED: seeds, drawn: splits}))
