@@ -291,7 +291,7 @@ def wanted_under(paper: Paper, row: Row, reading: Reading) -> tuple[str, dict[st
     algo, wanted = paper.methods[row.algo].algo, paper.overrides(row)
     if (variant := paper.readings.variant(reading.variant, row.setup)) is None:
         return algo, wanted
-    return variant.algos.get(row.algo, algo), {**wanted, **variant.set}
+    return variant.algos.get(row.algo, algo), {**wanted, **variant.keys(row.algo)}
 
 
 def _settings(runs: Iterable[Run]) -> list[list[Run]]:

@@ -72,7 +72,8 @@ class Variant:
         title: What differs, in words.
         why: Why it is defensible.
         setups: Setups that it concerns; all of them if empty.
-        set: Config keys that it sets, in place of those of the rows.
+        set: Config keys that it sets for every method, in place of those of the rows.
+        methods: Config keys that it sets for one method, by method, in place of those of the rows and of ``set``.
         algos: Algorithm in the config group of each method that has another one.
         config_dir: Directory of the repository with these algorithms; empty if fedbench has them.
     """
@@ -82,17 +83,30 @@ class Variant:
     why: str
     setups: tuple[Annotated[str, Ref("setups")], ...] = ()
     set: dict[str, Any] = field(default_factory=dict)
+    methods: dict[Annotated[str, Ref("methods")], dict[str, Any]] = field(default_factory=dict)
     algos: dict[Annotated[str, Ref("methods")], str] = field(default_factory=dict)
     config_dir: str = ""
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a variant that changes nothing."""
-        if not self.set and not self.algos:
-            raise RequestError(f"{where} needs set (config keys) or algos (method: algorithm); it changes nothing")
+        empty = [method for method, keys in self.methods.items() if not keys]
+        if empty or not (self.set or self.methods or self.algos):
+            raise RequestError(
+                f"{where} needs set (config keys), methods (method: config keys) or algos (method: algorithm); "
+                f"it changes nothing{f' for {empty[0]}' if empty else ''}"
+            )
 
     def concerns(self, setup: str) -> bool:
         """Whether runs of a setup differ under this variant."""
         return not self.setups or setup in self.setups
+
+    def changes(self, method: str) -> bool:
+        """Whether runs of a method differ under this variant, in the setups that it concerns."""
+        return bool(self.set) or method in self.methods or method in self.algos
+
+    def keys(self, method: str) -> dict[str, Any]:
+        """Return the config keys that it sets for a method."""
+        return {**self.set, **self.methods.get(method, {})}
 
 
 @dataclass(frozen=True)

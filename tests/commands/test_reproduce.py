@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from fedbench.core.trees import leaves
 from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen, locate, plan, table_names
+from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.report import write
 from fedbench.runs import train as runner
@@ -180,17 +182,29 @@ def test_seeds_are_as_many_as_asked_for():
 
 
 def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
-    """Table 4 has three rows with 3 seeds: 9 runs, on 6 splits; two setups have momentum, 6 runs of a variant."""
+    """Table 4 has three rows with 3 seeds: 9 runs, on 10 splits; two setups have momentum, 6 runs of a variant."""
     monkeypatch.chdir(ROOT)
     adopted, every = plan(["adafedadam/table4"], "full"), plan(["adafedadam/table4"], "full", readings=True)
     assert [j.overrides for j in every[:9]] == [j.overrides for j in adopted]
-    assert Counter(j.reading for j in every) == {"": 9, "split": 54, "carried_momentum": 6}
-    assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(6))
+    assert Counter(j.reading for j in every) == {"": 9, "split": 90, "carried_momentum": 6}
+    assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(10))
     assert {j.algo for j in every if j.reading == "carried_momentum"} == {"carried_adafedadam"}
     located = locate(every, [f"results_dir={tmp_path}"])
-    assert Counter(j.reading for j in located) == {"": 9, "split": 45, "carried_momentum": 6}  # 0 is the adopted split
-    assert len({j.path for j in located}) == 60
+    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6}  # 0 is the adopted split
+    assert len({j.path for j in located}) == 96
     assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
+
+
+def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
+    """Other methods keep their runs, and the rounds of a profile give way to those of the variant."""
+    found = papers()["adafedadam"]
+    variant = Variant("own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}})
+    changed = replace(found, readings=Readings(variants=(variant,)))
+    monkeypatch.setattr("fedbench.papers.plan.papers", lambda: {"adafedadam": changed})
+    for profile in ("full", "cpu"):
+        runs = [j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant]
+        assert [(j.row.setup, j.row.algo, j.seed) for j in runs] == [("synthetic", "adafedadam", s) for s in range(2)]
+        assert {(j.keys["local.lr"], j.keys["rounds"]) for j in runs} == {(0.5, 7)}
 
 
 def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypatch, tmp_path):
@@ -198,7 +212,7 @@ def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypa
     assert not [j for j in plan(["adafedadam/table4"], "full", readings=True) if j.variant]
     code, out, _ = call("reproduce", "adafedadam/table4", "--readings", "--plan", f"results_dir={tmp_path}")
     assert code == 0
-    assert "for other readings: split 150" in out  # 3 rows, 10 seeds, 5 further splits
+    assert "for other readings: split 270" in out  # 3 rows, 10 seeds, 9 further splits
     assert "without the variant carried_momentum of adafedadam: its algorithms are in examples/carried_momentum" in out
     assert "readings" not in call("reproduce", "adafedadam/table4", "--plan", f"results_dir={tmp_path}")[1]
 

@@ -64,7 +64,7 @@ def test_a_point_that_was_not_run_could_still_dominate():
     some = {1.0: (0.3, 0.3), 2.0: (0.4, 0.1)}
     assert verdict("adafedadam", "c17", front(some, fedavg=(0.2, 0.2), **BASELINES)).verdict == "partly measured"
     shown = front({1.0: (0.1, 0.1)}, fedavg=(0.2, 0.2), **BASELINES)
-    assert verdict("adafedadam", "c17", shown).verdict == "holds"
+    assert verdict("adafedadam", "c17", shown).verdict == "partly measured"  # nor does what supports it count yet
 
 
 @pytest.mark.parametrize(
