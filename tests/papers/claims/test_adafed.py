@@ -157,8 +157,6 @@ def test_runs_that_stopped_too_early_do_not_hide_those_that_refute():
     *_, late, unknown = compare("adafed", "c67", figure5(own, {}))
     assert (late.mean, late.n, late.less) == (pytest.approx(-160), 5, pytest.approx(1 / 32))
     assert (unknown.mean, unknown.group) == (None, late.group)
-    assert verdict("adafed", "c67", figure5(own, {})).verdict == "partly measured"  # adjusted for 2, 4 seeds short
-    own = reaches(None, 300, seeds=12) | reaches(600, 2000, seeds=9)
     assert verdict("adafed", "c67", figure5(own, {})).verdict == "fails"
 
 
