@@ -105,7 +105,9 @@ def c19(paper: Paper, evidence: Evidence) -> list[Comparison]:
     cells, metric = Cells(paper, evidence), paper.metrics["avg"]
     found = evidence.find(paper, cells.row("table2", "synthetic_iid", "fedavg"))
     room = {s: v - _WELL_IID for s, v in found.values(metric).items()}
-    return [above(f"{metric.label} of {paper.methods['fedavg'].label} on the IID set at least {_WELL_IID:g}", room, [found])]
+    return [
+        above(f"{metric.label} of {paper.methods['fedavg'].label} on the IID set at least {_WELL_IID:g}", room, [found])
+    ]
 
 
 def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
