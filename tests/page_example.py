@@ -111,14 +111,14 @@ def example_comparison(i: int) -> ComparisonView:
 
 def example_multiverse(i: int) -> MultiverseView:
     """One of each headline; six readings along three axes."""
-    headline = ("robust", "depends", "undecided", "one reading")[i % 4]
+    headline = ("robust", "depends on", "robust over", "one reading")[i % 4]
     verdicts = ("holds", "fails", "undecided", "partly measured", "not run", "holds")
     readings = tuple(
         ReadingView((weights, "last", splits), verdicts[(k + i) % 6], "36 of 36 significant", k == 0)
         for k, (weights, splits) in enumerate(product(("weighted", "unweighted"), ("0", "0 to 4", "own")))
     )
-    depends = ("weighting", "split") if headline == "depends" else ()
-    return MultiverseView(headline, depends, ("weighting", "round", "split"), readings)
+    details = {"depends on": ": weighting, split", "robust over": ": weighting; not measured: split (so far against)"}
+    return MultiverseView(headline, details.get(headline, ""), ("weighting", "round", "split"), readings)
 
 
 CLAIM_KINDS = [(basis, verdict) for basis, known in OF_BASIS.items() for verdict in known]

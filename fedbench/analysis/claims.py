@@ -41,6 +41,7 @@ from fedbench.papers.checks import (
 from fedbench.papers.registry import Claim, Paper
 
 ALPHA = 0.05
+TO_HOLD = least_blocks(1, ALPHA)  # blocks with which a claim can hold, however many comparisons it has
 
 ClaimFunction: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 Functions: TypeAlias = Mapping[str, ClaimFunction]  # id of a claim -> the comparisons that it consists of
@@ -101,6 +102,27 @@ class Verdict:
     counts: Counts = Counts()
     worst: Comparison | None = None
     by_group: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> str:
+        """Which outcome the blocks did not allow, or not for sure; empty if the claim could both hold and fail.
+
+        It is sure to fail if a comparison of one sign refutes it, whatever the others are (``least_blocks``).
+        """
+        if self.verdict not in ("holds", "undecided") or not self.comparisons:
+            return ""
+        least = min(self.comparisons, key=lambda c: c.fewest)
+        needed, blocks = least_blocks(len(self.comparisons), ALPHA), blocks_text(least.fewest, least.blocks)
+        if least.fewest >= needed:
+            return ""
+        if least.fewest < TO_HOLD:
+            return f"could not hold with {blocks} ({TO_HOLD} needed)"
+        return f"not sure to fail with {blocks} ({needed} needed)"
+
+
+def blocks_text(n: int, blocks: str) -> str:
+    """Return a number of blocks as text: '1 seed', '6 splits'."""
+    return f"{n} {blocks}{'' if n == 1 else 's'}"
 
 
 NO_GROUPS: Mapping[str, Verdict] = MappingProxyType({})
@@ -184,22 +206,24 @@ def decide(comparisons: Sequence[Comparison]) -> Verdict:
 def _judged(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return comparisons with adjusted p-values where they count as run.
 
-    A comparison that lacks some of its parts counts as run only if it is significant without them.
+    A comparison that lacks some of its parts does not, whichever way the others point.
     """
-    run = [i for i, c in enumerate(comparisons) if c.greater is not None and (c.complete or c.greater <= ALPHA)]
-    ahead = adjusted([comparisons[i].test for i in run])
-    behind = adjusted([comparisons[i].opposite for i in run])
+    run = [i for i, c in enumerate(comparisons) if c.greater is not None and c.complete]
     found = list(comparisons)
-    for i, for_p, against_p in zip(run, ahead, behind, strict=True):
-        found[i] = replace(found[i], for_p=for_p, against_p=against_p)
+    for i, against_p in zip(run, adjusted([comparisons[i].opposite for i in run]), strict=True):
+        found[i] = replace(found[i], against_p=against_p)
     return found
 
 
 def _decided(judged: Sequence[Comparison], by_group: Mapping[str, Verdict] = NO_GROUPS) -> Verdict:
     run = [c for c in judged if c.against_p is not None]
     counts = _counts(judged, run)
+    begun = sum(c.greater is not None for c in judged) - len(run)
+    worst: Comparison | None
     if not run:
         word, text, worst = "not run", f"0 of {len(judged)} comparisons have been run", None
+        if begun:
+            word, text = "partly measured", f"{text}, {begun} in part"
     else:
         word = _word(judged, run)
         worst = min(run, key=_least_shown if word == "holds" else _most_against)
@@ -208,7 +232,8 @@ def _decided(judged: Sequence[Comparison], by_group: Mapping[str, Verdict] = NO_
         if word == "partly measured" and by_group:
             text += "; " + "; ".join(f"{title}: {v.verdict}" for title, v in by_group.items())
     text += _uneven_note(judged)
-    return Verdict(word, text, any(c.reduced for c in run), "runs", tuple(judged), counts, worst)
+    found = Verdict(word, text, any(c.reduced for c in run), "runs", tuple(judged), counts, worst)
+    return replace(found, evidence=f"{text}; {found.limit}") if word == "holds" and found.limit else found
 
 
 def _word(judged: Sequence[Comparison], run: Sequence[Comparison]) -> str:
@@ -270,7 +295,7 @@ def _reason(word: str, worst: Comparison, run: int) -> str:
 
 def _too_few(worst: Comparison, run: int) -> str:
     """Return how many blocks would decide, where those at hand cannot."""
-    n, blocks = worst.n, f"{worst.n} {worst.blocks}{'s' if worst.n > 1 else ''}"
+    n, blocks = worst.n, blocks_text(worst.n, worst.blocks)
     if not n:
         return ""
     if least_p(n) > ALPHA:

@@ -25,15 +25,14 @@ class Comparison:
         less: p-value of the test that the first side is behind.
         n: Number of blocks.
         reduced: Whether a side was obtained under a setting other than the paper's.
-        complete: False if missing parts could still support the statement, so that it cannot be refuted yet.
+        complete: False if some of its parts have not been run, so that it does not count yet.
         uneven: Whether the sides are reduced in different ways, so that they cannot be compared.
         group: Title of the setup that it belongs to, or of both.
         blocks: What the blocks are, ``seed`` or ``split``.
         differences: Lead of the first side by block; runs that diverged are counted. Empty if it has parts.
         low: Lower end of the 95 % interval of the mean; None for fewer than two blocks.
         high: Upper end of the 95 % interval of the mean; None for fewer than two blocks.
-        for_p: p-value that the first side is ahead, adjusted for the claim's comparisons; None until it is judged.
-        against_p: p-value that the first side is behind, adjusted likewise.
+        against_p: p-value that the first side is behind, adjusted for the claim's comparisons; None until it is judged.
         parts: Comparisons that it consists of; ``label`` to ``high`` are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
     """
@@ -51,7 +50,6 @@ class Comparison:
     differences: Mapping[int, float] = field(default_factory=dict)
     low: float | None = None
     high: float | None = None
-    for_p: float | None = None
     against_p: float | None = None
     parts: tuple[Comparison, ...] = ()
     every: bool = True
@@ -67,6 +65,11 @@ class Comparison:
     def opposite(self) -> Test:
         """The test that the first side is behind."""
         return negated(self.test)
+
+    @property
+    def fewest(self) -> int:
+        """Number of blocks, of several parts that of the one with fewest; 0 if something has not been run."""
+        return min((part.fewest for part in self.parts), default=self.n)
 
     @property
     def strength(self) -> float:

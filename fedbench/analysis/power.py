@@ -5,10 +5,11 @@ blocks is the standard deviation of the paired differences measured so far; with
 ±, as that of two independent samples. The question is how many blocks the one-sided sign-flip test needs to find such
 a difference with a chance of 80 % (``blocks_needed``).
 
-A claim holds if all its comparisons are significant, so that the comparison that needs most decides. It fails if one
-is significant in the other direction after adjustment for their number m (here with level α/m, which is Bonferroni's
-and not less than what the step-down procedure needs), so that the one that needs fewest decides, if differences of the
-printed size point against the claim.
+A claim holds if all its comparisons are significant, so that the comparison that needs most decides; if a printed
+number is level or points against the claim, no number of blocks is enough as long as the printed differences are the
+true ones. It fails if one is significant in the other direction after adjustment for their number m (here with level
+α/m, which is Bonferroni's and not less than what the step-down procedure needs), so that the one that needs fewest
+decides, if differences of the printed size point against the claim.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ class Needed:
     """The number of blocks that would decide a claim.
 
     Attributes:
-        holds: Blocks for ``holds`` if the differences are those printed; None if unknown or above 10,000.
+        holds: Blocks for ``holds`` if the differences are those printed; None if unknown or above 10,000, or never.
         fails: Blocks for ``fails`` if they are as large and against the claim; likewise.
         comparisons: Number of comparisons.
         measured: Comparisons whose spread was measured.
         printed: Comparisons whose spread is taken from the printed ±.
         rows: Rows of the paper whose numbers are compared.
+        never: Whether the claim cannot hold if the differences are those printed: a lead that it takes is not above 0.
     """
 
     holds: int | None
@@ -50,6 +52,7 @@ class Needed:
     measured: int
     printed: int
     rows: tuple[Row, ...]
+    never: bool = False
 
     @property
     def unknown(self) -> int:
@@ -85,11 +88,12 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
         sum(leaf.source == "runs" for leaf in leaves),
         sum(leaf.source == "print" for leaf in leaves),
         tuple(asked.rows),
+        math.inf in holds,
     )
 
 
-def _within(blocks: int | None) -> int | None:
-    return None if blocks is None or blocks > _MOST else blocks
+def _within(blocks: float | None) -> int | None:
+    return None if blocks is None or blocks > _MOST else int(blocks)
 
 
 # ---- differences and their spread
@@ -100,10 +104,12 @@ class _Pair:
     """A comparison of printed numbers with the measured one: a single difference, or parts of which all or one count.
 
     Attributes:
+        lead: Printed lead of the first side, in any unit; None if it is unknown.
         effect: Absolute printed difference in units of its spread; None if one of them is unknown.
         source: Source of the spread: ``runs``, ``print``, or empty if the effect is unknown.
     """
 
+    lead: float | None = None
     effect: float | None = None
     source: str = ""
     parts: tuple[_Pair, ...] = ()
@@ -117,25 +123,30 @@ class _Pair:
         for part in self.parts:
             yield from part.leaves
 
-    def holds(self, alpha: float) -> int | None:
-        """Return the blocks that show the difference."""
-        return self._blocks(alpha, self.every, [p.holds(alpha if self.every else alpha / n) for p, n in self._counted])
-
-    def fails(self, alpha: float) -> int | None:
-        """Return the blocks that show the opposite difference."""
-        return self._blocks(
-            alpha, not self.every, [p.fails(alpha / n if self.every else alpha) for p, n in self._counted]
-        )
-
-    @property
-    def _counted(self) -> list[tuple[_Pair, int]]:
-        return [(part, len(self.parts)) for part in self.parts]
-
-    def _blocks(self, alpha: float, every: bool, parts: Sequence[int | None]) -> int | None:
+    def holds(self, alpha: float) -> float | None:
+        """Return the blocks that show the difference, infinitely many if it is level or points the other way."""
         if not self.parts:
-            return None if self.effect is None else blocks_needed(self.effect, alpha)
-        known = [n for n in parts if n is not None]
-        return (max if every else min)(known, default=None)
+            return math.inf if self.lead is not None and self.lead <= 0 else self._shown(alpha)
+        found = [part.holds(alpha if self.every else alpha / len(self.parts)) for part in self.parts]
+        if self.every or None not in found:
+            return _of_known(found, self.every)
+        # a part without a number may be the one that is ahead
+        return _of_known([None if n == math.inf else n for n in found], self.every)
+
+    def fails(self, alpha: float) -> float | None:
+        """Return the blocks that show a difference of this size against the statement."""
+        if not self.parts:
+            return self._shown(alpha)
+        found = [part.fails(alpha / len(self.parts) if self.every else alpha) for part in self.parts]
+        return _of_known(found, not self.every)
+
+    def _shown(self, alpha: float) -> int | None:
+        return None if self.effect is None else blocks_needed(self.effect, alpha)
+
+
+def _of_known(blocks: Sequence[float | None], every: bool) -> float | None:
+    known = [n for n in blocks if n is not None]
+    return (max if every else min)(known, default=None)
 
 
 def _pair(printed: Comparison, measured: Comparison, raised: Sequence[Comparison]) -> _Pair:
@@ -147,10 +158,10 @@ def _pair(printed: Comparison, measured: Comparison, raised: Sequence[Comparison
     if len(measured.differences) > 1:
         spread, source = stdev(measured.differences.values()), "runs"
     if difference is None or spread is None:
-        return _Pair()
+        return _Pair(difference)
     if not spread:
-        return _Pair(math.inf if difference else 0.0, source)
-    return _Pair(abs(difference) / spread, source)
+        return _Pair(difference, math.inf if difference else 0.0, source)
+    return _Pair(difference, abs(difference) / spread, source)
 
 
 def _parts(comparison: Comparison, count: int) -> Sequence[Comparison]:

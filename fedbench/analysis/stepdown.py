@@ -1,4 +1,4 @@
-"""Sign-flip tests of several comparisons at a time: Westfall and Young's step-down procedure.
+"""Sign-flip tests of several comparisons at a time: a step-down over joint sign flips (Westfall and Young, 1993).
 
 The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons in a block, so that
 the dependence between comparisons (of the same seeds, of the same baseline) is that of the data. Each comparison is

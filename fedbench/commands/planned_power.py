@@ -16,8 +16,8 @@ from fedbench.runs.store import ResultStore
 
 _NOTE = (
     f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
-    "as the printed ones,\nor as large and against the claim; spread: of paired differences in finished runs, or the "
-    "printed ±; ?: some is unknown"
+    "as the printed ones,\nor as large and against the claim; never: not if the printed differences are the true ones; "
+    "spread: of paired differences\nin finished runs, or the printed ±; ?: some is unknown"
 )
 
 
@@ -51,7 +51,7 @@ def _of_paper(paper: Paper, seeds: Mapping[str, int], results: Path) -> list[str
             continue
         low, high = min(counts), max(counts)
         planned = str(low) if low == high else f"{low} to {high}"
-        blocks = "".join(f"{_blocks(n, found):>{w}}" for n, w in ((found.holds, 6), (found.fails, 9)))
+        blocks = "".join(f"{text:>{w}}" for text, w in ((_for(found), 6), (_blocks(found.fails, found), 9)))
         lines.append(f"{f'{paper.id}/{claim.id}':<28}{blocks}{planned:>9}  {_spread(found)}")
     return lines
 
@@ -65,9 +65,13 @@ def _key(experiment: str, algo: str, wanted: Mapping[str, Any]) -> str:
     return json.dumps([experiment, algo, wanted], sort_keys=True)
 
 
+def _for(found: Needed) -> str:
+    return "never" if found.never else _blocks(found.holds, found)
+
+
 def _blocks(blocks: int | None, found: Needed) -> str:
     if blocks is None:
-        return "?" if found.unknown else "never"
+        return "?" if found.unknown else ">10000"
     return f"{blocks}?" if found.unknown else str(blocks)
 
 

@@ -38,7 +38,7 @@ def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
         refuted=claim.refuted,
         counts=counts_text(verdict),
         groups=tuple(
-            GroupView(title, v.verdict, counts_text(v), found.by_group.get(title, ""))
+            GroupView(title, v.verdict, counts_text(v), found.by_group[title].text if title in found.by_group else "")
             for title, v in verdict.by_group.items()
         ),
         comparisons=tuple(map(comparison_view, verdict.comparisons)),
@@ -50,21 +50,21 @@ _AXES = {"weighting": "weighting", "round": "round", "splits": "data splits", "v
 
 
 def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
-    if not found.headline:
+    if found.headline is None:
         return None
     axes = [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
     readings = tuple(
         ReadingView(
             tuple(_choice(paper, axis, getattr(reading, axis)) for axis in axes),
             v.verdict,
-            counts_text(v),
+            "; ".join(filter(None, (counts_text(v), v.limit))),
             reading == ADOPTED,
         )
         for reading, v in found.verdicts.items()
     )
     return MultiverseView(
-        headline="depends" if found.axes else found.headline,
-        depends=tuple(_AXES[axis] for axis in found.axes),
+        headline=found.headline.word,
+        details=found.headline.details(_AXES),
         axes=tuple(_AXES[axis] for axis in axes),
         readings=readings if axes else (),
     )
@@ -139,6 +139,8 @@ def _differences(c: Comparison) -> tuple[tuple[str, str], ...]:
 
 def _direction(c: Comparison) -> str:
     against = c.less if c.against_p is None else c.against_p
+    if not c.complete:
+        return "incomplete"
     if c.greater is not None and c.greater <= ALPHA:
         return "significantly for"
     if against is not None and against <= ALPHA:

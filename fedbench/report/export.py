@@ -95,7 +95,7 @@ def headline(c: ClaimView) -> str:
     if c.multiverse is None:
         return ""
     word = HEADLINES[c.multiverse.headline].word
-    return f"{word}: {', '.join(c.multiverse.depends)}" if c.multiverse.depends else word
+    return word + c.multiverse.details
 
 
 def claims_csv(views: Sequence[ClaimView]) -> str:

@@ -168,14 +168,15 @@ class MultiverseView:
     """The verdicts on a claim under every defensible reading.
 
     Attributes:
-        headline: One of ``robust``, ``depends``, ``undecided``, ``one reading``, ``partly measured`` and ``not run``.
-        depends: Axes along which the verdict changes.
+        headline: One of ``robust``, ``robust over``, ``depends on``, ``few blocks``, ``one reading``, ``undecided``,
+            ``partly measured`` and ``not run``.
+        details: What follows it: the axes, and those that have not been measured.
         axes: Names of the axes along which the readings differ.
         readings: The readings, the adopted one first; empty if it is the only one.
     """
 
     headline: str
-    depends: tuple[str, ...] = ()
+    details: str = ""
     axes: tuple[str, ...] = ()
     readings: tuple[ReadingView, ...] = ()
 

@@ -53,7 +53,9 @@ PRINTS = {
 OF_BASIS = {"runs": CLAIMS, "proof": PROOFS, "print": PRINTS}
 HEADLINES = {
     "robust": Mark("good", "tick", "robust"),
-    "depends": Mark("warn", "fork", "depends on"),
+    "robust over": Mark("warn", "part", "robust over"),
+    "depends on": Mark("warn", "fork", "depends on"),
+    "few blocks": Mark("warn", "less", "too few blocks for both outcomes"),
     "undecided": Mark("warn", "wave", "undecided"),
     "one reading": Mark("mute", "one", "one reading"),
     "partly measured": Mark("warn", "part", "partly measured"),
@@ -65,6 +67,7 @@ COMPARISONS = {
     "level": Mark("mute", "dash", "level"),
     "against": Mark("warn", "less", "against"),
     "significantly against": Mark("bad", "cross", "against, significant"),
+    "incomplete": Mark("mute", "part", "incomplete"),
     "not run": Mark("mute", "ring", "not run"),
     "not comparable": Mark("mute", "barred", "not comparable"),
 }

@@ -1,14 +1,16 @@
 """Readings: each flips the verdict on accuracies made up here, and what the verdicts come to together."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
 from fake_runs import nested
 
-from fedbench.analysis.claims import judge
+from fedbench.analysis.claims import decide, judge
+from fedbench.analysis.comparison import Comparison, above
 from fedbench.analysis.matching import Evidence, Unit, wanted_under
-from fedbench.analysis.readings import is_measured, multiverse
+from fedbench.analysis.readings import Headline, headline, is_measured, multiverse
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection
 from fedbench.papers.reading import fill
@@ -102,7 +104,7 @@ def test_weighting(tmp_path):
     v = verdict(tmp_path, Reading(weighting="unweighted"))
     assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
     m = of(tmp_path)
-    assert (m.headline, m.axes) == ("depends on: weighting", ("weighting",))
+    assert (m.headline.text, m.headline.axes) == ("depends on: weighting", ("weighting",))
 
 
 def test_round(tmp_path):
@@ -113,7 +115,7 @@ def test_round(tmp_path):
     assert verdict(tmp_path, Reading(round="last")).verdict == "holds"
     v = verdict(tmp_path, Reading(round="best"))
     assert (v.verdict, v.worst.mean) == ("fails", pytest.approx(-10))
-    assert of(tmp_path).headline == "depends on: round"
+    assert of(tmp_path).headline.text == "depends on: round"
 
 
 def test_splits(tmp_path):
@@ -129,7 +131,7 @@ def test_splits(tmp_path):
     assert (drawn.verdict, drawn.worst.n, drawn.worst.blocks) == ("fails", 6, "split")
     assert drawn.worst.less == 2 / 64
     assert drawn.worst.differences == pytest.approx({0: 1, **dict.fromkeys(range(1, 6), -2)})
-    assert of(tmp_path).headline == "depends on: split"
+    assert of(tmp_path).headline.text == "depends on: splits"
 
 
 def test_variant(tmp_path):
@@ -144,7 +146,7 @@ def test_variant(tmp_path):
     for name in ("kept", "slow"):
         v = verdict(tmp_path, Reading(variant=name))
         assert (v.verdict, v.reduced) == ("fails", False)  # it is a reading, not a reduction
-    assert of(tmp_path).headline == "depends on: variant"
+    assert of(tmp_path).headline.text == "depends on: settings"
 
 
 @pytest.mark.parametrize(("common", "lead"), [({}, -5), ({"local.lr": 0.3}, -7)])
@@ -251,26 +253,98 @@ def test_a_statistic_that_runs_do_not_have_is_not_run(tmp_path):
 # ---- what they come to
 
 
+RUNS_AGAIN = Readings(weighting=EVERY.weighting, round=EVERY.round)
+
+
 def test_robust_takes_two_readings_with_numbers_of_their_own(tmp_path):
     write(tmp_path, "new", 0.1)
     write(tmp_path, "old", 0.0)
-    m = of(tmp_path)
+    m = of(tmp_path, readings=RUNS_AGAIN)
     assert m.adopted.verdict == "holds"
-    assert m.headline == "one reading"  # with the same accuracies with and without weights, at both rounds
+    assert m.headline.text == "one reading"  # with the same accuracies with and without weights, at both rounds
     write(tmp_path, "new", 0.2, setup="two", unweighted=0.1)
     write(tmp_path, "old", 0.0, setup="two")
-    assert of(tmp_path, "two").headline == "robust"
+    assert of(tmp_path, "two", readings=RUNS_AGAIN).headline.text == "robust"
 
 
-def test_a_reading_without_enough_runs_does_not_count(tmp_path):
-    """The other splits are against it, but two splits cannot decide anything."""
-    write(tmp_path, "new", 0.1, unweighted=0.05)
+def test_robust_takes_every_axis(tmp_path):
+    """Whatever has not been measured is named; a variant of another setup is no axis of the claim."""
+    write(tmp_path, "new", 0.2, setup="two", unweighted=0.1, best=0.3)
+    write(tmp_path, "old", 0.0, setup="two")
+    readings = replace(EVERY, variants=EVERY.variants[1:])
+    m = of(tmp_path, "two", readings=readings)
+    assert m.headline == Headline("robust over", ("weighting", "round"), ("splits",))
+    assert m.headline.text == "robust over: weighting, round; not measured: splits"
+    text = "robust over: weighting, round; not measured: splits, settings"
+    assert of(tmp_path, "two").headline.text == text  # the other variant has no runs
+    for split in range(1, 5):
+        write(tmp_path, "new", 0.2, setup="two", unweighted=0.1, best=0.3, split=split)
+        write(tmp_path, "old", 0.0, setup="two", split=split)
+    assert of(tmp_path, "two", readings=readings).headline.text == "robust"
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "holds"), (-1, "fails")])
+def test_a_reading_without_enough_runs_is_named_and_so_is_whether_it_is_against(tmp_path, sign, word):
+    """Two splits cannot decide anything, but what they point to is not hidden."""
+    write(tmp_path, "new", 0.1 * sign, unweighted=0.05 * sign)
     write(tmp_path, "old", 0.0)
-    write(tmp_path, "new", -0.4, split=1)
+    write(tmp_path, "new", 0.05 * sign, split=1)
     write(tmp_path, "old", 0.0, split=1)
-    m = of(tmp_path)
-    assert m.headline == "robust"
+    readings = replace(RUNS_AGAIN, splits=EVERY.splits)
+    m = of(tmp_path, readings=readings)
+    assert (m.adopted.verdict, m.headline.text) == (word, "robust over: weighting; not measured: splits")
+    write(tmp_path, "new", -0.4 * sign, split=2)
+    write(tmp_path, "old", 0.0, split=2)
+    m = of(tmp_path, readings=readings)
     assert m.verdicts[Reading(splits="drawn")].verdict == "undecided"
+    assert m.headline.text == "robust over: weighting; not measured: splits (so far against)"
+    assert m.headline.against == ("splits",)
+    # without anything else that agrees it is one reading, and says so too
+    alone = of(tmp_path, readings=Readings(splits=EVERY.splits)).headline
+    assert alone.text == "one reading; not measured: splits (so far against)"
+
+
+def verdict_of(word, *differences):
+    """A verdict on comparisons with these differences by seed; its word need not be theirs."""
+    given = [above(f"c{i}", {Unit(0, seed): d for seed, d in enumerate(ds)}, ()) for i, ds in enumerate(differences)]
+    return replace(decide(given), verdict=word)
+
+
+def test_several_changes_at_a_time_count_only_against():
+    """With other settings on two other splits it is behind, with each by itself it is ahead."""
+    ahead, less, behind = (verdict_of("holds", [d] * 6) for d in (1, 2, -1))
+    found = {ADOPTED: ahead, Reading(splits="drawn"): less, Reading(variant="v"): verdict_of("holds", [3] * 6)}
+    assert headline(found).text == "robust"
+    both = Reading(splits="drawn", variant="v")
+    assert headline({**found, both: verdict_of("undecided", [1] * 2)}).text == "robust"
+    few = replace(behind, verdict="undecided", comparisons=verdict_of("", [-1] * 2).comparisons)
+    assert headline({**found, both: few}) == Headline("one reading", (), ("splits", "variant"), ("splits", "variant"))
+
+
+def test_both_outcomes_must_have_been_possible():
+    """Five blocks can show four comparisons (4 / 32 against one), seven are sure to refute one of them (4 / 128)."""
+    for n, measured in ((4, False), (5, False), (6, False), (7, True)):
+        for word in ("holds", "undecided"):
+            assert is_measured(verdict_of(word, *[[1.0] * n] * 4)) == measured
+    assert is_measured(verdict_of("fails", *[[-1.0] * 5] * 4))
+    assert not is_measured(verdict_of("fails", *[[-1.0] * 4] * 4))
+    assert verdict_of("holds", *[[1.0] * 6] * 4).limit == "not sure to fail with 6 seeds (7 needed)"
+    assert verdict_of("undecided", [1.0] * 6, [1.0]).limit == "could not hold with 1 seed (5 needed)"
+    assert verdict_of("holds", *[[1.0] * 6] * 3).limit == ""
+    assert "; not sure to fail with 6 seeds (7 needed)" in decide(verdict_of("", *[[1.0] * 6] * 4).comparisons).evidence
+    few = headline({ADOPTED: verdict_of("holds", *[[1.0] * 6] * 4), Reading("weighted"): verdict_of("holds", [2] * 6)})
+    assert few.word == "few blocks"
+
+
+def test_open_comparisons_are_not_measured():
+    """If runs diverged a comparison may be without blocks: nothing has been shown of it, whatever the others are."""
+    nothing = replace(verdict_of("undecided", [1.0]), comparisons=(Comparison("open", 0.0, 1.0, 1.0, 0),))
+    assert not is_measured(nothing)
+    some = verdict_of("undecided", [1.0] * 10)
+    assert is_measured(some)
+    assert not is_measured(replace(some, comparisons=(*some.comparisons, *nothing.comparisons)))
+    found = {ADOPTED: verdict_of("holds", [1.0] * 10), Reading("weighted"): nothing}
+    assert headline(found) == Headline("one reading", (), ("weighting",))
 
 
 def test_undecided_and_what_decides(tmp_path):
@@ -278,16 +352,16 @@ def test_undecided_and_what_decides(tmp_path):
     for seed in range(6):
         write(tmp_path, "new", 0.1 * (-1) ** seed, seeds=(seed,), unweighted=0.1)
     write(tmp_path, "old", 0.0)
-    assert of(tmp_path, readings=Readings()).headline == "undecided"
-    assert of(tmp_path).headline == "depends on: weighting"
+    assert of(tmp_path, readings=Readings()).headline.text == "undecided"
+    assert of(tmp_path).headline.text == "depends on: weighting"
 
 
 def test_a_claim_over_two_setups_of_which_one_has_run(tmp_path):
     write(tmp_path, "new", 0.1, unweighted=0.05)
     write(tmp_path, "old", 0.0)
-    m = of(tmp_path, "one", "two")
-    assert (m.adopted.verdict, m.headline) == ("partly measured", "partly measured")
-    assert m.by_group == {"ONE": "robust", "TWO": "not run"}
+    m = of(tmp_path, "one", "two", readings=RUNS_AGAIN)
+    assert (m.adopted.verdict, m.headline.text) == ("partly measured", "partly measured")
+    assert {title: found.text for title, found in m.by_group.items()} == {"ONE": "robust", "TWO": "not run"}
     assert {title: v.verdict for title, v in m.adopted.by_group.items()} == {"ONE": "holds", "TWO": "not run"}
     assert m.adopted.evidence.endswith("; ONE: holds; TWO: not run")
 
@@ -300,7 +374,7 @@ def test_a_measured_setup_that_fails_needs_no_other(tmp_path):
 
 def test_without_runs(tmp_path):
     m = of(tmp_path)
-    assert (m.headline, list(m.verdicts)) == ("not run", [ADOPTED])
+    assert (m.headline.text, list(m.verdicts)) == ("not run", [ADOPTED])
 
 
 # ---- the section of a paper's file

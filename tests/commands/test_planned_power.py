@@ -36,7 +36,9 @@ def test_a_line_per_claim_about_the_planned_rows(tmp_path):
         concerned = found is not None and not wanted.isdisjoint(map(key, found.rows))
         assert (f"adafedadam/{claim.id}" in shown) == concerned, claim.id
         if concerned and not found.unknown:
-            assert shown[f"adafedadam/{claim.id}"][:2] == [str(found.holds), str(found.fails)]
+            blocks = "never" if found.never else str(found.holds)
+            assert shown[f"adafedadam/{claim.id}"][:2] == [blocks, str(found.fails)]
+    assert (shown["adafedadam/c02"][0], shown["adafedadam/c03"][0]) == ("never", "24")
     more = table(power_lines(names, plan(names, "full", seeds=7), tmp_path))
     for name in shown:
         assert shown[name][2:4] != more[name][2:4]

@@ -154,7 +154,7 @@ def test_claims_by_hand():
         ClaimView(
             *("c1", "A | B, and more", "Sec. 1", "holds", 'p = 0.01 "of A"', True, "supports", "runs", "A to B"),
             counts="2 comparisons",
-            multiverse=MultiverseView("depends", ("split",)),
+            multiverse=MultiverseView("depends on", ": split"),
         ),
         ClaimView("c2", "C", "Table 2", "not run", "", False, "not tabulated"),
         ClaimView("c3", "D", "Sec. 3", "holds", "test_d", False, "not tabulated", "proof"),

@@ -246,7 +246,7 @@ def test_verdicts_count_what_was_measured_alone():
         own = [c for c in paper.claims if c.basis == "runs"]
         verdicts = [sum(c.verdict == v for c in own) for v in ("holds", "fails", "undecided", "partly measured")]
         decided = [c.multiverse.headline for c in own if c.verdict in ("holds", "fails")]
-        heads = [decided.count(h) for h in ("robust", "depends", "one reading")]
+        heads = [decided.count(h) for h in ("robust", "depends on", "one reading")]
         cells = [paper.coverage.agreement[w] for w in words]
         assert numbers == [str(n) for n in (*verdicts, *heads, *cells)]
     assert together == [str(sum(int(row[i]) for row in papers)) for i in range(len(together))]
@@ -299,7 +299,7 @@ def test_a_dependent_verdict_says_on_what():
     found = [
         Reader(item).text
         for claim, item in zip([c for p in view.papers for c in p.claims], items, strict=True)
-        if claim.multiverse and claim.multiverse.headline == "depends"
+        if claim.multiverse and claim.multiverse.headline == "depends on"
     ]
     assert found
     assert all("depends on: weighting, split" in text for text in found)
@@ -409,7 +409,7 @@ def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
     table = TableView("k", "l", "m", ("n",), (BlockView("o", (line,), "R"),), ("p",), ("S",), True, twins, tuning)
     figure = FigureView("q", "r", "s", "<svg/>", ("t",), "u", "T")
     comparison = ComparisonView("U", "V", "for", "W", "X", "Y", "Z", "aa", (("ab", "ac"),))
-    multiverse = MultiverseView("depends", ("ad",), ("ae",), (ReadingView(("af",), "holds", "ag", True),))
+    multiverse = MultiverseView("depends on", "ad", ("ae",), (ReadingView(("af",), "holds", "ag", True),))
     groups = (GroupView("al", "holds", "am", "an"),)
     words = ("v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "ak")
     claim = ClaimView(*words, groups, (comparison,), multiverse)
