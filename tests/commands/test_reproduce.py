@@ -194,7 +194,7 @@ def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tm
     assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(10))
     assert {j.algo for j in every if j.reading == "carried_momentum"} == {"carried_adafedadam"}
     located = locate(every, [f"results_dir={tmp_path}"])
-    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6, **own}  # split 0: adopted
+    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6, **own}  # 0: adopted
     assert len({j.path for j in located}) == 132
     assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
 
