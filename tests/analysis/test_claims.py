@@ -624,7 +624,7 @@ def test_without_runs_nothing_is_decided_but_what_needs_none():
                 assert v.verdict == "not run"
                 assert v.evidence.startswith("0 of ")
     assert of_paper("adafedadam", "c02").evidence.startswith("0 of 16 ")  # 4 setups, 4 rivals
-    assert of_paper("adafed", "c19").evidence.startswith("0 of 2 ")  # rank correlation with gamma, and its last value
+    assert of_paper("adafed", "c19").evidence.startswith("0 of 22 ")  # 11 setups: rank correlation, last value
     assert of_paper("fedcada", "c24").evidence.startswith("0 of 2 ")  # one of 5 rivals in each of 2 setups
     assert of_paper("fedcada", "c10").evidence.startswith("0 of 60 ")  # each of 6 methods with 5 others, 2 setups
     assert of_paper("fafed", "c08").evidence.startswith("0 of 15 ")  # 5 others, 3 levels

@@ -182,16 +182,20 @@ def test_seeds_are_as_many_as_asked_for():
 
 
 def test_readings_add_splits_and_variants_after_the_adopted_runs(monkeypatch, tmp_path):
-    """Table 4 has three rows with 3 seeds: 9 runs, on 10 splits; two setups have momentum, 6 runs of a variant."""
+    """Table 4 has three rows with 3 seeds: 9 runs, on 10 splits.
+
+    Two setups have momentum, 6 runs of a variant; four variants concern AdaFedAdam everywhere.
+    """
+    own = dict.fromkeys(("loss_ratio", "unscaled_step", "ratio_unscaled", "certainty_after_6"), 9)
     monkeypatch.chdir(ROOT)
     adopted, every = plan(["adafedadam/table4"], "full"), plan(["adafedadam/table4"], "full", readings=True)
     assert [j.overrides for j in every[:9]] == [j.overrides for j in adopted]
-    assert Counter(j.reading for j in every) == {"": 9, "split": 90, "carried_momentum": 6}
+    assert Counter(j.reading for j in every) == {"": 9, "split": 90, "carried_momentum": 6, **own}
     assert {j.keys["data.seed"] for j in every if j.reading == "split"} == set(range(10))
     assert {j.algo for j in every if j.reading == "carried_momentum"} == {"carried_adafedadam"}
     located = locate(every, [f"results_dir={tmp_path}"])
-    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6}  # 0 is the adopted split
-    assert len({j.path for j in located}) == 96
+    assert Counter(j.reading for j in located) == {"": 9, "split": 81, "carried_momentum": 6, **own}  # 0: adopted
+    assert len({j.path for j in located}) == 132
     assert not [j for j in plan(["adafedadam/table5"], "full", readings=True) if j.reading == "carried_momentum"]
 
 
@@ -209,10 +213,11 @@ def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
 
 def test_a_variant_whose_algorithms_are_elsewhere_is_left_out_and_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert not [j for j in plan(["adafedadam/table4"], "full", readings=True) if j.variant]
+    assert "carried_momentum" not in {j.reading for j in plan(["adafedadam/table4"], "full", readings=True)}
     code, out, _ = call("reproduce", "adafedadam/table4", "--readings", "--plan", f"results_dir={tmp_path}")
     assert code == 0
-    assert "for other readings: split 270" in out  # 3 rows, 10 seeds, 9 further splits
+    assert "carried_momentum" not in out.partition("for other readings:")[2].partition("\n")[0]
+    assert ", split 270, " in out  # 3 rows, 10 seeds, 9 further splits
     assert "without the variant carried_momentum of adafedadam: its algorithms are in examples/carried_momentum" in out
     assert "readings" not in call("reproduce", "adafedadam/table4", "--plan", f"results_dir={tmp_path}")[1]
 

@@ -6,8 +6,9 @@ import math
 from itertools import product
 
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
-from fedbench.analysis.matching import Evidence
-from fedbench.analysis.measures import FigureRuns, area, final, roughness
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measures import FigureRuns, PerUnit, area, setbacks
+from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.analysis.stats import kendall
 from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper, Row
@@ -15,26 +16,27 @@ from fedbench.papers.registry import Paper, Row
 _SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")  # from IID to the most mixed
 _FIELDS = ("accuracy_mean", "train_loss")
 _ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_MARGIN = 0.01  # of mean accuracy in c12, one point
-_WELL = 90.0  # per cent in c17
+_MARGIN = 1.0  # point of mean accuracy in c12
+_WELL_IID = 89.0  # per cent in c19: the printed 89.11, rounded down
+_WELL = 96.0  # per cent in c17: the lowest printed number, 96.85, rounded down
 
 
 def c07(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that FedAvg's curves become rougher with heterogeneity.
+    """Test that FedAvg's curves become less stable with heterogeneity.
 
-    For accuracy and training loss: the rank correlation of the roughness with the order of the four synthetic sets, and
-    the IID set against Synthetic(1, 1). A run that diverged is rougher than any other.
+    For accuracy and training loss: the rank correlation of the setbacks with the order of the four synthetic sets, and
+    the IID set against Synthetic(1, 1). A run that diverged is less stable than any other.
     """
     shown, out = FigureRuns(paper, "figure2", evidence), []
     found = shown.of(*(shown.row(setup, "fedavg") for setup in _SYNTHETIC))
     for field in _FIELDS:
-        rough = [{s: roughness(c) for s, c in f.curve(field).items()} for f in found]
-        ranked = [{**dict.fromkeys(f.diverged, math.inf), **r} for f, r in zip(found, rough, strict=True)]
+        back = [_setbacks(f, field) for f in found]
+        ranked = [{**dict.fromkeys(f.diverged, math.inf), **b} for f, b in zip(found, back, strict=True)]
         units = sorted(set(ranked[0]).intersection(*ranked))
         ranks = {s: kendall([r[s] for r in ranked]) for s in units}
-        out.append(settled(f"rank correlation of the roughness of {field} with heterogeneity", ranks, found))
-        label = f"roughness of {field} on the IID set below that on {paper.setups[_SYNTHETIC[-1]].title}"
-        out.append(contest(label, rough[0], rough[-1], -1.0, found[0], found[-1]))
+        out.append(settled(f"rank correlation of the setbacks of {field} with heterogeneity", ranks, found))
+        label = f"setbacks of {field} on the IID set below that on {paper.setups[_SYNTHETIC[-1]].title}"
+        out.append(contest(label, back[0], back[-1], -1.0, found[0], found[-1]))
     return out
 
 
@@ -46,8 +48,8 @@ def c12(paper: Paper, evidence: Evidence) -> list[Comparison]:
     shown, out = FigureRuns(paper, "figure7", evidence), []
     for a, b in ((0.0, 1.0), (0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6)):
         i, j = (shown.row("synthetic_1_1", "fedfa", alpha=v) for v in (a, b))
-        one, two = (final(shown.found[k], "accuracy_mean") for k in (i, j))
-        label = f"accuracy_mean at alpha {a:g} and {b:g} within {_MARGIN:g}"
+        one, two = (_last(shown.found[k], "accuracy_mean") for k in (i, j))
+        label = f"accuracy_mean at alpha {a:g} and {b:g} within {_MARGIN:g} point"
         room = [{s: _MARGIN - sign * (one[s] - two[s]) for s in one.keys() & two.keys()} for sign in (1, -1)]
         out.append(worst_of(label, [above(label, r, shown.of(i, j)) for r in room]))
     return out
@@ -57,7 +59,7 @@ def c13(paper: Paper, evidence: Evidence) -> list[Comparison]:
     """Test that on MNIST some alpha other than 0.5 gives a higher mean accuracy than 0.5."""
     shown = FigureRuns(paper, "figure8", evidence)
     rows = {alpha: shown.row("mnist", "fedfa", alpha=alpha) for alpha in _ALPHAS}
-    last = {alpha: final(shown.found[i], "accuracy_mean") for alpha, i in rows.items()}
+    last = {alpha: _last(shown.found[i], "accuracy_mean") for alpha, i in rows.items()}
     parts = [
         contest(f"alpha {alpha:g} against 0.5", last[alpha], last[0.5], 1.0, *shown.of(rows[alpha], rows[0.5]))
         for alpha in _ALPHAS
@@ -81,7 +83,7 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
             found = shown.of(rows[alpha], rows[0.5])
             sides = []
             for field in ("accuracy_mean", "accuracy_variance"):
-                one, two = (final(f, field) for f in found)
+                one, two = (_last(f, field) for f in found)
                 sides.append(compared(field, one, two, sign, found))
             title = paper.setups[setup].title
             parts.append(worst_of(f"mean and variance at alpha {alpha:g} {word} those at 0.5 on {title}", sides))
@@ -89,7 +91,7 @@ def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
 
 
 def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that on Synthetic(1, 1) the best 20 % of clients have at least 90 % under each of the three methods."""
+    """Test that on Synthetic(1, 1) the best 20 % of clients have at least 96 % under each of the three methods."""
     cells, metric, out = Cells(paper, evidence), paper.metrics["best20"], []
     for algo in ("fedavg", "fedprox", "fedfa"):
         found = evidence.find(paper, cells.row("table2", "synthetic_1_1", algo))
@@ -98,23 +100,45 @@ def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
     return out
 
 
-def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that at rate 0.001 the curves of both baselines are smoother than at 0.01, and lower on average.
+def c19(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that on the IID set FedAvg has a mean accuracy of at least 89 %."""
+    cells, metric = Cells(paper, evidence), paper.metrics["avg"]
+    found = evidence.find(paper, cells.row("table2", "synthetic_iid", "fedavg"))
+    room = {s: v - _WELL_IID for s, v in found.values(metric).items()}
+    return [
+        above(f"{metric.label} of {paper.methods['fedavg'].label} on the IID set at least {_WELL_IID:g}", room, [found])
+    ]
 
-    Smoother: a smaller roughness of accuracy and training loss. Worse convergence: a lower mean accuracy over the
+
+def c20(paper: Paper, evidence: Evidence) -> list[Comparison]:
+    """Test that at rate 0.001 the curves of both baselines are more stable than at 0.01, and lower on average.
+
+    More stable: smaller setbacks of accuracy and training loss. Worse convergence: a lower mean accuracy over the
     rounds.
     """
-    out = []
+    out, factor = [], metric_info("accuracy_mean").factor
     for setup, algo in product(_SYNTHETIC, ("fedavg", "fedprox")):
         rows = [_shown(paper, figure, setup, algo) for figure in ("figure2", "figure4")]
         fast, slow = evidence.comparable(paper, rows)
         name = f"{paper.methods[algo].label} at rate 0.001 against 0.01 on {paper.setups[setup].title}"
         for field in _FIELDS:
-            one, two = ({s: roughness(c) for s, c in f.curve(field).items()} for f in (slow, fast))
-            out.append(contest(f"roughness of {field} of {name}", one, two, -1.0, slow, fast))
-        one, two = ({s: area(c) for s, c in f.curve("accuracy_mean").items()} for f in (slow, fast))
+            one, two = (_setbacks(f, field) for f in (slow, fast))
+            out.append(contest(f"setbacks of {field} of {name}", one, two, -1.0, slow, fast))
+        one, two = ({s: factor * area(c) for s, c in f.curve("accuracy_mean").items()} for f in (slow, fast))
         out.append(compared(f"accuracy_mean over the rounds of {name}, lower", one, two, -1.0, (slow, fast)))
     return out
+
+
+def _last(found: MatchedRuns, field: str) -> PerUnit:
+    """Return the last value of a field per unit, in the shown unit."""
+    factor = metric_info(field).factor
+    return {unit: factor * v for unit, v in found.final(field).items()}
+
+
+def _setbacks(found: MatchedRuns, field: str) -> PerUnit:
+    """Return the setbacks of a field's curve per unit, in the shown unit."""
+    factor, lower = metric_info(field).factor, lower_is_better(field)
+    return {unit: factor * setbacks(c, lower) for unit, c in found.curve(field).items()}
 
 
 def _shown(paper: Paper, figure: str, setup: str, algo: str) -> Row:
