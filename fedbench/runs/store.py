@@ -447,6 +447,8 @@ def _refuse_impossible(row: Fields) -> None:
 class ResultStore:
     """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
 
+    Each message begins with the run's path. All paths in it are relative to the directory, since reports publish it.
+
     Runs that cannot be read are left out, and so are copies: of runs with one identity and one seed, only the first
     counts.
 
@@ -474,14 +476,18 @@ class ResultStore:
                 if run.done:
                     run.last_round()
             except DamagedRun as error:
-                self.damaged.append(str(error))
+                self.damaged.append(self._without_root(str(error)))
                 continue
             if run.done:
                 first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
                 if first != run.path:
-                    self.damaged.append(f"{run.path}: a copy of {first}: the same setting and the same seed")
+                    text = f"{run.path}: a copy of {first}: the same setting and the same seed"
+                    self.damaged.append(self._without_root(text))
                     continue
             yield run
+
+    def _without_root(self, text: str) -> str:
+        return text.replace(f"{self.root}{os.sep}", "")
 
 
 def _check_names(meta: Fields) -> None:

@@ -161,9 +161,12 @@ def test_a_copy_of_a_run_does_not_count_twice(tmp_path):
     shutil.copytree(tmp_path / "a" / "seed_0", tmp_path / "b")
     store = ResultStore(tmp_path)
     assert [run.path for run in store] == [tmp_path / "a" / "seed_0"]
-    assert store.damaged == [
-        f"{tmp_path / 'b'}: a copy of {tmp_path / 'a' / 'seed_0'}: the same setting and the same seed"
-    ]
+    assert store.damaged == ["b: a copy of a/seed_0: the same setting and the same seed"]
+    (tmp_path / "a" / "seed_0" / "meta.json").write_text("torn")
+    (tmp_path / "b" / "rounds.jsonl").unlink()
+    assert not list(store)
+    assert len(store.damaged) == 2
+    assert not any(str(tmp_path) in why for why in store.damaged)  # neither at the start nor within the fault
     finish(write(tmp_path / "c"), META | {"seed": 1})
     assert len(list(store)) == 2
 
