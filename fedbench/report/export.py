@@ -114,7 +114,7 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
 
 def comparisons_csv(views: Sequence[ClaimView]) -> str:
     """Return all comparisons of claims as CSV, a row per comparison."""
-    names = ("group", "label", "direction", "lead", "interval", "pairs", "for_p", "against_p")
+    names = ("group", "label", "direction", "lead", "interval", "pairs", "for_p", "against_p", "adjusted_p")
     return csv_text([{"claim": v.id, **{n: getattr(c, n) for n in names}} for v in views for c in v.comparisons])
 
 

@@ -166,7 +166,7 @@ def test_claims_by_hand():
     assert heads == ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
     where = ["supports", "A / B, and more", "Sec. 1"]
     assert rows[0] == ["c1", "holds (reduced)", "depends on: split", *where, "2 comparisons", 'p = 0.01 "of A"']
-    assert [r[1] for r in rows[1:]] == ["not run", "shown by a proof", "print disagrees"]
+    assert [r[1] for r in rows[1:]] == ["not run", "shown by a proof", "printed numbers disagree"]
     assert read_csv(claims_csv(claims))[0] == {
         "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
         "reduced": "True", "printed": "supports", "basis": "runs", "readings": "depends on: split", "tested": "A to B",
