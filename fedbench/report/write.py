@@ -11,6 +11,7 @@ import pandas as pd
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
@@ -32,7 +33,7 @@ from fedbench.report.present import paper_view, summary, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import Bundle, Stored, stored, watched, write_bundle
+from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
 from fedbench.runs.store import Run, replace_file
 
 
@@ -89,8 +90,27 @@ def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequen
     }
     names = [*([PLAN] if ledger.entries else []), *(f"{LABELS}/{e}.json" for e in sorted(experiments))]
     files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
+    _keep_curves(runs)
     entries = [published(run, run.path.relative_to(store.root).as_posix()) for run in runs]
     write_bundle(into, entries, damaged, files)
+
+
+def _keep_curves(runs: Sequence[Run]) -> None:
+    """Read, of all runs of a paper, the curves that a figure or claim has read of any of them, in both weightings.
+
+    The bundle keeps what is read. A further reading, or a figure of other rows, then needs no run again.
+    """
+    of_papers: dict[str, list[tuple[Run, Watched]]] = {}
+    for run in runs:
+        paper, records = _paper_of(run.meta["experiment"]), run.records
+        if paper is not None and run.done and isinstance(records, Watched):
+            of_papers.setdefault(paper, []).append((run, records))
+    for members in of_papers.values():
+        read = set().union(*(records.curves_read for _, records in members))
+        twins = {twin for key in read for w in (True, False) if (twin := weighted_or_not(key, w)) is not None}
+        keys = sorted(read | {key for twin in twins for key in metric_info(twin).needs or (twin,)})
+        for run, _ in members if keys else ():
+            run.curves(keys)
 
 
 def _write(

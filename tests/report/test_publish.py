@@ -115,6 +115,19 @@ def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
         assert [name in page for name in named] == [True, expected == 3, expected == 3]
 
 
+def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path):
+    """Figure 3 reads mean and STD over rounds; a run of Table 7 that no figure shows keeps them too."""
+    p = papers()["adafedadam"]
+    fake_row(tmp_path / "runs", p, p.figures["figure3"].rows[0])
+    (other,) = fake(tmp_path / "runs", "adafedadam/table7_synthetic_momentum", "fedavg", seeds=(0,))
+    (raw,) = (r for r in stored(tmp_path / "runs") if r.path == other)
+    write_report(tmp_path / "runs", tmp_path / "out")
+    (kept,) = (r for r in stored(tmp_path / "out") if r.path.parts[-5:] == other.parts[-5:])
+    for name in ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "accuracy_std_weighted"):
+        assert kept.curves([name])[name].equals(raw.curves([name])[name])
+        assert len(kept.curves([name])) == len(raw.rounds())
+
+
 def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path):
     """Runs that are gone take their tables and pictures with them; what no report has written stays."""
     p, runs, into = papers()["adafedadam"], tmp_path / "runs", tmp_path / "out"
@@ -126,7 +139,12 @@ def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path):
     fake(runs, "fafed/figure2_mnist_low", "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
     write_report(runs, into)
     gone = {n for n in files(into) if n not in alone}
-    assert {"tables/smoke.tex", "figures/smoke_curves.png", "tables/fafed_claims.md", "tables/fafed_readings.csv"} <= gone
+    assert {
+        "tables/smoke.tex",
+        "figures/smoke_curves.png",
+        "tables/fafed_claims.md",
+        "tables/fafed_readings.csv",
+    } <= gone
     others = ("tables/notes.md", "tables/smoke.txt", "tables/smoke/a.md", "figures/mine.svg", "adafedadam_table99.md")
     for name in others:
         (into / name).parent.mkdir(exist_ok=True)
