@@ -127,7 +127,7 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         for measure, field in product(check.measure, check.fields):
             for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
                 label = (
-                    f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
+                    f"{_label(measure)} of {metric_info(field).label} of {shown.name(a)} against {times_of}{shown.name(b)} "
                     f"on {paper.setups[setup].title}"
                 )
                 factor = _factor(measure, field)
@@ -249,7 +249,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
             numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             factor = _factor(check.measure, check.field)
-            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {factor * bound:g} on {title}"
+            label = f"{metric_info(check.field).label} ({_label(check.measure)}) of {shown.name(i)} {word} {factor * bound:g} on {title}"
             out.append(above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 

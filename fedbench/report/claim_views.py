@@ -46,7 +46,7 @@ def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
     )
 
 
-_AXES = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
+AXIS_WORDS = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
 
 
 def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
@@ -65,8 +65,8 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
     )
     return MultiverseView(
         headline="depends" if found.axes else found.headline,
-        depends=tuple(_AXES[axis] for axis in found.axes),
-        axes=tuple(_AXES[axis] for axis in axes),
+        depends=tuple(AXIS_WORDS[axis] for axis in found.axes),
+        axes=tuple(AXIS_WORDS[axis] for axis in axes),
         readings=readings if axes else (),
     )
 
@@ -101,11 +101,11 @@ def reading_views(paper: Paper) -> tuple[tuple[str, str, str], ...]:
     """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
     given = paper.readings
     found = [
-        (_AXES[axis], _choice(paper, axis, a.value), a.why)
+        (AXIS_WORDS[axis], _choice(paper, axis, a.value), a.why)
         for axis, alternatives in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
         for a in alternatives
     ]
-    return (*found, *((_AXES["variant"], v.title, v.why) for v in given.variants))
+    return (*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in given.variants))
 
 
 def _reason(verdict: Verdict) -> str:
