@@ -114,11 +114,11 @@ def example_multiverse(i: int) -> MultiverseView:
     headline = ("robust", "depends", "undecided", "one reading")[i % 4]
     verdicts = ("holds", "fails", "undecided", "partly measured", "not run", "holds")
     readings = tuple(
-        ReadingView((weights, "last", splits), verdicts[(k + i) % 6], "36 of 36 significant", k == 0)
+        ReadingView((weights, "last", splits), verdicts[(k + i) % 6], "36 of 36 significant", "10 seeds", k == 0)
         for k, (weights, splits) in enumerate(product(("weighted", "unweighted"), ("0", "0 to 4", "own")))
     )
     depends = ("weighting", "split") if headline == "depends" else ()
-    return MultiverseView(headline, depends, ("weighting", "round", "split"), readings)
+    return MultiverseView(headline, depends, ("weighting", "round", "data splits"), readings)
 
 
 CLAIM_KINDS = [(basis, verdict) for basis, known in OF_BASIS.items() for verdict in known]

@@ -129,7 +129,7 @@ def comparisons_csv(views: Sequence[ClaimView]) -> str:
 
 
 def readings_csv(views: Sequence[ClaimView]) -> str:
-    """Return the verdicts on claims under every reading as CSV, a row per reading; an axis that is not varied is empty."""
+    """Return verdicts under every reading as CSV, a row per reading; an axis without alternatives is empty."""
     return csv_text(
         [
             {

@@ -192,7 +192,7 @@ def test_comparisons_and_readings_are_rows_of_their_own():
     assert [r["claim"] for r in rows] == ["C1"] * 6 + ["C2"] * 6
     assert list(rows[1].items()) == [
         ("claim", "C1"), ("weighting", "weighted"), ("round", "last"), ("data splits", "0 to 4"), ("settings", ""),
-        ("adopted", "False"), ("verdict", "fails"), ("blocks", ""), ("counts", "36 of 36 significant"),
+        ("adopted", "False"), ("verdict", "fails"), ("blocks", "10 seeds"), ("counts", "36 of 36 significant"),
     ]  # fmt: skip
 
 
