@@ -114,11 +114,11 @@ def example_multiverse(i: int) -> MultiverseView:
     headline = ("robust", "depends on", "robust over", "one reading")[i % 4]
     verdicts = ("holds", "fails", "undecided", "partly measured", "not run", "holds")
     readings = tuple(
-        ReadingView((weights, "last", splits), verdicts[(k + i) % 6], "36 of 36 significant", k == 0)
+        ReadingView((weights, "last", splits), verdicts[(k + i) % 6], "36 of 36 significant", "10 seeds", k == 0)
         for k, (weights, splits) in enumerate(product(("weighted", "unweighted"), ("0", "0 to 4", "own")))
     )
     details = {"depends on": ": weighting, split", "robust over": ": weighting; not measured: split (so far against)"}
-    return MultiverseView(headline, details.get(headline, ""), ("weighting", "round", "split"), readings)
+    return MultiverseView(headline, details.get(headline, ""), ("weighting", "round", "data splits"), readings)
 
 
 CLAIM_KINDS = [(basis, verdict) for basis, known in OF_BASIS.items() for verdict in known]

@@ -125,11 +125,9 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
         better = shown.rows(setup, check.better)
         worse = shown.rows(setup, check.worse, excluding=better)
         for measure, field in product(check.measure, check.fields):
+            what = f"{_label(measure)} of {metric_info(field).label}"
             for a, b, numbers, lower in _pairs(shown, better, worse, measure, field, check.threshold):
-                label = (
-                    f"{_label(measure)} of {field} of {shown.name(a)} against {times_of}{shown.name(b)} "
-                    f"on {paper.setups[setup].title}"
-                )
+                label = f"{what} of {shown.name(a)} against {times_of}{shown.name(b)} on {paper.setups[setup].title}"
                 factor = _factor(measure, field)
                 one = {unit: factor * v for unit, v in numbers[a].items()}
                 two = {unit: factor * times * v for unit, v in numbers[b].items()}
@@ -242,6 +240,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
     shown = FigureRuns(paper, check.figure, evidence)
     sign, word, bound = (1.0, "at least", check.at_least) if check.at_most is None else (-1.0, "at most", check.at_most)
     assert bound is not None
+    what = f"{metric_info(check.field).label} ({_label(check.measure)})"
     out = []
     for setup in shown.figure.setups:
         for i in shown.rows(setup, check.methods):
@@ -249,7 +248,7 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
             numbers = _limited(shown.of(i, j), check.measure, check.field)
             title = paper.setups[setup].title
             factor = _factor(check.measure, check.field)
-            label = f"{check.field} ({check.measure}) of {shown.name(i)} {word} {factor * bound:g} on {title}"
+            label = f"{what} of {shown.name(i)} {word} {factor * bound:g} on {title}"
             out.append(above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
     return out
 

@@ -7,7 +7,7 @@ import math
 from fedbench.analysis.claims import ALPHA, Verdict
 from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.readings import Multiverse, multiverse
+from fedbench.analysis.readings import Multiverse, is_measured, multiverse
 from fedbench.papers.claims import functions
 from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.registry import Claim, Paper
@@ -46,7 +46,7 @@ def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
     )
 
 
-_AXES = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
+AXIS_WORDS = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
 
 
 def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
@@ -56,18 +56,36 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
     readings = tuple(
         ReadingView(
             tuple(_choice(paper, axis, getattr(reading, axis)) for axis in axes),
-            v.verdict,
+            _read_as(v),
             "; ".join(filter(None, (counts_text(v), v.limit))),
+            _blocks(v),
             reading == ADOPTED,
         )
         for reading, v in found.verdicts.items()
     )
     return MultiverseView(
         headline=found.headline.word,
-        details=found.headline.details(_AXES),
-        axes=tuple(_AXES[axis] for axis in axes),
+        details=found.headline.details(AXIS_WORDS),
+        axes=tuple(AXIS_WORDS[axis] for axis in axes),
         readings=readings if axes else (),
     )
+
+
+def _read_as(verdict: Verdict) -> str:
+    """Return the verdict under a reading; too few seeds or splits for one are told apart from undecided ones."""
+    if verdict.verdict != "undecided" or is_measured(verdict):
+        return verdict.verdict
+    fewest = min((c for c in verdict.comparisons if c.n), key=lambda c: c.n, default=None)
+    return verdict.verdict if fewest is None else f"too few {fewest.blocks}s"
+
+
+def _blocks(verdict: Verdict) -> str:
+    """Return the number of seeds or splits of a verdict's comparisons: '10 seeds', '2 to 6 splits'."""
+    run = [c for c in verdict.comparisons if c.n]
+    if not run:
+        return ""
+    low, high = min(c.n for c in run), max(c.n for c in run)
+    return f"{low if low == high else f'{low} to {high}'} {run[0].blocks}{'' if high == 1 else 's'}"
 
 
 def _choice(paper: Paper, axis: str, value: str | None) -> str:
@@ -76,18 +94,18 @@ def _choice(paper: Paper, axis: str, value: str | None) -> str:
         return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
     if axis == "variant":
         return next(v.title for v in paper.readings.variants if v.id == value)
-    return {"fixed": "that of the experiments", "drawn": "all that have been run"}.get(value, value)
+    return {"fixed": "split of the experiments", "drawn": "all splits that have been run"}.get(value, value)
 
 
 def reading_views(paper: Paper) -> tuple[tuple[str, str, str], ...]:
     """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
     given = paper.readings
     found = [
-        (_AXES[axis], _choice(paper, axis, a.value), a.why)
+        (AXIS_WORDS[axis], _choice(paper, axis, a.value), a.why)
         for axis, alternatives in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
         for a in alternatives
     ]
-    return (*found, *((_AXES["variant"], v.title, v.why) for v in given.variants))
+    return (*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in given.variants))
 
 
 def _reason(verdict: Verdict) -> str:
@@ -125,7 +143,8 @@ def comparison_view(c: Comparison) -> ComparisonView:
         interval=interval,
         pairs=f"{c.n} {c.blocks}{'' if c.n == 1 else 's'}",
         for_p=_p(c.greater),
-        against_p=_p(c.less if c.against_p is None else c.against_p),
+        against_p=_p(c.less),
+        adjusted_p=_p(c.against_p),
         differences=_differences(c),
     )
 
@@ -138,12 +157,12 @@ def _differences(c: Comparison) -> tuple[tuple[str, str], ...]:
 
 
 def _direction(c: Comparison) -> str:
-    against = c.less if c.against_p is None else c.against_p
+    """Return where a comparison points, and whether significantly by itself; both ways by the same measure."""
     if not c.complete:
         return "incomplete"
     if c.greater is not None and c.greater <= ALPHA:
         return "significantly for"
-    if against is not None and against <= ALPHA:
+    if c.less is not None and c.less <= ALPHA:
         return "significantly against"
     return "for" if (c.mean or 0) > 0 else "against" if (c.mean or 0) < 0 else "level"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedbench.analysis.tables import Cell, Column, TableData
+from fedbench.report.claim_views import AXIS_WORDS
 from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
-from fedbench.report.words import CELLS, HEADLINES, claim_mark
+from fedbench.report.words import CELLS, CLAIMS, HEADLINES, claim_mark
 from fedbench.runs.store import Fields
 
 _LEGEND = (
@@ -82,8 +83,17 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
     """Return claims as Markdown."""
     heads = ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
-    rows = [[c.id, _verdict(c), headline(c), c.printed, c.text, c.where, c.counts, c.evidence] for c in views]
+    rows = [[c.id, _verdict(c), headline(c), c.printed, c.text, c.where, _by_setup(c), c.evidence] for c in views]
     return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
+
+
+def _by_setup(c: ClaimView) -> str:
+    """Return the counts of a claim, and of one with several setups the verdict on each and what its readings give."""
+    setups = [
+        f"{g.title}: {CLAIMS[g.verdict].word}" + (f" ({g.headline})" if g.headline not in ("", g.verdict) else "")
+        for g in c.groups
+    ]
+    return "; ".join([c.counts, *setups] if c.counts else setups)
 
 
 def _verdict(c: ClaimView) -> str:
@@ -114,18 +124,19 @@ def claims_csv(views: Sequence[ClaimView]) -> str:
 
 def comparisons_csv(views: Sequence[ClaimView]) -> str:
     """Return all comparisons of claims as CSV, a row per comparison."""
-    names = ("group", "label", "direction", "lead", "interval", "pairs", "for_p", "against_p")
+    names = ("group", "label", "direction", "lead", "interval", "pairs", "for_p", "against_p", "adjusted_p")
     return csv_text([{"claim": v.id, **{n: getattr(c, n) for n in names}} for v in views for c in v.comparisons])
 
 
 def readings_csv(views: Sequence[ClaimView]) -> str:
-    """Return the verdicts on claims under every reading as CSV, a row per reading."""
+    """Return verdicts under every reading as CSV, a row per reading; an axis without alternatives is empty."""
     return csv_text(
         [
             {
                 "claim": v.id,
+                **dict.fromkeys(AXIS_WORDS.values(), ""),
                 **dict(zip(v.multiverse.axes, r.choices, strict=True)),
-                **{"adopted": r.adopted, "verdict": r.verdict, "counts": r.counts},
+                **{"adopted": r.adopted, "verdict": r.verdict, "blocks": r.blocks, "counts": r.counts},
             }
             for v in views
             if v.multiverse

@@ -84,6 +84,9 @@ class FigureMaker:
             for words, names in why.items()
         ]
         heading = f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
+        run = {figure.rows[i].setup for i in found}
+        if lacking := [self._setup(s) for s in figure.setups if run and s not in run]:
+            heading += f"; not run: {', '.join(lacking)}"
         drawn: list[FigureView] = []
         missing = len(figure.rows) - len(found)
         view = FigureView(

@@ -120,8 +120,9 @@ class ComparisonView:
         lead: Mean lead in the claimed direction.
         interval: The 95 % interval of the mean.
         pairs: Number of pairs, with what they are.
-        for_p: One-sided p-value that the lead is above 0.
-        against_p: One-sided p-value that it is below 0, adjusted for the comparisons of the claim.
+        for_p: One-sided p-value that the lead is above 0, of this comparison by itself, like ``direction``.
+        against_p: One-sided p-value that it is below 0, likewise.
+        adjusted_p: ``against_p`` adjusted for the comparisons of the claim, by which a claim fails.
         differences: Lead of each pair, or of each part that it consists of, as (name, text).
     """
 
@@ -133,6 +134,7 @@ class ComparisonView:
     pairs: str = ""
     for_p: str = ""
     against_p: str = ""
+    adjusted_p: str = ""
     differences: tuple[tuple[str, str], ...] = ()
 
 
@@ -152,14 +154,16 @@ class ReadingView:
 
     Attributes:
         choices: The choice along each of ``MultiverseView.axes``.
-        verdict: The verdict.
+        verdict: The verdict; ``too few seeds`` or ``too few splits`` if these cannot decide.
         counts: Numbers of comparisons by direction, as text.
+        blocks: Number of seeds or splits, as text.
         adopted: Whether it is the reading that all other numbers of the page use.
     """
 
     choices: tuple[str, ...]
     verdict: str
     counts: str
+    blocks: str = ""
     adopted: bool = False
 
 

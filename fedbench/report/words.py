@@ -47,8 +47,13 @@ PROOFS = {
     "fails": Mark("proof", "cross", "refuted by a proof"),
 }
 PRINTS = {
-    "holds": Mark("print", "print", "print agrees"),
-    "fails": Mark("print", "cross", "print disagrees"),
+    "holds": Mark("print", "print", "printed numbers agree"),
+    "fails": Mark("print", "cross", "printed numbers disagree"),
+}
+READINGS = {
+    **CLAIMS,
+    "too few seeds": Mark("mute", "one", "too few seeds"),
+    "too few splits": Mark("mute", "one", "too few splits"),
 }
 OF_BASIS = {"runs": CLAIMS, "proof": PROOFS, "print": PRINTS}
 HEADLINES = {
@@ -96,6 +101,7 @@ MARKS = {
     "printed": PRINTED,
     "headline": HEADLINES,
     "comparison": COMPARISONS,
+    "reading": READINGS,
 }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
@@ -29,9 +30,10 @@ from fedbench.report.export import (
 from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import paper_view, summary, view
+from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import Bundle, Stored, stored, watched, write_bundle
+from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
 from fedbench.runs.store import Run, replace_file
 
 
@@ -53,7 +55,8 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     ledger = read_ledger(store.place)
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
-    left_out = "".join(f"\nleft out: {why}" for why in store.damaged)
+    damaged = [why for why in store.damaged if only is None or only == _paper_of(_experiment_of(why))]
+    left_out = "".join(f"\nleft out: {why}" for why in damaged)
     if not runs and not ledger.entries:
         raise RequestError(
             f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results{left_out}"
@@ -64,19 +67,19 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     if into is not None:
         runs = [watched(run) for run in runs]
     try:
-        shown = _write(runs, ledger, store, target, into is None and not bundled)
+        shown = _write(runs, ledger, store.place, damaged, target, into is None and not bundled)
         part = target / "runs.parquet.part"
         pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
         part.replace(target / "runs.parquet")
         if into is not None:
-            _publish(runs, ledger, store, into)
+            _publish(runs, ledger, store, damaged, into)
     except OSError as error:
         raise RequestError(f"{target} cannot be written: {error}") from error
     text = summary([r for r in runs if _paper_of(r.meta["experiment"]) is None])
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
 
 
-def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, into: Path) -> None:
+def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
     experiments = {
         paper.setups[setup].experiment
@@ -87,36 +90,68 @@ def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, into: Path) -> 
     }
     names = [*([PLAN] if ledger.entries else []), *(f"{LABELS}/{e}.json" for e in sorted(experiments))]
     files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
+    _keep_curves(runs)
     entries = [published(run, run.path.relative_to(store.root).as_posix()) for run in runs]
-    write_bundle(into, entries, store.damaged, files)
+    write_bundle(into, entries, damaged, files)
 
 
-def _write(runs: Sequence[Run], ledger: Ledger, store: Stored, target: Path, links: bool) -> list[PaperView]:
+def _keep_curves(runs: Sequence[Run]) -> None:
+    """Read, of all runs of a paper, the curves that a figure or claim has read of any of them, in both weightings.
+
+    The bundle keeps what is read. A further reading, or a figure of other rows, then needs no run again.
+    """
+    of_papers: dict[str, list[tuple[Run, Watched]]] = {}
+    for run in runs:
+        paper, records = _paper_of(run.meta["experiment"]), run.records
+        if paper is not None and run.done and isinstance(records, Watched):
+            of_papers.setdefault(paper, []).append((run, records))
+    for members in of_papers.values():
+        read = set().union(*(records.curves_read for _, records in members))
+        twins = {twin for key in read for w in (True, False) if (twin := weighted_or_not(key, w)) is not None}
+        keys = sorted(read | {key for twin in twins for key in metric_info(twin).needs or (twin,)})
+        for run, _ in members if keys else ():
+            run.curves(keys)
+
+
+def _write(
+    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, links: bool
+) -> list[PaperView]:
     """Write tables, figures, claims and the page, and return the views of the papers."""
-    place = target if links else None
-    shown, printed = [], []
+    page_at, earlier = target if links else None, earlier_runs(target)
+    shown, printed, texts = [], [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):
         refuse_bad_checks(paper, functions(paper.id))
-        figures = FigureMaker(paper, evidence, store.place, target / "figures").all()
+        figures = FigureMaker(paper, evidence, place, target / "figures").all()
         tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
-        chapter = paper_view(paper, tables, figures, evidence, place)
+        chapter = paper_view(paper, tables, figures, evidence, page_at)
         _write_tables(tables, chapter.tables, target / "tables")
-        base = target / "tables" / chapter.id
-        replace_file(base.with_name(f"{chapter.id}_claims.md"), claims_markdown(chapter.claims, chapter.title))
-        for name, text in (("claims", claims_csv), ("comparisons", comparisons_csv), ("readings", readings_csv)):
-            replace_file(base.with_name(f"{chapter.id}_{name}.csv"), text(chapter.claims))
+        texts += _write_claims(chapter, target / "tables")
         shown.append(chapter)
         printed += tables
     other_tables = run_tables(runs, printed)
-    views = [view(table, place) for table in other_tables]
+    views = [view(table, page_at) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
     others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
-    content = PageView(
-        "fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(store.damaged)
-    )
+    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
     replace_file(target / "index.html", page(content))
+    drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
+    tables_written = [t.name for t in (*printed, *other_tables)]
+    remove_stale(target, [*texts, *map(file_name, tables_written)], map(file_name, drawn), earlier)
     return shown
+
+
+def _write_claims(chapter: PaperView, folder: Path) -> list[str]:
+    """Write the claims of a paper as text and return the names of the files."""
+    files = {
+        f"{chapter.id}_claims.md": claims_markdown(chapter.claims, chapter.title),
+        f"{chapter.id}_claims.csv": claims_csv(chapter.claims),
+        f"{chapter.id}_comparisons.csv": comparisons_csv(chapter.claims),
+        f"{chapter.id}_readings.csv": readings_csv(chapter.claims),
+    }
+    for name, text in files.items():
+        replace_file(folder / name, text)
+    return list(files)
 
 
 def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
@@ -129,10 +164,15 @@ def _paper_of(experiment: str | None) -> str | None:
     return home.paper.id if (home := home_of(experiment)) else None
 
 
+def _experiment_of(message: str) -> str:
+    """Return the experiment of a damaged run, by its path ``<experiment>/<algo>/<hash>/seed_<s>`` in the message."""
+    return "/".join(PurePosixPath(message.partition(": ")[0]).parts[:-3][-2:])
+
+
 def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for table, shown in zip(tables, views, strict=True):
-        base = folder / table.name.replace("/", "_")
+        base = folder / file_name(table.name)
         replace_file(base.with_name(f"{base.name}.md"), table_markdown(shown))
         replace_file(base.with_name(f"{base.name}.csv"), table_csv(table, shown))
         replace_file(base.with_name(f"{base.name}.tex"), table_latex(shown))

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -224,6 +225,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._compared: dict[str, tuple[int, int]] = {}  # files that had their checksums: size and time
+        self._frame: tuple[tuple[int, int], pd.DataFrame] | None = None  # all rounds, of rounds.jsonl as it was then
 
     @property
     def done(self) -> bool:
@@ -251,13 +254,20 @@ class RunFolder:
         Raises:
             DamagedRun: If one of them is missing or has changed.
         """
-        if not self.sealed:
+        stamps = {n: self._stamp(n) for n in names if (self.path / n).exists()}
+        known = all(self._compared.get(n) == stamps.get(n, ()) for n in names)
+        if (names and known) or not self.sealed:
             return
         try:
             sealed = from_text((self.path / _DONE).read_text(encoding="utf-8"))["sealed"]
             check(self.path, sealed, [n for n in names if n in sealed] if names else None)
+            self._compared |= stamps
         except (OSError, ValueError, KeyError) as error:
             raise _damaged(self.path, error) from error
+
+    def _stamp(self, name: str) -> tuple[int, int]:
+        facts = (self.path / name).stat()
+        return facts.st_size, facts.st_mtime_ns
 
     def rows(self, which: slice = slice(None)) -> list[Fields]:
         """Return the rows of the evaluated rounds."""
@@ -284,9 +294,14 @@ class RunFolder:
         """Return these keys at all evaluated rounds."""
         import pandas as pd
 
-        rows = self.rows()
-        measured = [name for name in dict.fromkeys(("round", *names)) if any(name in row for row in rows)]
-        return pd.DataFrame({name: [row.get(name) for row in rows] for name in measured})
+        file = self.path / "rounds.jsonl"
+        stamp = self._stamp(file.name) if file.exists() else (0, 0)
+        if self._frame is None or self._frame[0] != stamp:
+            rows = self.rows()
+            keys = dict.fromkeys(key for row in rows for key in row)
+            self._frame = stamp, pd.DataFrame({k: [row.get(k) for row in rows] for k in keys})
+        table = self._frame[1]
+        return table[[name for name in dict.fromkeys(("round", *names)) if name in table]].copy()
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
@@ -327,7 +342,7 @@ class Run:
     meta: Fields
     stored: Records | None = field(default=None, compare=False)
 
-    @property
+    @cached_property
     def records(self) -> Records:
         """The run's records."""
         return RunFolder(self.path) if self.stored is None else self.stored
@@ -447,6 +462,8 @@ def _refuse_impossible(row: Fields) -> None:
 class ResultStore:
     """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
 
+    Each message begins with the run's path. All paths in it are relative to the directory, since reports publish it.
+
     Runs that cannot be read are left out, and so are copies: of runs with one identity and one seed, only the first
     counts.
 
@@ -474,14 +491,18 @@ class ResultStore:
                 if run.done:
                     run.last_round()
             except DamagedRun as error:
-                self.damaged.append(str(error))
+                self.damaged.append(self._without_root(str(error)))
                 continue
             if run.done:
                 first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
                 if first != run.path:
-                    self.damaged.append(f"{run.path}: a copy of {first}: the same setting and the same seed")
+                    text = f"{run.path}: a copy of {first}: the same setting and the same seed"
+                    self.damaged.append(self._without_root(text))
                     continue
             yield run
+
+    def _without_root(self, text: str) -> str:
+        return text.replace(f"{self.root}{os.sep}", "")
 
 
 def _check_names(meta: Fields) -> None:

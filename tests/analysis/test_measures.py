@@ -170,7 +170,7 @@ def of(new=None, x=None, y=None, setup="a"):
 
 def test_curves_compare_everyone_with_everyone_else():
     two = compare({**CURVES, "measure": "area"}, of(constant(0.8), constant(0.5), constant(0.6)))
-    start = "mean over rounds of accuracy_mean of New against"
+    start = "mean over rounds of mean accuracy of New against"
     assert [c.label for c in two] == [f"{start} X on A", f"{start} Y on A"]
     assert [c.mean for c in two] == pytest.approx([30 * 1.045, 20 * 1.045])  # points
     assert [c.greater for c in two] == [2.0**-SEEDS] * 2
@@ -263,7 +263,7 @@ def test_rounds_to_a_common_loss_and_common_seeds():
 def test_several_measures_are_comparisons_of_their_own():
     check = {**CURVES, "measure": ["final", "area"], "worse": "x"}
     labels = [c.label for c in compare(check, of(constant(0.8), constant(0.5)))]
-    assert labels == [f"{m} of accuracy_mean of New against X on A" for m in ("final value", "mean over rounds")]
+    assert labels == [f"{m} of mean accuracy of New against X on A" for m in ("final value", "mean over rounds")]
 
 
 @pytest.mark.parametrize("measure", ["area", "final", "rounds"])
@@ -409,7 +409,7 @@ def test_rows_are_named_by_method_hyperparameter_or_as_the_others():
     assert not any("against New p=0.5" in label for label in labels)
     assert len(compare({**named, "worse": "new"}, {}, SWEEP)) == 2
     assert len(compare({**named, "worse": ["x", {"algo": "new", "p": 1.0}]}, {}, SWEEP)) == 2
-    assert np.all([label.startswith("final value of test_loss of New p=0.5 against ") for label in labels])
+    assert np.all([label.startswith("final value of test loss of New p=0.5 against ") for label in labels])
 
 
 @pytest.mark.parametrize(("rounds", "word"), [(7, "holds"), (8, "undecided"), (9, "fails")])
@@ -446,6 +446,6 @@ def test_rounds_to_the_best_that_both_of_a_pair_reach():
     assert [c.mean for c in level] == [0.0, -10.0]
     x, y = compare({**CURVES, "measure": "rounds_pairwise"}, runs)
     assert (x.mean, y.mean) == (-20.0, -10.0)
-    assert x.label == "rounds to the best of both of accuracy_mean of New against X on A"
+    assert x.label == "rounds to the best of both of mean accuracy of New against X on A"
     assert verdict({**CURVES, "worse": "x", "measure": "rounds_pairwise"}, runs).verdict == "fails"
     assert verdict({**CURVES, "better": "x", "worse": "new", "measure": "rounds_pairwise"}, runs).verdict == "holds"

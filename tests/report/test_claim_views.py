@@ -3,12 +3,13 @@
 import pytest
 
 from fedbench.analysis.claims import Counts, Verdict, decide
-from fedbench.analysis.comparison import Comparison
-from fedbench.analysis.matching import Evidence
+from fedbench.analysis.comparison import Comparison, above
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.analysis.readings import Multiverse, headline
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.report.claim_views import claim_views, comparison_view, counts_text, reading_views
+from fedbench.report.claim_views import _multiverse, claim_views, comparison_view, counts_text, reading_views
+from fedbench.report.words import CLAIMS, mark
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,8 @@ def test_counts_say_what_points_against_a_claim(counts, text):
         (Comparison("a", -1.0, 0.8, 0.3, 5), "against"),
         (Comparison("a", -1.0, 0.98, 0.03, 5), "significantly against"),
         (Comparison("a", 1.0, 0.03, 0.98, 5, complete=False), "incomplete"),
-        (Comparison("a", -1.0, 0.98, 0.03, 5, against_p=0.06), "against"),  # the adjusted p-value decides
+        (Comparison("a", 1.0, 0.03, 0.98, 5, against_p=1.0), "significantly for"),  # by itself, both ways
+        (Comparison("a", -1.0, 0.98, 0.03, 5, against_p=0.06), "significantly against"),
     ],
 )
 def test_a_comparison_points_somewhere(comparison, direction):
@@ -56,10 +58,44 @@ def test_a_comparison_shows_its_lead_per_block():
 
 
 def test_nothing_is_said_to_be_without_opposition():
-    """Data that point against a claim are counted as such, whatever its verdict."""
-    found = decide([Comparison("a", -1.0, 0.9, 0.2, 5), Comparison("b")])
-    assert "1 against it" in counts_text(found)
-    assert "none against" not in found.evidence
+    """Data that point against a claim are counted as such where other data decide that it holds or is open."""
+    behind = Comparison("a", -1.0, 0.9, 0.2, 3, differences={0: -2.0, 1: -2.0, 2: 1.0})
+    ahead = Comparison("b", 1.0, 1 / 32, 1.0, 5, differences=dict.fromkeys(range(5), 1.0))
+    open_, partly = decide([behind, ahead]), decide([behind, Comparison("c")])
+    assert (open_.verdict, partly.verdict) == ("undecided", "partly measured")
+    assert counts_text(open_) == (
+        "2 comparisons: 1 point the paper's way (1 significant), 1 against it (0 significant)"
+    )
+    assert counts_text(partly) == (
+        "2 comparisons, 1 run: 0 point the paper's way (0 significant), 1 against it (0 significant)"
+    )
+    for found in (open_, partly):  # and the evidence names it
+        assert "the worst: a: behind by 1 on average" in found.evidence
+
+
+def test_both_p_values_of_a_comparison_are_its_own_and_the_adjusted_one_stands_apart():
+    view = comparison_view(Comparison("a", -1.0, 0.98, 0.03, 5, against_p=0.06))
+    assert (view.for_p, view.against_p, view.adjusted_p) == ("0.9800", "0.0300", "0.0600")
+
+
+@pytest.mark.parametrize(
+    ("leads", "kind", "verdict", "blocks"),
+    [
+        ([1.0, 1.0], "split", "too few splits", "2 splits"),
+        ([1.0], "seed", "too few seeds", "1 seed"),
+        ([1.0, -1.0] * 5, "seed", "undecided", "10 seeds"),
+        ([1.0] * 5, "split", "holds", "5 splits"),
+    ],
+)
+def test_too_few_splits_are_told_apart_from_what_is_measured_and_undecided(leads, kind, verdict, blocks):
+    unit = (lambda i: Unit(i, 0)) if kind == "split" else (lambda i: Unit(0, i))
+    found = MatchedRuns({}, reading=Reading(splits="drawn" if kind == "split" else "fixed"))
+    comparison = above("a", {unit(i): lead for i, lead in enumerate(leads)}, [found])
+    every = {ADOPTED: decide([Comparison("a")]), Reading(splits="drawn"): decide([comparison])}
+    shown = _multiverse(papers()["adafedadam"], Multiverse(every, headline(every)))
+    assert [(r.verdict, r.blocks) for r in shown.readings] == [("not run", ""), (verdict, blocks)]
+    assert mark("reading", verdict).tone == ("mute" if "too few" in verdict else CLAIMS[verdict].tone)
+    assert shown.readings[1].choices == ("all splits that have been run",)
 
 
 def test_what_has_not_been_measured_stands_beside_the_headline(monkeypatch):

@@ -23,7 +23,16 @@ from fedbench.report.export import (
     table_markdown,
 )
 from fedbench.report.present import paper_view
-from fedbench.report.views import BlockView, CellView, ClaimView, LineView, MultiverseView, TableView
+from fedbench.report.views import (
+    BlockView,
+    CellView,
+    ClaimView,
+    GroupView,
+    LineView,
+    MultiverseView,
+    ReadingView,
+    TableView,
+)
 
 # ---- by hand
 
@@ -166,7 +175,7 @@ def test_claims_by_hand():
     assert heads == ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
     where = ["supports", "A / B, and more", "Sec. 1"]
     assert rows[0] == ["c1", "holds (reduced)", "depends on: split", *where, "2 comparisons", 'p = 0.01 "of A"']
-    assert [r[1] for r in rows[1:]] == ["not run", "shown by a proof", "print disagrees"]
+    assert [r[1] for r in rows[1:]] == ["not run", "shown by a proof", "printed numbers disagree"]
     assert read_csv(claims_csv(claims))[0] == {
         "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
         "reduced": "True", "printed": "supports", "basis": "runs", "readings": "depends on: split", "tested": "A to B",
@@ -181,10 +190,26 @@ def test_comparisons_and_readings_are_rows_of_their_own():
     assert rows[0]["interval"] == "+0.10 to +0.68"
     rows = read_csv(readings_csv(given))
     assert [r["claim"] for r in rows] == ["C1"] * 6 + ["C2"] * 6
-    assert rows[1] == {
-        "claim": "C1", "weighting": "weighted", "round": "last", "split": "0 to 4", "adopted": "False",
-        "verdict": "fails", "counts": "36 of 36 significant",
-    }  # fmt: skip
+    assert list(rows[1].items()) == [
+        ("claim", "C1"), ("weighting", "weighted"), ("round", "last"), ("data splits", "0 to 4"), ("settings", ""),
+        ("adopted", "False"), ("verdict", "fails"), ("blocks", "10 seeds"), ("counts", "36 of 36 significant"),
+    ]  # fmt: skip
+
+
+def test_columns_of_readings_are_the_same_whichever_axes_a_paper_varies():
+    found = MultiverseView("robust", (), ("round",), (ReadingView(("last",), "holds", "", "10 seeds"),))
+    claim = ClaimView("c1", "A", "", "holds", "", False, "supports", multiverse=found)
+    axes = ["weighting", "round", "data splits", "settings"]
+    (row,) = read_csv(readings_csv([claim]))
+    assert list(row) == ["claim", *axes, "adopted", "verdict", "blocks", "counts"]
+    assert [row[axis] for axis in (*axes, "blocks")] == ["", "last", "", "", "10 seeds"]
+
+
+def test_the_claims_as_text_have_the_verdict_and_the_headline_of_each_setup():
+    groups = (GroupView("One", "holds", "1", "depends on: split"), GroupView("Two", "not run", "", "not run"))
+    claim = ClaimView("c1", "A", "", "partly measured", "", False, "supports", counts="2 comparisons", groups=groups)
+    ((_, (_, row)),) = markdown_tables(claims_markdown([claim], "P"))
+    assert "2 comparisons; One: holds (depends on: split); Two: not run" in row
 
 
 # ---- every table of every paper

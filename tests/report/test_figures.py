@@ -132,6 +132,18 @@ def test_functions_need_no_runs(tmp_path):
     assert (view.note, view.reduced) == ("", ())
 
 
+def test_a_picture_says_which_of_its_data_sets_have_not_been_run(tmp_path):
+    p = papers()["adafedadam"]
+    rows = [r for r in p.figures["figure2"].rows if r.setup == "synthetic"]
+    runs_of(tmp_path, "adafedadam", "figure2", rows)
+    for view in drawn(tmp_path, "adafedadam", "figure2"):
+        text = " ".join(words(view.svg))
+        heading = text.partition("not run: ")[2]
+        assert all(p.setups[s].title in heading for s in p.figures["figure2"].setups if s != "synthetic")
+    runs_of(tmp_path / "all", "adafedadam", "figure3")
+    assert all("not run" not in " ".join(words(v.svg)) for v in drawn(tmp_path / "all", "adafedadam", "figure3"))
+
+
 def test_labels_are_drawn_from_counts(tmp_path):
     setups = papers()["adafedadam"].setups
     path = tmp_path / "labels" / f"{setups['cifar10_dir01'].experiment}.json"

@@ -68,6 +68,10 @@ def test_methods_that_are_shown_together_can_be_told_apart_by_everybody():
         assert all(distance(one, two, seen) > 7 for seen in SEEN), (a, b)
 
 
+def test_the_two_baselines_of_every_figure_are_not_both_dark():
+    assert distance(COLOURS["fedavg"], COLOURS["fedadam"]) > 30
+
+
 def test_every_colour_can_be_seen_on_white():
     for algo, colour in COLOURS.items():
         luminance = float(np.dot([0.2126, 0.7152, 0.0722], linear(colour)))

@@ -91,6 +91,71 @@ def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys):
     assert compare_reports([str(tmp_path / "one"), str(tmp_path / "runs" / "report")]) == 0
 
 
+def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
+    """A damaged run is named by its path below the runs, and only in reports that it would be part of."""
+    table = papers()["adafedadam"].tables["table4"]
+    for row in table.rows:
+        fake_row(tmp_path / "runs", papers()["adafedadam"], row)
+    places = {
+        experiment: fake(tmp_path / "runs", experiment, "fedavg", seeds=(7,))[0]
+        for experiment in ("adafedadam/table5_synthetic", "fedcada/table1_device_cifar10_iid", None)
+    }
+    for place in places.values():
+        (place / "rounds.jsonl").write_text("torn")
+    for paper, expected in (("adafedadam", 1), (None, 3)):
+        into = tmp_path / f"report_{paper}"
+        write_report(tmp_path / "runs", into, paper)
+        for name, content in files(into).items():
+            assert str(tmp_path).encode() not in content, name
+        damaged = json.loads((into / "evidence" / "bundle.json").read_text())["damaged"]
+        assert len(damaged) == expected
+        named = [p.relative_to(tmp_path / "runs").as_posix() for p in places.values()]
+        assert any(why.startswith(f"{named[0]}: ") for why in damaged)
+        page = (into / "index.html").read_text()
+        assert [name in page for name in named] == [True, expected == 3, expected == 3]
+
+
+def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path):
+    """Figure 3 reads mean and STD over rounds; a run of Table 7 that no figure shows keeps them too."""
+    p = papers()["adafedadam"]
+    fake_row(tmp_path / "runs", p, p.figures["figure3"].rows[0])
+    (other,) = fake(tmp_path / "runs", "adafedadam/table7_synthetic_momentum", "fedavg", seeds=(0,))
+    (raw,) = (r for r in stored(tmp_path / "runs") if r.path == other)
+    write_report(tmp_path / "runs", tmp_path / "out")
+    (kept,) = (r for r in stored(tmp_path / "out") if r.path.parts[-5:] == other.parts[-5:])
+    for name in ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "accuracy_std_weighted"):
+        assert kept.curves([name])[name].equals(raw.curves([name])[name])
+        assert len(kept.curves([name])) == len(raw.rounds())
+
+
+def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path):
+    """Runs that are gone take their tables and pictures with them; what no report has written stays."""
+    p, runs, into = papers()["adafedadam"], tmp_path / "runs", tmp_path / "out"
+    for row in p.tables["table4"].rows:
+        fake_row(runs, p, row, preset={"algo.alpha": 1.0})
+    write_report(runs, into)
+    alone = files(into)
+    fake(runs, "smoke", "fedavg")
+    fake(runs, "fafed/figure2_mnist_low", "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
+    write_report(runs, into)
+    gone = {n for n in files(into) if n not in alone}
+    assert {
+        "tables/smoke.tex",
+        "figures/smoke_curves.png",
+        "tables/fafed_claims.md",
+        "tables/fafed_readings.csv",
+    } <= gone
+    others = ("tables/notes.md", "tables/smoke.txt", "tables/smoke/a.md", "figures/mine.svg", "adafedadam_table99.md")
+    for name in others:
+        (into / name).parent.mkdir(exist_ok=True)
+        (into / name).write_text("mine")
+    (into / "tables" / "adafedadam_table99.md").write_text("of a table that the paper's file no longer has")
+    shutil.rmtree(runs / "smoke")
+    shutil.rmtree(runs / "fafed")
+    write_report(runs, into)
+    assert files(into) == {**alone, **dict.fromkeys(others, b"mine")}
+
+
 def test_comparisons_of_a_published_report(published):
     status, said, _ = call("report", str(published), "--compare", "algo")
     assert status == 0

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
+from fedbench.runs import store as store_module
 from fedbench.runs.checkpoints import Checkpoint
-from fedbench.runs.store import DamagedRun, Recorder, ResultStore, read_run
+from fedbench.runs.store import DamagedRun, Recorder, ResultStore, RunFolder, read_run
 
 META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
 
@@ -161,11 +162,35 @@ def test_a_copy_of_a_run_does_not_count_twice(tmp_path):
     shutil.copytree(tmp_path / "a" / "seed_0", tmp_path / "b")
     store = ResultStore(tmp_path)
     assert [run.path for run in store] == [tmp_path / "a" / "seed_0"]
-    assert store.damaged == [
-        f"{tmp_path / 'b'}: a copy of {tmp_path / 'a' / 'seed_0'}: the same setting and the same seed"
-    ]
+    assert store.damaged == ["b: a copy of a/seed_0: the same setting and the same seed"]
     finish(write(tmp_path / "c"), META | {"seed": 1})
     assert len(list(store)) == 2
+
+
+def test_damaged_runs_are_named_by_their_path_below_the_root(tmp_path):
+    finish(write(tmp_path / "a" / "seed_0"))
+    shutil.copytree(tmp_path / "a" / "seed_0", tmp_path / "b")
+    (tmp_path / "a" / "seed_0" / "meta.json").write_text("torn")
+    (tmp_path / "b" / "rounds.jsonl").unlink()
+    store = ResultStore(tmp_path)
+    assert not list(store)
+    assert [why.partition(": ")[0] for why in store.damaged] == ["a/seed_0", "b"]
+    assert not any(str(tmp_path) in why for why in store.damaged)  # not within the fault either
+
+
+def test_a_file_is_read_and_compared_again_only_if_it_has_changed(tmp_path, monkeypatch):
+    finish(write(tmp_path))
+    run, calls = read_run(tmp_path), []
+    check, lines = store_module.check, RunFolder._lines
+    monkeypatch.setattr(store_module, "check", lambda *a: calls.append("check") or check(*a))
+    monkeypatch.setattr(RunFolder, "_lines", lambda *a: calls.append("read") or lines(*a))
+    first = run.curves(["accuracy_mean"])
+    first.loc[:] = 0  # what is handed out is a copy
+    assert list(run.curves(["round"])["round"]) == list(run.rounds()["round"])
+    assert calls == ["check", "read", "read"]  # the second read is of all rows
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1, "accuracy_mean": 0.5}\n')
+    with pytest.raises(DamagedRun, match="rounds.jsonl"):
+        run.curves(["accuracy_mean"])
 
 
 def test_a_growing_file_has_the_seal_of_a_whole_one(tmp_path):

@@ -48,15 +48,19 @@ class _Alphas:
 
     def _moves(self, field: str, low: float, high: float, sign: float, word: str) -> Comparison:
         i, j = self.row(low), self.row(high)
-        label = f"{field} {word} from alpha {low:g} to {high:g}"
+        label = f"{metric_info(field).label} {word} from alpha {low:g} to {high:g}"
         return compared(label, self.last(high, field), self.last(low, field), sign, self.shown.of(i, j))
 
     def rises_less(self, field: str, low: float, high: float, most: float) -> Comparison:
         """Return the comparison of a bound, in the unit of the run, with the field's rise."""
         most *= metric_info(field).factor
         room = {s: most - rise for s, rise in self.rise(field, low, high).items()}
-        label = f"{field} rises by less than {most:g} from alpha {low:g} to {high:g}"
+        label = f"{metric_info(field).label} rises by less than {most:g} from alpha {low:g} to {high:g}"
         return above(label, room, self.shown.of(self.row(low), self.row(high)))
+
+
+def _named(*fields: str) -> str:
+    return " and ".join(metric_info(field).label for field in fields)
 
 
 def c15(paper: Paper, evidence: Evidence) -> list[Comparison]:
@@ -89,9 +93,10 @@ def c17(paper: Paper, evidence: Evidence) -> list[Comparison]:
         points = []
         for f in front:
             parts = [
-                contest(field, last(f, field), last(i, field), -1.0, *shown.of(f, i)) for field in (_ERROR, _SPREAD)
+                contest(metric_info(field).label, last(f, field), last(i, field), -1.0, *shown.of(f, i))
+                for field in (_ERROR, _SPREAD)
             ]
-            points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {_ERROR} and {_SPREAD}", parts))
+            points.append(worst_of(f"{shown.name(f)} below {shown.name(i)} in {_named(_ERROR, _SPREAD)}", parts))
         out.append(best_of(f"some point of the front below {shown.name(i)}", points))
     return out
 
@@ -132,7 +137,7 @@ def c24(paper: Paper, evidence: Evidence) -> list[Comparison]:
     first, second = alphas.rise(_SPREAD, 1.0, 4.0), alphas.rise(_SPREAD, 4.0, 8.0)
     room = {s: second[s] - first[s] / 2 for s in sorted(first.keys() & second.keys())}  # falls are negative
     found = alphas.shown.of(*(alphas.row(a) for a in (1.0, 4.0, 8.0)))
-    label = f"fall of {_SPREAD} from alpha 4 to 8 below half of that from 1 to 4"
+    label = f"fall of {_named(_SPREAD)} from alpha 4 to 8 below half of that from 1 to 4"
     return [above(label, room, found), alphas.rises(_ERROR, 4.0, 8.0)]
 
 
