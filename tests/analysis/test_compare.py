@@ -245,8 +245,9 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     write_run(tmp_path / "first", "b", 0, {"accuracy_mean": 0.2})
     text = report(tmp_path)
     assert [(r["method"], r["accuracy_mean"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
-    assert "left out: 1 a with a seed that already counts" in text
-    assert text == compared_text(compare(list(ResultStore(tmp_path))[::-1], "algo", "accuracy_mean"))
+    store = ResultStore(tmp_path)
+    assert text == compared_text(compare(list(store)[::-1], "algo", "accuracy_mean"))
+    assert [": a copy of " in why for why in store.damaged] == [True]
 
 
 # ---- what a block is

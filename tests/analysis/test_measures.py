@@ -376,7 +376,7 @@ def test_limits():
         assert verdict({**check, **more}, runs).verdict == word, more
     both = compare({**check, "methods": "all", "measure": "tail", "at_least": 0}, runs)
     assert [c.n for c in both] == [SEEDS, 0, 0]
-    assert both[0].label == "test_loss (tail) of New at least 0 on A"
+    assert both[0].label == "test loss (mean over the last tenth) of New at least 0 on A"
 
 
 def test_the_time_of_one_method_over_that_of_another():

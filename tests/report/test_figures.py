@@ -413,6 +413,8 @@ def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
     paths = fake(tmp_path, None, "fedavg", seeds=(0, 1))
     lines = (paths[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
     (paths[0] / "rounds.jsonl").write_text("".join(lines[:2]))
+    facts = json.loads((paths[0] / "meta.json").read_text()) | {"rounds": json.loads(lines[1])["round"]}
+    (paths[0] / "meta.json").write_text(json.dumps(facts))
     (table,) = run_tables(ResultStore(tmp_path))
     run_figures(table, tmp_path / "pictures")
     ((_, (_, panels), _),) = caught["curves"]

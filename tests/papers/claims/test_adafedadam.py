@@ -36,7 +36,7 @@ def test_fairness_at_a_slight_cost(at_four, word):
 def test_the_parts_of_a_slight_cost():
     falls, rises, slight = compare("adafedadam", "c15", front({1.0: (0.1, 0.9), 4.0: (0.11, 0.6)}))
     assert [c.mean for c in (falls, rises, slight)] == pytest.approx([30 * 1.045, 1 * 1.045, 2 - 1 * 1.045])
-    assert slight.label == "error_mean_weighted rises by less than 2 from alpha 1 to 4"
+    assert slight.label == "mean error, weighted rises by less than 2 from alpha 1 to 4"
 
 
 def test_every_alpha_from_1_to_4_against_none():
