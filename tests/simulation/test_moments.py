@@ -242,10 +242,10 @@ def test_training_again_does_not_leave_old_moments(fed, tmp_path, monkeypatch):
 def test_a_table_of_clients_that_cannot_be_read_names_its_run(fed, tmp_path):
     path = run_dir(tmp_path, fed(*FAST)[1])
     (path / "clients.parquet").write_bytes(b"torn")
-    with pytest.raises(DamagedRun, match="seed_0: clients.parquet: .*force=true trains it again"):
+    with pytest.raises(DamagedRun, match=r"seed_0: clients\.parquet .*force=true trains it again"):
         read_run(path).clients()
     (path / "clients.parquet").unlink()
-    with pytest.raises(DamagedRun, match="seed_0: clients.parquet: "):
+    with pytest.raises(DamagedRun, match=r"seed_0: .*clients\.parquet"):
         read_run(path).clients()
 
 
