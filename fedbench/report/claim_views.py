@@ -72,7 +72,7 @@ def _multiverse(paper: Paper, found: Multiverse) -> MultiverseView | None:
 
 
 def _read_as(verdict: Verdict) -> str:
-    """Return the verdict under a reading; too few seeds or splits for one are told apart from undecided ones."""
+    """Return the verdict under a reading, or that there are too few seeds or splits to decide."""
     if verdict.verdict != "undecided" or is_measured(verdict):
         return verdict.verdict
     fewest = min((c for c in verdict.comparisons if c.n), key=lambda c: c.n, default=None)

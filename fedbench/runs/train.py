@@ -225,7 +225,8 @@ class Session:
                 if not self.finite:
                     break
                 if (number := asked()) is not None and snapshot.round < p.rounds:
-                    self._save(snapshot)
+                    if self._saved_at < self.seconds["train"]:  # the checkpoint that counts is never written over
+                        self._save(snapshot)
                     raise Interrupted(number)
                 step()
         assert self.last is not None
