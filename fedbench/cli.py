@@ -17,7 +17,7 @@ from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status
-from fedbench.runs.store import DamagedRun
+from fedbench.runs.records import DamagedRun
 
 _HELP = """\
 fedbench {version}: a benchmark harness for federated optimization and fairness across clients

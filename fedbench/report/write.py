@@ -15,6 +15,7 @@ from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
@@ -34,7 +35,7 @@ from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
-from fedbench.runs.store import Run, replace_file
+from fedbench.runs.store import Run
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:

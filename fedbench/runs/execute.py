@@ -12,7 +12,9 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import Recorder, ResultStore, Run, is_done, read_run
+from fedbench.runs.recorder import Recorder
+from fedbench.runs.records import is_done
+from fedbench.runs.store import ResultStore, Run, read_run
 
 
 @dataclass(frozen=True)
