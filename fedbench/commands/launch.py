@@ -151,7 +151,7 @@ def make_directory(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_writable(folder, error) from error
+        raise not_writable(folder, folder, error) from error
 
 
 def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[str]) -> tuple[Path, bool]:

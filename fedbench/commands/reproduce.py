@@ -116,7 +116,7 @@ def _carry_out(
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_writable(f"results_dir={results}", error) from error
+        raise not_writable(f"results_dir={results}", results, error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common)
     entries = carry_out(runs, faults, common, results, launcher, jobs)

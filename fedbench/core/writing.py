@@ -33,16 +33,24 @@ class NotWritten(OSError):
     """
 
     def __init__(self, path: Path, error: OSError, need: int | None = None) -> None:
-        text = f"{path} cannot be written: {error.strerror or error}"
+        text = f"{path} cannot be written: {fault(path, error, need)}"
         if error.errno in _FULL:
-            asked = "" if need is None else f"{_size(need)} needed, "
-            text += f" ({asked}{_size(_free(path))} free); free some space and run the same command again"
+            text += "; free some space and run the same command again"
         elif error.errno == errno.ENOENT:
             text += "; its directory was removed meanwhile. Run the same command again"
         else:
             text += "; make its directory writable and run the same command again"
         super().__init__(text)
         self.path, self.error, self.need, self.errno = path, error, need, error.errno
+
+
+def fault(path: Path, error: OSError, need: int | None = None) -> str:
+    """Return the words for an error at ``path``; those for a full disk say how much is needed and free."""
+    words = error.strerror or str(error)
+    if error.errno not in _FULL:
+        return words
+    asked = "" if need is None else f"{_size(need)} needed, "
+    return f"{words}, {asked}{_size(_free(path))} free"
 
 
 def _size(count: int) -> str:

@@ -60,7 +60,8 @@ class Checkpoints:
         Raises:
             NotWritten: If it cannot be written; the previous one still counts.
         """
-        files = sum(path.stat().st_size for path in checkpoint.files.values())
+        with writing(self.folder):
+            files = sum(path.stat().st_size for path in checkpoint.files.values())
         with writing(self.folder, files + sum(v.nbytes for v in checkpoint.tensors.values())):
             self._save(checkpoint)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import fault, writing
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import Recorder
@@ -87,7 +88,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
             lock.acquire()
     except OSError as error:
-        raise not_writable(f"results_dir={config.results_dir}", error) from error
+        raise not_writable(f"results_dir={config.results_dir}", config.path, error) from error
     try:
         if config.force:
             recorder.clear()
@@ -97,13 +98,14 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if is_done(config.path):  # a process that waits holds this very file, and finds DONE
-            Path(lock.lock_file).unlink(missing_ok=True)
+            with writing(config.path):
+                Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
-def not_writable(folder: object, error: OSError) -> RequestError:
-    """Return the error for a directory that cannot be written to."""
-    return RequestError(f"{folder} cannot be written to ({error.strerror or error}); change results_dir")
+def not_writable(name: object, folder: Path, error: OSError) -> RequestError:
+    """Return the error for a directory, by the name that the message gives it, that cannot be written to."""
+    return RequestError(f"{name} cannot be written to ({fault(folder, error)}); change results_dir")
 
 
 def _from_disk(config: RunConfig) -> Outcome | None:

@@ -58,8 +58,9 @@ class Recorder:
         from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
 
         documents = (f"{name}.json" for name in ("meta", *DIAGNOSTICS))
-        for name in (DONE, "rounds.jsonl", "clients.parquet", *_MODELS, "config.yaml", *documents):
-            (self.path / name).unlink(missing_ok=True)
+        with writing(self.path):
+            for name in (DONE, "rounds.jsonl", "clients.parquet", *_MODELS, "config.yaml", *documents):
+                (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
         self._checkpoints = Checkpoints(self._checkpoints.folder, self._checkpoints.rounds)
 

@@ -14,7 +14,7 @@ import yaml
 
 from fedbench.config.names import present, renamed
 from fedbench.core.trees import from_yaml
-from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged
+from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,7 @@ class ResultStore:
         self.damaged = []
         seen: dict[tuple[Any, ...], Path] = {}
         for meta in sorted(self.root.rglob("meta.json")):
-            if not (meta.parent / "config.yaml").exists():
+            if not (meta.parent / "config.yaml").exists() and not is_done(meta.parent):
                 continue
             try:
                 run = read_run(meta.parent)
@@ -214,8 +214,9 @@ def read_run(path: Path) -> Run:
     """Return the run in the directory ``path``.
 
     Raises:
-        DamagedRun: If its configuration or its facts cannot be read.
+        DamagedRun: If its configuration or its facts cannot be read, or have changed since it was done.
     """
+    RunFolder(path).verify("config.yaml", "meta.json")
     try:
         config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
         meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))

@@ -134,8 +134,6 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
         with tracing as step, between_rounds() as asked:
             last = session.consume(step, asked)
-        meta |= session.outcome(last)
-        _complete(session, last, meta)
     except KeyboardInterrupt as error:
         _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()}, error)
         tracker.finish("interrupted")
@@ -156,6 +154,8 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         torch.set_num_threads(threads)
         flush_subnormals(False)
         prepared.engine.close()
+    meta |= session.outcome(last)
+    _complete(session, last, meta)
     tracker.finish(str(meta["status"]))
     return meta
 
