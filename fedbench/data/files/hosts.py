@@ -1,0 +1,40 @@
+"""What this process has seen of servers: one that failed is not asked again, a slow one comes last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+_failed: dict[str, str] = {}  # host -> why
+_slow: dict[str, float] = {}  # host -> bytes per second
+
+
+def host(url: str) -> str:
+    """Return the server of an address, with its port."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def give_up(url: str, reason: str) -> None:
+    """Note that the server of an address failed, as opposed to a single file that it lacks."""
+    _failed[host(url)] = reason
+
+
+def failure(url: str) -> str | None:
+    """Return why the server of an address failed earlier in this process; None if it did not."""
+    return _failed.get(host(url))
+
+
+def note_speed(url: str, speed: float) -> None:
+    """Note that the server of an address was too slow, with its speed in bytes per second."""
+    _slow[host(url)] = speed
+
+
+def slow_last(urls: Sequence[str]) -> list[str]:
+    """Return addresses in their order, but those of slow servers at the end, the fastest of them first."""
+    return sorted(urls, key=lambda url: -_slow[host(url)] if host(url) in _slow else float("-inf"))
+
+
+def forget() -> None:
+    """Forget everything."""
+    _failed.clear()
+    _slow.clear()
