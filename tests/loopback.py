@@ -19,7 +19,7 @@ def whole(content, **headers):
 
 
 def ranged(content, cut=None, tag=None):
-    """What was asked for, and only up to byte ``cut`` of it; all of it if another version than ``tag`` was asked for."""
+    """What was asked for, and only up to byte ``cut`` of it; all of it to who has another version than ``tag``."""
     known = {"ETag": tag} if tag else {}
 
     def answer(h):
@@ -56,7 +56,7 @@ class Server:
 
     def __init__(self):
         self.answers, self.requests, self.counting = {}, [], threading.Lock()
-        self.agents, self.versions = set(), []
+        self.agents, self.versions, self.commands = set(), [], []
 
     def url(self, *answers, path="file"):
         self.answers[f"/{path}"] = list(answers)
@@ -79,6 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         book = self.book
         with book.counting:
             book.requests.append((self.path, self.headers.get("Range")))
+            book.commands.append(self.command)
             book.versions.append(self.headers.get("If-Range"))
             book.agents.add((self.headers["User-Agent"].split("/")[0], self.headers["Accept-Encoding"]))
             answers = book.answers.get(self.path) or [status(404)]

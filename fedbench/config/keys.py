@@ -12,7 +12,10 @@ USER_FILES = (
 WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
 # keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
 # of a round is missing there and the same elsewhere
-_PLACES = ("device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
+_PLACES = (
+    "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
+    "data.download", "data.mirrors",
+)  # fmt: skip
 
 
 def changes_no_numbers(key: str) -> bool:

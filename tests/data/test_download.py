@@ -240,7 +240,7 @@ def test_there_is_less_patience_while_other_addresses_are_left(server, other, ge
 
 
 def test_the_wait_that_was_too_long_is_named(server, get):
-    with pytest.raises(RequestError, match=r"/file: the server asks to wait for \d+ s\); try again later"):
+    with pytest.raises(RequestError, match=r"/file: the server asks to wait for \d+ s\); try again later, name"):
         get(server.url(status(503, Retry_After="86400")))
 
 
@@ -251,7 +251,7 @@ def test_not_there_means_the_next_mirror_at_once(server, get, waits, code):
 
 
 def test_tries_are_counted_and_waits_double(server, get, waits):
-    with pytest.raises(RequestError, match=r"/file: too many 503 error responses\); try again later"):
+    with pytest.raises(RequestError, match=r"/file: too many 503 error responses\); try again later, name"):
         get(server.url(status(503)))
     assert waits == [2, 4]
     assert len(server.asked()) == 4
@@ -478,7 +478,8 @@ def test_an_error_names_every_file_still_wanted(server, tmp_path):
         ensure(remotes, tmp_path, download=True, what="Letters")
     assert str(error.value) == (
         f"Letters: 2 files missing: b could not be downloaded ({server.root}/b1: 404 Not Found; "
-        f"{server.root}/b2: 404 Not Found); try again later, or download yourself: {tmp_path}/sub/b from "
+        f"{server.root}/b2: 404 Not Found); try again later, name a mirror in data.mirrors, or download yourself: "
+        f"{tmp_path}/sub/b from "
         f"{server.root}/b1 or {server.root}/b2 (md5 {'0' * 32}); {tmp_path}/c from {server.root}/c "
         f"(sha256 {SHA256})"
     )

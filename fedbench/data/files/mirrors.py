@@ -29,12 +29,12 @@ def addresses(remote: Remote) -> tuple[str, ...]:
     """Return where a file may be downloaded from, in the order to try.
 
     Mirrors come first: those of ``using``, then those of the environment variable FEDBENCH_MIRRORS. They are asked only
-    for files with a checksum, since nothing else would show that theirs is the published file.
+    for files with a public address and a checksum, since nothing else would show that theirs is the published file.
 
     Raises:
         RequestError: If FEDBENCH_MIRRORS has an entry that is not an address.
     """
-    mirrors = (*_configured.get(), *_of_environment()) if remote.sums else ()
+    mirrors = (*_configured.get(), *_of_environment()) if remote.urls and remote.sums else ()
     found = (mirror.address(remote.path) for mirror in mirrors)
     return tuple(dict.fromkeys([*(a for a in found if a is not None), *remote.urls]))
 

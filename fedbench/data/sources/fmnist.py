@@ -17,6 +17,7 @@ _FOLDER = "FashionMNIST/raw"
 _SITES = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
 )
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _MD5 = {

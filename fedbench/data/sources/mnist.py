@@ -19,7 +19,11 @@ _MD5 = {
     "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
 }
 _FOLDER = "MNIST/raw"
-_URLS = ("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+_URLS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "http://yann.lecun.com/exdb/mnist/",
+)
 _MOST_BYTES = 64 * 2**20
 _PACKED = [
     Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
