@@ -38,7 +38,14 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=data.test_clients,
         seed=data.seed,
     )
-    return with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
+    if not data.noise.clients:
+        return assembled
+    if assembled.shares_examples:
+        raise RequestError(
+            "data.noise needs examples that belong to one client each, since one client's noise would be in the labels "
+            "of others; set data.partition.as_published=false"
+        )
+    return with_label_noise(assembled, data.noise, data.seed)[0]
 
 
 def read_examples(config: RunConfig) -> Examples:
