@@ -8,6 +8,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from fedbench.data.files import hosts
+
 # ---- answers of the server: functions of the handler
 
 
@@ -16,16 +18,17 @@ def whole(content, **headers):
     return lambda h: h.answer(200, content, length=len(content), headers=headers)
 
 
-def ranged(content, cut=None):
-    """What was asked for, and only up to byte ``cut`` of it."""
+def ranged(content, cut=None, tag=None):
+    """What was asked for, and only up to byte ``cut`` of it; all of it to who has another version than ``tag``."""
+    known = {"ETag": tag} if tag else {}
 
     def answer(h):
         start = int((re.fullmatch(r"bytes=(\d+)-", h.headers.get("Range", "")) or ["", "0"])[1])
-        if not start:
-            return h.answer(200, content[:cut], length=len(content))
+        if not start or h.headers.get("If-Range", tag) != tag:
+            return h.answer(200, content[:cut], length=len(content), headers=known)
         if start >= len(content):
             return h.answer(416, headers={"Content-Range": f"bytes */{len(content)}"})
-        place = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+        place = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}", **known}
         return h.answer(206, content[start:][:cut], length=len(content) - start, headers=place)
 
     return answer
@@ -39,6 +42,11 @@ def hangs_up(h):
     h.connection.shutdown(socket.SHUT_RDWR)
 
 
+def silent(until):
+    """Says nothing until the event is set."""
+    return lambda h: until.wait(30)
+
+
 def without_length(content):
     return lambda h: h.answer(200, content)
 
@@ -48,7 +56,7 @@ class Server:
 
     def __init__(self):
         self.answers, self.requests, self.counting = {}, [], threading.Lock()
-        self.agents = set()
+        self.agents, self.versions, self.commands = set(), [], []
 
     def url(self, *answers, path="file"):
         self.answers[f"/{path}"] = list(answers)
@@ -64,10 +72,15 @@ class Handler(BaseHTTPRequestHandler):
 
     book: Server
 
+    def do_HEAD(self):
+        self.do_GET()
+
     def do_GET(self):
         book = self.book
         with book.counting:
             book.requests.append((self.path, self.headers.get("Range")))
+            book.commands.append(self.command)
+            book.versions.append(self.headers.get("If-Range"))
             book.agents.add((self.headers["User-Agent"].split("/")[0], self.headers["Accept-Encoding"]))
             answers = book.answers.get(self.path) or [status(404)]
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -80,7 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         if length is not None:
             self.send_header("Content-Length", str(length))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, *_):
         pass
@@ -88,7 +102,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving():
-    """A server that runs while the block does."""
+    """A server that runs while the block does; nothing is known of earlier ones, which may have had its port."""
+    hosts.forget()
     book = Server()
     http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"book": book}))
     book.root = f"http://127.0.0.1:{http.server_port}"

@@ -1,4 +1,4 @@
-"""``fedbench data prepare|verify|show NAME``: download, check or inspect a data set."""
+"""``fedbench data prepare|verify|show NAME`` and ``check-links``: download, check or inspect data sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import fault
 
-WORDS = ("prepare", "verify", "show")
+WORDS = ("prepare", "verify", "show", "check-links")
 
 
 def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
@@ -19,10 +19,11 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     ``prepare`` reads the data set, downloading what is missing, so that later runs find it. ``verify`` compares every
     official file with its published checksum and then reads the data set from its sources again; it never downloads.
     Its status is 1 if a file is not the official one, or has changed since it was prepared, and 2 if a file is missing.
-    ``show`` prints the data set's numbers and draws pictures.
+    ``show`` prints the data set's numbers and draws pictures. ``check-links`` tries every address of the data set's
+    published files, or of those of all data sets; its status is 1 if a file has no address that works.
 
     Args:
-        args: The word, the name of a data set, and overrides.
+        args: The word, the name of a data set (``check-links`` needs none), and overrides.
         own: A config tree of the user's own.
 
     Raises:
@@ -31,7 +32,10 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     names = [*options("data"), *(options("data", own) if own else [])]
     if not args or args[0] not in WORDS:
         got = args[0] if args else "nothing"
-        raise RequestError(f"usage: fedbench data {'|'.join(WORDS)} NAME; got {got}{nearest(got, WORDS)}")
+        usage = f"fedbench data {'|'.join(WORDS[:3])} NAME, or fedbench data check-links [NAME]"
+        raise RequestError(f"usage: {usage}; got {got}{nearest(got, WORDS)}")
+    if args[0] == "check-links" and (len(args) < 2 or "=" in args[1]):
+        return _check_links(None, args[1:], own)
     if len(args) < 2 or "=" in args[1]:
         raise RequestError(f"data {args[0]} needs a data set, such as mnist_iid; see `fedbench list data`")
     if args[1] not in names:
@@ -44,6 +48,8 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
 def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:
     from fedbench.config.compose import Composer
 
+    if word == "check-links":
+        return _check_links(name, overrides, own)
     with user_code_from(own):
         config = Composer(own).config([f"data={name}", *overrides])
         if word == "verify":
@@ -85,3 +91,31 @@ def _verify(config: RunConfig) -> tuple[str, int]:
     except MissingFiles as error:
         missing = f"{name}: missing: {error.wanted}; `fedbench data prepare {name}` downloads what can be downloaded"
         return "\n".join([*lines, missing]), 2
+
+
+def _check_links(name: str | None, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:
+    from fedbench.config.compose import Composer
+    from fedbench.data.files.download import offline
+    from fedbench.data.files.mirrors import VARIABLE, using
+    from fedbench.runs.build_data import all_official_files, official_files
+
+    with user_code_from(own):
+        config = Composer(own).config([*([f"data={name}"] if name else []), *overrides])
+        remotes = official_files(config) if name else all_official_files()
+    if offline():
+        raise RequestError("downloads are disabled by FEDBENCH_OFFLINE; unset it")
+    from fedbench.data.files.links import check  # imports requests
+
+    with using(config.data.mirrors):
+        links = check(remotes)
+    if not links:
+        return f"{name}: no published files", 0
+    rows = [("file", "address", "bytes", "seconds", "status")]
+    rows += [(k.path, k.url, "" if k.size is None else str(k.size), f"{k.seconds:.1f}", k.status) for k in links]
+    widths = [max(len(row[c]) for row in rows) for c in range(5)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    working = {k.path for k in links if k.works}
+    dead = [path for path in dict.fromkeys(k.path for k in links) if path not in working]
+    lines.append(f"{sum(k.works for k in links)} of {len(links)} addresses work")
+    lines += [f"{path}: no address works; name another in data.mirrors or {VARIABLE}" for path in dead]
+    return "\n".join(lines), 1 if dead else 0

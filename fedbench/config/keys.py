@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fedbench.config.names import present
 from fedbench.core.trees import Tree, leaves
 
 # keys that name files or directories of the user
@@ -12,7 +15,17 @@ USER_FILES = (
 WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
 # keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
 # of a round is missing there and the same elsewhere
-_PLACES = ("device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")
+_PLACES = (
+    "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
+    "data.download", "data.mirrors",
+)  # fmt: skip
+
+# Options that fedbench's own functions gained after their first release, each with the value that is what they did
+# before. With this value an option is no part of a setting, so that runs made before it existed stay the same runs.
+ADDED: dict[str, Tree] = {
+    "fedbench.data.sources.mnist.load": {"standardise": "channel"},
+    "fedbench.data.partitions.label.consecutive_classes": {"as_published": False},
+}
 
 
 def changes_no_numbers(key: str) -> bool:
@@ -22,4 +35,13 @@ def changes_no_numbers(key: str) -> bool:
 
 def setting(config: Tree) -> Tree:
     """Return the dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
-    return {k: v for k, v in leaves(config).items() if k != "seed" and not changes_no_numbers(k)}
+    return {k: v for k, v in leaves(without_added(config)).items() if k != "seed" and not changes_no_numbers(k)}
+
+
+def without_added(section: Any) -> Any:
+    """Return a configuration, or a section of it, without the options of ``ADDED`` that have the value of old."""
+    if not isinstance(section, dict):
+        return section
+    target = section.get("_target_")
+    added = ADDED.get(present(target), {}) if isinstance(target, str) else {}
+    return {k: without_added(v) for k, v in section.items() if k not in added or v != added[k]}

@@ -21,6 +21,7 @@ from fedbench.core.errors import (
     number,
     typed,
 )  # fmt: skip
+from fedbench.core.mirrors import Mirror, mirrors_of
 from fedbench.core.options import LabelNoise, SgdOptions
 from fedbench.core.trees import Tree
 
@@ -101,6 +102,7 @@ class DataConfig:
         source: Reads the examples.
         partition: Assigns examples to clients, or None where the source does.
         seed: Random seed of the partition and the split; the run's seed where ``data.seed`` is null.
+        mirrors: Servers that are asked for missing files before the published addresses.
     """
 
     source: Component
@@ -112,6 +114,7 @@ class DataConfig:
     local_test: LocalTest
     seed: int
     download: bool
+    mirrors: tuple[Mirror, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -330,6 +333,7 @@ def _data(c: Tree, seed: int) -> DataConfig:
             local_test=local_test,
             seed=seed if own is None else integer("seed", own, remedy="use null for the seed of the run"),
             download=boolean("download", c.get("download")),
+            mirrors=mirrors_of("data.mirrors", c.get("mirrors")),
         )
 
 

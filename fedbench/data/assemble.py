@@ -60,7 +60,7 @@ def assemble(
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
     central = local_test in ("central", "others")
-    notes = _left_out(examples, train, test) if examples.owner is None else ()
+    notes = (*_left_out(examples, train, test), *_shared(train, test)) if examples.owner is None else ()
     if not any(len(t) for t in train):
         remedy = "all examples are test examples" if examples.held_out is not None else "use a larger one"
         raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
@@ -105,6 +105,19 @@ def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray
     counts = {"by the partition": (idle & ~held_out).sum(), "of the test examples set apart": (idle & held_out).sum()}
     parts = [f"{n} {what}" for what, n in counts.items() if n]
     return (f"left out: {', '.join(parts)}",) if parts else ()
+
+
+def _shared(train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
+    """Return a note on training examples that several clients own, if there are any."""
+    own = np.concatenate(train)
+    distinct = np.unique(own)
+    if len(own) == len(distinct):
+        return ()
+    tested = np.isin(np.concatenate(test), distinct).sum()
+    return (
+        f"shared by clients: {len(own)} training examples, {len(distinct)} of them distinct; {tested} test examples of "
+        "a client are training examples of some client",
+    )
 
 
 def _natural(

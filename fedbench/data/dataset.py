@@ -114,6 +114,12 @@ class FederatedDataset:
         return len(self.names)
 
     @property
+    def shares_examples(self) -> bool:
+        """Whether an example is a training example of several clients."""
+        rows = self.train.index.numpy(force=True)
+        return len(np.unique(rows)) < len(rows)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one example, as the model reads it."""
         own = tuple(self.x.shape[1:])

@@ -162,13 +162,19 @@ def _refuse_too_many(config: RunConfig, data: FederatedDataset) -> None:
 
 
 def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: FederatedDataset) -> None:
-    """Refuse methods that need examples of numbers, or one label per example."""
+    """Refuse methods that need examples of numbers, or one label or one owner per example."""
     blends = any(stage.algorithm.blends_examples for stage in stages)
     if blends and data.tokens is not None and data.table is None:
         raise RequestError(
             "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
         )
-    if data.y.dim() > 1 and any(stage.after for stage in stages):
+    relabels = any(stage.after for stage in stages)
+    if relabels and data.shares_examples:
+        raise RequestError(
+            f"{config.names.algo} relabels examples by their losses, and some belong to several clients; set "
+            "data.partition.as_published=false"
+        )
+    if data.y.dim() > 1 and relabels:
         raise RequestError(
             f"{config.names.algo} relabels examples by their losses, but data={config.names.data} has a label per token"
         )

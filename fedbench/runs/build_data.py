@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from pkgutil import iter_modules
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
+from fedbench.data import sources
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
+from fedbench.data.files.mirrors import using
 from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 
@@ -35,7 +38,14 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=data.test_clients,
         seed=data.seed,
     )
-    return with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
+    if not data.noise.clients:
+        return assembled
+    if assembled.shares_examples:
+        raise RequestError(
+            "data.noise needs examples that belong to one client each, since one client's noise would be in the labels "
+            "of others; set data.partition.as_published=false"
+        )
+    return with_label_noise(assembled, data.noise, data.seed)[0]
 
 
 def read_examples(config: RunConfig) -> Examples:
@@ -46,7 +56,8 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    examples: Examples = call(data.source, "data.source", **given)
+    with using(data.mirrors):
+        examples: Examples = call(data.source, "data.source", **given)
     return examples
 
 
@@ -55,6 +66,12 @@ def official_files(config: RunConfig) -> list[Remote]:
     module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
     files: list[Remote] = getattr(module, "OFFICIAL", [])
     return files
+
+
+def all_official_files() -> list[Remote]:
+    """Return the published files of all of fedbench's sources."""
+    modules = [importlib.import_module(f"{sources.__name__}.{m.name}") for m in iter_modules(sources.__path__)]
+    return [remote for module in modules for remote in getattr(module, "OFFICIAL", [])]
 
 
 def without_downloads(config: RunConfig) -> RunConfig:

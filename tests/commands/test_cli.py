@@ -513,7 +513,7 @@ BAD = [
         "list takes one of algo, data, model, experiment, table, engine, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
-    (["data"], "usage: fedbench data prepare|verify|show NAME; got nothing"),
+    (["data"], "usage: fedbench data prepare|verify|show NAME, or fedbench data check-links [NAME]; got nothing"),
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
     (["data", "show"], "data show needs a data set, such as mnist_iid; see `fedbench list data`"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
@@ -531,11 +531,11 @@ BAD = [
     (["mu=1", "algo=fedprox"], "unknown key mu; did you mean algo.mu?"),
     (["algo.q=1"], "unknown key algo.q; it is a key of algo=qfedavg"),
     (["alg=fedavg"], "unknown key alg; did you mean algo?"),
-    (["data=mnist_dir0.1", "data.alpha=1"], "unknown key data.alpha; did you mean data.partition.alpha?"),
+    (["data=mnist_dirmin0.1", "data.alpha=1"], "unknown key data.alpha; did you mean data.partition.alpha?"),
     (["data.alpha=1"], "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, "),
-    (["data=mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
+    (["data=mnist"], "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_shards2?"),
     (["algo=prox"], "did you mean fedprox?"),
-    (["data", "show", "mnist"], "did you mean one of mnist_2class, mnist_dir0.1, mnist_iid, mnist_shards2?"),
+    (["data", "show", "mnist"], "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_shards2?"),
     (["seed=0..2"], "seed must be an integer >= 0, got '0..2'; for several seeds type -m seed=0,1,2"),
     (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=range(0,20)"),
     (["--force"], "unknown flag --force; did you mean force=true?"),
@@ -635,7 +635,7 @@ def test_partition_alpha(fed, tmp_path):
     """A data set in the official form, and a partition that cannot be."""
 
     write_idx(tmp_path / "data" / "MNIST" / "raw")
-    status, _, err = fed("data=mnist_dir0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
+    status, _, err = fed("data=mnist_dirmin0.1", "data.partition.alpha=-1", f"data_dir={tmp_path / 'data'}")
     assert status == 2
     assert err == "fedbench: data.partition.alpha must be > 0, got -1; for equal clients use data/partition=iid\n"
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
@@ -1072,7 +1072,7 @@ def test_images_end_to_end(fed, tmp_path):
     "args",
     [
         ["data=mnist_2class", "model=linear", "rounds=2"],
-        ["data=mnist_dir0.1", "rounds=1", "participation=0.1"],
+        ["data=mnist_dirmin0.1", "rounds=1", "participation=0.1"],
         pytest.param(
             ["data=cifar10_dir0.05", "rounds=1", "participation=2", "local.steps=2", "data.clients=4"],
             marks=pytest.mark.slow,

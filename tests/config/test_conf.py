@@ -147,7 +147,7 @@ def test_what_is_part_of_a_setting():
     [
         [],
         ["experiment=adafedadam/table5_synthetic", "algo=fedadam", "rounds=3"],
-        ["data.seed=3", "data=mnist_dir0.1", "data/partition=shards", "model=mlp", "model.hidden=[7]", "seed=2"],
+        ["data.seed=3", "data=mnist_dirmin0.1", "data/partition=shards", "model=mlp", "model.hidden=[7]", "seed=2"],
         ["algo={server_lr: 0.5}", "algo=fedprox", "rounds=${seed}", "algo.mu=null", "local.epochs=[1,2]"],
         ["+data.source.more={a: [1]}", "algo.server_lr=2"],
     ],

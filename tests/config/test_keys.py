@@ -1,13 +1,17 @@
 """Keys that change no numbers, and values as text."""
 
+import inspect
+
 import pytest
 
-from fedbench.config.keys import WATCHING, changes_no_numbers, setting
+from fedbench.config.keys import ADDED, WATCHING, changes_no_numbers, setting, without_added
+from fedbench.config.targets import function_of
 from fedbench.core.trees import config_value
 
 
 def test_places_and_the_engine_but_for_its_precision_change_no_numbers():
-    for key in ("device", "results_dir", "tracker.project", "engine.mode", "engine.client_state", "data.download"):
+    places = ("device", "results_dir", "tracker.project", "data.download", "data.mirrors")
+    for key in (*places, "engine.mode", "engine.client_state"):
         assert changes_no_numbers(key)
     for key in ("engine.precision", "data.clients", "data.downloads", "seed", "devices", *WATCHING):
         assert not changes_no_numbers(key)
@@ -16,6 +20,21 @@ def test_places_and_the_engine_but_for_its_precision_change_no_numbers():
 def test_the_setting_of_a_configuration():
     config = {"seed": 3, "rounds": 5, "engine": {"mode": "loop", "precision": "float32"}, "data": {"download": True}}
     assert setting(config) == {"rounds": 5, "engine.precision": "float32"}
+
+
+@pytest.mark.parametrize("target", ["fedbench.data.partition_label", "fedbench.data.partitions.label"])
+def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
+    """Also under the name of the first release; and only for the function that it was added to."""
+    rule = {"_target_": f"{target}.consecutive_classes", "more": 5}
+    assert without_added({"partition": {**rule, "as_published": False}}) == {"partition": rule}
+    for section in ({**rule, "as_published": True}, {"_target_": "other.rule", "as_published": False}):
+        assert without_added({"partition": section}) == {"partition": section}
+
+
+def test_options_that_came_later_exist_and_have_that_default():
+    for target, options in ADDED.items():
+        parameters = inspect.signature(function_of(target, "target")).parameters
+        assert {k: parameters[k].default for k in options} == options
 
 
 @pytest.mark.parametrize(

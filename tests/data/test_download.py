@@ -13,12 +13,12 @@ from email.utils import format_datetime
 from types import SimpleNamespace
 
 import pytest
-from loopback import hangs_up, ranged, serving, status, whole, without_length
+from loopback import hangs_up, ranged, serving, silent, status, whole, without_length
 from rich.console import Console
 from urllib3.util import Retry
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files import archives, transfer
+from fedbench.data.files import archives, hosts, progress, transfer
 from fedbench.data.files.download import Remote, checksum, ensure, unpack
 
 CONTENT = bytes(range(256)) * 40  # 10240 bytes
@@ -31,10 +31,18 @@ def server():
         yield server
 
 
+@pytest.fixture
+def other():
+    """A second server: another host."""
+    with serving() as server:
+        yield server
+
+
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    for name in ("FEDBENCH_OFFLINE", "FEDBENCH_MIRRORS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +193,7 @@ def test_an_interruption_keeps_what_is_there(server, tmp_path, monkeypatch):
 
 
 def test_a_silent_server_is_asked_again(server, get, monkeypatch, waits):
-    monkeypatch.setattr(transfer, "_TIMEOUT", (1.0, 0.1))
+    monkeypatch.setattr(transfer, "TIMEOUT", (1.0, 0.1))
     monkeypatch.setattr(transfer, "_CHUNK", 1000)
     quiet = threading.Event()
 
@@ -218,14 +226,21 @@ def test_retry_after_is_obeyed(server, get, waits):
 
 
 @pytest.mark.parametrize("value", ["86400", "soon"])
-def test_a_server_that_wants_too_much_patience_is_left(server, get, waits, value):
-    late = server.url(status(429, Retry_After=value), path="late")
+def test_a_server_that_wants_too_much_patience_is_left(server, other, get, waits, value):
+    late = other.url(status(429, Retry_After=value))
     assert get(late, server.url(whole(CONTENT))) == CONTENT
-    assert (waits, len(server.asked("late"))) == ([], 1)
+    assert (waits, len(other.asked())) == ([], 1)
+
+
+def test_there_is_less_patience_while_other_addresses_are_left(server, other, get, waits):
+    """A minute's wait is granted to the last address only."""
+    answers = [status(503, Retry_After="60"), whole(CONTENT)]
+    assert get(other.url(*answers), server.url(*answers)) == CONTENT
+    assert (waits, len(other.asked()), len(server.asked())) == ([60], 1, 2)
 
 
 def test_the_wait_that_was_too_long_is_named(server, get):
-    with pytest.raises(RequestError, match=r"/file: the server asks to wait for \d+ s\); try again later"):
+    with pytest.raises(RequestError, match=r"/file: the server asks to wait for \d+ s\); try again later, name"):
         get(server.url(status(503, Retry_After="86400")))
 
 
@@ -236,16 +251,16 @@ def test_not_there_means_the_next_mirror_at_once(server, get, waits, code):
 
 
 def test_tries_are_counted_and_waits_double(server, get, waits):
-    with pytest.raises(RequestError, match=r"/file: too many 503 error responses\); try again later"):
+    with pytest.raises(RequestError, match=r"/file: too many 503 error responses\); try again later, name"):
         get(server.url(status(503)))
-    assert waits == [2, 4, 8, 16]
-    assert len(server.asked()) == 6
+    assert waits == [2, 4]
+    assert len(server.asked()) == 4
 
 
 def test_progress_earns_new_tries(server, get, waits, monkeypatch):
     monkeypatch.setattr(transfer, "_PROGRESS", 1000)
     assert get(server.url(ranged(CONTENT, cut=1000))) == CONTENT
-    assert len(server.asked()) == 11  # 10240 bytes in thousands; six tries were not enough
+    assert len(server.asked()) == 11  # 10240 bytes in thousands; four tries were not enough
     assert waits == []
 
 
@@ -253,12 +268,168 @@ def test_nobody_listens(get, server, waits):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         assert get(f"http://127.0.0.1:{unused.getsockname()[1]}/", server.url(whole(CONTENT))) == CONTENT
-    assert waits == [2, 4, 8, 16]
+    assert waits == []  # one more try, at once
 
 
 def test_an_address_that_is_none(get, server, waits):
     assert get("nothing://here", server.url(whole(CONTENT))) == CONTENT
     assert waits == []
+
+
+# ---- servers that fail, hang or are slow
+
+
+class Clock:
+    """A clock that goes on by ``step`` seconds whenever somebody looks at it."""
+
+    def __init__(self, step=1.0):
+        self.now, self.step = 0.0, step
+
+    def monotonic(self):
+        self.now += self.step
+        return self.now
+
+
+def test_a_server_that_failed_is_not_asked_for_another_file(server, other, get, tmp_path, capsys):
+    """Neither one with an error 500 nor one that nobody runs; the error says so."""
+    broken = other.url(status(500), path="a")
+    assert get(broken, server.url(whole(CONTENT))) == CONTENT
+    (tmp_path / "set" / "raw" / "a.bin").unlink()
+    assert get(other.url(whole(CONTENT), path="b"), server.url(whole(CONTENT))) == CONTENT
+    assert (len(other.asked("a")), other.asked("b")) == (2, [])
+    with pytest.raises(RequestError, match="/b: not asked again, it failed before: too many 500 error responses"):
+        ensure([Remote("c", (other.url(path="b"),), md5=MD5)], tmp_path, download=True, what="Letters")
+    assert f"fedbench: a.bin: {hosts.host(broken)}: too many 500 error responses\n" in capsys.readouterr().err
+
+
+def test_a_server_that_lacks_one_file_is_asked_for_the_next(server, other, get, tmp_path):
+    gone = [other.url(status(404), path="gone"), other.url(whole(CONTENT[::-1]), path="wrong")]
+    assert get(*gone, server.url(whole(CONTENT))) == CONTENT
+    assert ensure([Remote("b", (other.url(whole(CONTENT), path="b"),), md5=MD5)], tmp_path, download=True, what="B")
+    assert len(other.requests) == 3
+
+
+def test_a_server_that_hangs_is_left_and_not_asked_again(server, other, get, tmp_path, monkeypatch, waits):
+    monkeypatch.setattr(transfer, "TIMEOUT", (1.0, 0.1))
+    quiet = threading.Event()
+    try:
+        assert get(other.url(silent(quiet)), server.url(whole(CONTENT))) == CONTENT
+        (tmp_path / "set" / "raw" / "a.bin").unlink()
+        assert get(other.url(silent(quiet)), server.url(whole(CONTENT))) == CONTENT
+    finally:
+        quiet.set()
+    assert (len(other.asked()), len(server.asked()), waits) == (2, 2, [])
+
+
+def test_a_slow_server_is_left_for_another_that_resumes(server, other, get, monkeypatch):
+    """At most 100 bytes a second against a lowest speed of 200, over 10 seconds; then the clock stands still."""
+    monkeypatch.setattr(transfer, "time", clock := Clock())
+    monkeypatch.setattr(transfer, "_CHUNK", 100)
+    monkeypatch.setattr(transfer, "_SLOWEST", 200.0)
+
+    def fast(h):
+        clock.step = 0.0
+        ranged(CONTENT)(h)
+
+    assert get(other.url(ranged(CONTENT)), server.url(fast)) == CONTENT
+    assert other.asked() == [None]
+    (start,) = server.asked()
+    assert 0 < int(start.removeprefix("bytes=").removesuffix("-")) <= 1000
+    assert hosts.slow_last([other.root, server.root]) == [server.root, other.root]
+
+
+def test_a_fast_server_is_not_left(server, other, get, monkeypatch):
+    """1000 bytes a second, but for the first and the last."""
+    monkeypatch.setattr(transfer, "time", Clock())
+    monkeypatch.setattr(transfer, "_CHUNK", 1000)
+    monkeypatch.setattr(transfer, "_SLOWEST", 200.0)
+    assert get(other.url(ranged(CONTENT * 10)), server.url(ranged(CONTENT)), md5=None) == CONTENT * 10
+    assert (other.asked(), server.asked()) == ([None], [])
+
+
+def test_a_slow_server_has_to_do_where_no_other_address_works(server, other, get, monkeypatch, capsys):
+    monkeypatch.setattr(transfer, "time", Clock())
+    monkeypatch.setattr(transfer, "_CHUNK", 100)
+    monkeypatch.setattr(transfer, "_SLOWEST", 200.0)
+    assert get(other.url(ranged(CONTENT)), server.url(status(404))) == CONTENT
+    assert [start is None for start in other.asked()] == [True, False]
+    assert "only 0 kB/s; trying the other addresses first\n" in capsys.readouterr().err
+
+
+def test_the_fastest_of_slow_servers_finishes(server, other, get, monkeypatch):
+    """The clock goes half as fast while the second server sends, so this is the faster one."""
+    monkeypatch.setattr(transfer, "time", clock := Clock())
+    monkeypatch.setattr(transfer, "_CHUNK", 100)
+    monkeypatch.setattr(transfer, "_SLOWEST", 1e6)
+
+    def faster(h):
+        clock.step = 0.5
+        ranged(CONTENT)(h)
+
+    assert get(other.url(ranged(CONTENT)), server.url(faster)) == CONTENT
+    assert (len(other.asked()), len(server.asked())) == (1, 2)
+    assert hosts.slow_last([other.root, server.root]) == [server.root, other.root]
+
+
+def test_a_single_address_may_be_slow(server, get, monkeypatch):
+    monkeypatch.setattr(transfer, "time", Clock())
+    monkeypatch.setattr(transfer, "_CHUNK", 100)
+    assert get(server.url(ranged(CONTENT))) == CONTENT
+    assert server.asked() == [None]
+
+
+def test_a_byte_now_and_then_is_slow_not_silent(server, other, get, monkeypatch):
+    """What came in is counted as it comes, not when a whole chunk is there."""
+    monkeypatch.setattr(transfer, "time", Clock())
+    over = threading.Event()
+
+    def trickles(h):
+        h.answer(200, b"", length=len(CONTENT))
+        for k in range(len(CONTENT)):
+            h.wfile.write(CONTENT[k : k + 1])
+            if over.wait(0.01):
+                return
+
+    try:
+        assert get(other.url(trickles), server.url(ranged(CONTENT))) == CONTENT
+    finally:
+        over.set()
+    (start,) = server.asked()
+    assert 0 < int(start.removeprefix("bytes=").removesuffix("-")) < len(CONTENT) // 2
+
+
+# ---- versions of a file, and ranges that are none
+
+
+def test_a_file_is_resumed_only_in_the_same_version(server, get):
+    """If-Range: a server that has another version by now sends it whole."""
+    old = CONTENT[::-1]
+    assert get(server.url(ranged(old, cut=4000, tag='"old"'), ranged(CONTENT, tag='"new"'))) == CONTENT
+    assert (server.asked(), server.versions) == ([None, "bytes=4000-"], [None, '"old"'])
+
+
+def test_a_weak_tag_marks_no_version(server, get):
+    assert get(server.url(ranged(CONTENT, cut=4000, tag='W/"x"'), ranged(CONTENT, tag='W/"x"'))) == CONTENT
+    assert server.versions == [None, None]
+
+
+def test_after_wrong_bytes_no_range_is_asked_for(server, get):
+    """A server that takes the range of another byte makes a wrong file; the next try takes nothing over."""
+
+    def shifted(h):
+        place = {"Content-Range": f"bytes 4000-{len(CONTENT) - 1}/{len(CONTENT)}"}
+        h.answer(206, CONTENT[:6240], length=6240, headers=place)
+
+    cut = ranged(CONTENT, cut=4000)
+    assert get(server.url(cut, shifted, cut, whole(CONTENT))) == CONTENT
+    assert server.asked() == [None, "bytes=4000-", None, None]
+
+
+def test_a_range_of_a_file_of_another_size(server, other, get, tmp_path):
+    part(tmp_path, CONTENT[:4000])
+    longer = other.url(ranged(CONTENT + b"!"))
+    assert get(longer, server.url(ranged(CONTENT)), size=len(CONTENT)) == CONTENT
+    assert (other.asked(), server.asked()) == (["bytes=4000-"], ["bytes=4000-"])
 
 
 # ---- the wrong file
@@ -307,7 +478,8 @@ def test_an_error_names_every_file_still_wanted(server, tmp_path):
         ensure(remotes, tmp_path, download=True, what="Letters")
     assert str(error.value) == (
         f"Letters: 2 files missing: b could not be downloaded ({server.root}/b1: 404 Not Found; "
-        f"{server.root}/b2: 404 Not Found); try again later, or download yourself: {tmp_path}/sub/b from "
+        f"{server.root}/b2: 404 Not Found); try again later, name a mirror in data.mirrors, or download yourself: "
+        f"{tmp_path}/sub/b from "
         f"{server.root}/b1 or {server.root}/b2 (md5 {'0' * 32}); {tmp_path}/c from {server.root}/c "
         f"(sha256 {SHA256})"
     )
@@ -441,11 +613,34 @@ def test_quiet_where_nobody_watches(server, get, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_line_every_ten_seconds_off_a_terminal(capsys, monkeypatch):
+    """The clock is read every 4 seconds: 3 MB in the 12 seconds from one line to the next."""
+    monkeypatch.setattr(progress, "time", Clock(4.0))
+    with progress.metering("a.bin", 10_240_000) as show:
+        for million in range(1, 7):
+            show(million * 10**6)
+    with progress.metering("b.bin", None) as show:
+        show(10**6)
+        show(5 * 10**5)  # starts over
+        show(25 * 10**5)
+    assert capsys.readouterr().err.splitlines() == [
+        "fedbench: a.bin: 3.0 of 10.2 MB, 0.25 MB/s",
+        "fedbench: a.bin: 6.0 of 10.2 MB, 0.25 MB/s",
+        "fedbench: b.bin: 2.5 MB, 0.21 MB/s",
+    ]
+
+
+def test_a_download_shows_how_far_it_is(server, get, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "time", Clock(11.0))
+    assert get(server.url(whole(CONTENT)))
+    assert capsys.readouterr().err.endswith("fedbench: a.bin: 0.0 of 0.0 MB, 0.00 MB/s\n")
+
+
 def test_a_bar_on_a_terminal(server, tmp_path, monkeypatch):
     shown = io.StringIO()
     console = Console(width=100, force_terminal=True, file=shown)
-    monkeypatch.setattr(transfer.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(transfer, "Console", lambda **options: console)
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "Console", lambda **options: console)
     remote = Remote("a.bin", (server.url(ranged(CONTENT, cut=4000)),), md5=MD5)
     ensure([remote], tmp_path, download=True, what="Letters")
     assert re.search(r"a\.bin .*10\.2/10\.2 kB", shown.getvalue())

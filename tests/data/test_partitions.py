@@ -1,6 +1,7 @@
 """The partition rules: what all of them keep, cases worked by hand, and every refusal."""
 
 import inspect
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -333,6 +334,64 @@ def test_consecutive_classes_has_the_sizes_of_the_script():
         rng.permutation(5000)
     assert each.tolist() == np.maximum((np.exp(4 + rng.standard_normal(200)) + 5) / 3, 2).astype(int).tolist()
     assert 14000 < counts.sum() < 24000
+
+
+def published(each, classes, clients_classes):
+    """The loop of FedProx's script over clients, on image numbers 0, 1, ... of every class."""
+    start, held = np.zeros(classes, dtype=int), []
+    for user, n in enumerate(each):
+        held.append([])
+        for j in range(clients_classes):
+            c = (user + j) % classes
+            if start[c] + n < 4000:
+                start[c] = 0
+            held[-1] += [(c, image) for image in range(4000)[start[c] : start[c] + n]]
+            start[c] += n
+    return held
+
+
+@pytest.mark.parametrize("mu", [4.0, 6.5])
+def test_consecutive_classes_as_published_shares_images_as_the_script_does(mu):
+    """At the larger sizes some clients reach beyond the 4000 images of a class, and some go on after another."""
+    y = np.repeat(np.arange(10), 5000)
+    owned = consecutive_classes(y, 200, np.random.default_rng(0), mu=mu, as_published=True)
+    rng = np.random.default_rng(0)
+    images = np.concatenate([5000 * c + rng.permutation(5000)[:4000] for c in range(10)])
+    each = np.maximum((np.exp(np.minimum(mu + rng.standard_normal(200), np.log(len(y)))) + 5) / 3, 2).astype(int)
+    want = published(each.tolist(), 10, 3)
+    assert [o.tolist() for o in owned] == [[images[4000 * c + k] for c, k in client] for client in want]
+    if mu == 4:  # every client begins at the first image, so the largest client of a class has all that are used of it
+        assert len(np.unique(np.concatenate(owned))) == sum(
+            max(each[[i for i in range(200) if (c - i) % 10 < 3]]) for c in range(10)
+        )
+
+
+def test_as_published_is_not_an_option_that_changes_the_draws():
+    """The same classes and sizes of clients; and, as before it existed, no image twice without it."""
+    y = np.repeat(np.arange(10), 5000)
+    clean, shared = (consecutive_classes(y, 200, np.random.default_rng(3), as_published=on) for on in (False, True))
+    assert np.array_equal(table(y, clean), table(y, shared))
+    assert len(np.unique(np.concatenate(clean))) == sum(map(len, clean))
+    with pytest.raises(RequestError, match="as_published must be true or false"):
+        consecutive_classes(y, 2, np.random.default_rng(0), as_published="yes")
+
+
+def test_shared_examples_are_counted_and_have_one_label():
+    """4 clients of 6 examples of 2 classes, the same first 3 of each class; half of each client's are for testing."""
+    x, y = np.zeros((20, 1)), np.repeat([0, 1], 10)
+    rule = partial(consecutive_classes, classes_per_client=2, mu=0, sigma=0, as_published=True)  # int(6 / 2) of each
+    data = assemble(
+        Examples(x, y, 2), partition=rule, clients=4, split=0.5, local_test="split", seed=0, test_clients=None
+    )
+    assert data.shares_examples
+    train, test = data.train.index.numpy(), data.test.index.numpy()
+    assert len(np.union1d(train, test)) == 6
+    assert (len(train), len(test)) == (12, 12)
+    assert data.sources[-2:] == (
+        "left out: 14 by the partition",
+        f"shared by clients: 12 training examples, {len(set(train))} of them distinct; "
+        f"{sum(t in train for t in test)} test examples of a client are training examples of some client",
+    )
 
 
 def test_similarity_by_hand():

@@ -111,6 +111,19 @@ def test_mnist_reads_idx_files(tmp_path):
     assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
 
+@pytest.mark.parametrize("pool", [False, True])
+def test_mnist_standardised_by_pixel_over_all_images(tmp_path, pool):
+    """FedProx's script, on the arrays as it has them: float32, 1e-3 added to the deviation, test images included."""
+    (train, _), (test, _) = write_idx(tmp_path / "MNIST" / "raw")
+    e = mnist.load(tmp_path, pool=pool, standardise="pixel")
+    every = np.concatenate([train, test]).astype(np.float32)
+    want = (every - every.mean(0)) / (every.std(0) + 0.001)
+    assert (e.x.dtype, e.x.shape, e.mean, e.std) == (np.float32, (8, 1, 28, 28), None, None)
+    assert e.x[:, 0] == pytest.approx(want, rel=1e-4, abs=1e-4)
+    with pytest.raises(RequestError, match="standardise must be one of channel, pixel"):
+        mnist.load(tmp_path, standardise="image")
+
+
 def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
     with pytest.raises(RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
         mnist.load(tmp_path, download=False)

@@ -1,15 +1,19 @@
 """Readers of text on small files in the official forms, made here."""
 
+import hashlib
 import json
 import zipfile
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from loopback import serving, whole
 
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.files import download as fetch
+from fedbench.data.files.remote import Remote
 from fedbench.data.sources import sent140, shakespeare, wikitext2
 
 # ---- Shakespeare
@@ -202,7 +206,7 @@ def test_shakespeare_reads_other_encodings_and_refuses_other_texts(gutenberg):
     path.write_bytes(other.encode("latin-1"))
     assert np.array_equal(shakespeare.load(gutenberg, 0, split=1).x, expected.x)
     path.write_text("To be, or not to be\n")
-    with pytest.raises(RequestError, match=r"raw_data.txt contains no plays; it must be 100.txt of http://www.gut"):
+    with pytest.raises(RequestError, match=r"raw_data.txt contains no plays; it must be 100.txt of https://www.gut"):
         shakespeare.load(gutenberg, 0)
 
 
@@ -491,6 +495,29 @@ def archive(path, files):
         for name, content in files.items():
             z.writestr(name, content)
     return path
+
+
+def test_wikitext_comes_file_by_file_where_no_address_has_the_archive(tmp_path, monkeypatch):
+    """A failure names the files, and that of the archive is its cause; downloads that are disabled are not tried."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    with serving() as server:
+        monkeypatch.setattr(wikitext2, "_ARCHIVE", replace(wikitext2._ARCHIVE, urls=(f"{server.root}/gone.zip",)))
+        files = []
+        for part, text in WIKI.items():
+            sha1 = hashlib.sha1(text.encode()).hexdigest()
+            url = server.url(whole(text.encode()), path=part)
+            files.append(Remote(f"wikitext-2/wiki.{part}.tokens", (url,), sha1=sha1))
+        monkeypatch.setattr(wikitext2, "_FILES", files)
+        got = wikitext2.load(tmp_path, clients=2, columns=2, length=3)
+        assert [name for name, _ in server.requests] == ["/gone.zip", *(f"/{part}" for part in WIKI)]
+        with pytest.raises(RequestError, match=r"1 file missing: downloads are disabled .*wikitext-2-v1.zip"):
+            wikitext2.load(tmp_path / "none", download=False)
+        monkeypatch.setattr(wikitext2, "_FILES", [replace(files[0], sha1="0" * 40)])
+        with pytest.raises(RequestError, match="wiki.train.tokens could not be downloaded.*gave sha1") as error:
+            wikitext2.load(tmp_path / "none")
+        assert "gone.zip: 404" in str(error.value.__cause__)
+    assert got.tokens == 10
 
 
 @pytest.mark.parametrize(

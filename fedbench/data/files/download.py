@@ -15,7 +15,7 @@ from fedbench.core.writing import fault
 from fedbench.data.files.archives import unpack
 from fedbench.data.files.remote import Remote, checksum
 
-__all__ = ["MissingFiles", "Remote", "checksum", "ensure", "unpack", "unpacked"]
+__all__ = ["MissingFiles", "Remote", "checksum", "ensure", "offline", "unpack", "unpacked"]
 
 
 def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: str) -> list[Path]:
@@ -34,11 +34,10 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
         RequestError: If files are missing and cannot be downloaded; the message lists the place, the addresses and the
             checksums of each.
     """
-    if missing := _missing(remotes, data_dir):
-        offline = os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
-        if offline or not download:
-            cause, remedy = ("FEDBENCH_OFFLINE", "unset it") if offline else ("data.download=false", "set it to true")
-            raise MissingFiles(what, f"downloads are disabled by {cause}; {remedy}", missing, data_dir)
+    missing = _missing(remotes, data_dir)
+    if missing and (offline() or not download):
+        cause, remedy = ("FEDBENCH_OFFLINE", "unset it") if offline() else ("data.download=false", "set it to true")
+        raise MissingFiles(what, f"downloads are disabled by {cause}; {remedy}", missing, data_dir)
     if missing:
         from fedbench.data.files.transfer import fetch  # late: most runs find their files
     for remote in missing:
@@ -54,7 +53,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
             ) from error
         if failures or not path.is_file():
             tried = "; ".join(failures) or "it has no public address"
-            problem = f"{path.name} could not be downloaded ({tried}); try again later"
+            problem = f"{path.name} could not be downloaded ({tried}); try again later, name a mirror in data.mirrors"
             raise MissingFiles(what, problem, _missing(remotes, data_dir), data_dir)
     return [data_dir / remote.path for remote in remotes]
 
@@ -77,6 +76,11 @@ def unpacked(
             )
         unpack(archive, target, most_bytes=most_bytes)
     return archives
+
+
+def offline() -> bool:
+    """Return whether the environment variable FEDBENCH_OFFLINE disables downloads."""
+    return os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
 def _missing(remotes: Sequence[Remote], data_dir: Path) -> list[Remote]:

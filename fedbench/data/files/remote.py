@@ -13,7 +13,8 @@ class Remote:
 
     Attributes:
         path: Where the file belongs, below the data directory.
-        urls: Addresses: the official one first, then mirrors. Empty for a file that is not public.
+        urls: Addresses in the order to try: the official one and public mirrors, those that work best first. Empty for
+            a file that is not public.
         md5: Checksum, if known; of several checksums all must match.
         sha1: Checksum, if known.
         sha256: Checksum, if known.

@@ -1,6 +1,6 @@
 """Partitions by label, other than the Dirichlet ones.
 
-No rule uses an example twice, and only ``consecutive_classes`` leaves some out.
+No rule uses an example twice, but for ``consecutive_classes`` with ``as_published``; only that one leaves some out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.errors import RequestError, boolean, integer, number
 from fedbench.data.partitions.allocation import (
     by_label,
     deal,
@@ -19,6 +19,8 @@ from fedbench.data.partitions.allocation import (
     restrict_shares,
     to_owners,
 )
+
+_PUBLISHED = 4000  # examples of a class in FedProx's script for skewed FEMNIST
 
 
 def shards(y: np.ndarray, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2) -> list[np.ndarray]:
@@ -81,6 +83,7 @@ def consecutive_classes(
     sigma: float = 1.0,
     more: int = 5,
     least: int = 2,
+    as_published: bool = False,
 ) -> list[np.ndarray]:
     """Give client i the classes i, i + 1, ... modulo K, the same amount of each, with lognormal sizes.
 
@@ -89,6 +92,15 @@ def consecutive_classes(
     The remaining examples are left out (script for skewed FEMNIST of FedProx, Li et al. 2020: 3 of the letters a to j,
     mu 4, sigma 1, more 5, least 2).
 
+    With ``as_published``, examples are handed out as in that script: of every class at most 4000 random examples take
+    part, and before a client gets its share the script goes back to the first of them if enough are *left*, where it
+    should do so if too few are. Almost every client of a class thus gets the same first examples: with the 200 clients
+    of the script a tenth of the examples are distinct. Some of a client's test examples are training examples of
+    others.
+
+    Deviation: a share that reaches beyond the 4000 is cut short here as there, but labels the script wrongly from then
+    on. That takes two clients in a row of 6000 examples each of their classes, on average.
+
     Raises:
         RequestError: If there are too few classes, or all classes of a client are exhausted.
     """
@@ -96,10 +108,11 @@ def consecutive_classes(
     each = integer(key, classes_per_client, at_least=1)
     mu, sigma = number("mu", mu), number("sigma", sigma, at_least=0)
     more, least = integer("more", more), integer("least", least, at_least=1)
+    shared = boolean("as_published", as_published)
     labels = np.unique(y)
     if each > len(labels):
         raise RequestError(f"{key} must be at most the number of classes, {len(labels)}, got {each}")
-    pools = [rng.permutation(np.flatnonzero(y == c)) for c in labels]
+    pools = [rng.permutation(np.flatnonzero(y == c))[: _PUBLISHED if shared else None] for c in labels]
     longest = np.log(len(y))  # a larger draw asks for more than exists anyway
     sizes = np.exp(np.minimum(mu + sigma * rng.standard_normal(clients), longest)) + more
     wanted = np.maximum(sizes / each, least).astype(np.int64)
@@ -108,10 +121,12 @@ def consecutive_classes(
     for i, size in enumerate(wanted):
         parts = []
         for c in (np.arange(i, i + each) % len(labels)).tolist():
-            if used[c] + size <= len(pools[c]):
+            if shared and used[c] + size < len(pools[c]):
+                used[c] = 0
+            if shared or used[c] + size <= len(pools[c]):
                 parts.append(pools[c][used[c] : used[c] + size])
                 used[c] += size
-        if not parts:
+        if not sum(map(len, parts)):
             raise _used_up(i, each, int(size), least)
         owned.append(np.concatenate(parts))
     return owned

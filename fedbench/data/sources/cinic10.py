@@ -20,6 +20,7 @@ _ARCHIVE = Archive(
         "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
         "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
         "https://datashare.is.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
+        "http://iqua.ece.toronto.edu/baochun/CINIC-10.tar.gz",
     ),
     md5="6ee4d0c996905fe93221de577967a372",
     size=687544992,

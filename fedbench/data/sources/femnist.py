@@ -16,7 +16,11 @@ from fedbench.data.sources._nist import by_writer
 
 _CLASSES = 62
 _ARCHIVES = [
-    Remote(f"femnist/{name}.zip", (f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip",), md5=md5)
+    Remote(
+        f"femnist/{name}.zip",
+        (f"https://s3.amazonaws.com/nist-srd/SD19/{name}.zip", f"https://nist-srd.s3.amazonaws.com/SD19/{name}.zip"),
+        md5=md5,
+    )
     for name, md5 in (
         ("by_class", "79572b1694a8506f2b722c7be54130c4"),
         ("by_write", "a29f21babf83db0bb28a2f77b2b456cb"),

@@ -12,11 +12,13 @@ from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, read
+from fedbench.data.sources._standardise import CHOICES, per_pixel
 
 _FOLDER = "FashionMNIST/raw"
 _SITES = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
 )
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _MD5 = {
@@ -54,7 +56,7 @@ def load(
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("standardise", standardise, ("channel", "pixel"))
+    choice("standardise", standardise, CHOICES)
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
     missing = [remote for n, remote in zip(_NAMES, _PACKED, strict=True) if not (folder / n).is_file()]
@@ -65,8 +67,7 @@ def load(
     rows, y, count = keep(np.concatenate([train[1], test[1]]), classes, 10)
     x = np.concatenate([train[0], test[0]])[rows]
     if standardise == "pixel":
-        mean, std = _per_pixel(train[0])
-        x = (x - mean.astype(np.float32)) / (std + 0.001).astype(np.float32)
+        x = per_pixel(x, train[0])
     sources, unofficial = origin("Fashion-MNIST", genuine)
     return Examples(
         x=x,
@@ -78,15 +79,3 @@ def load(
         sources=sources,
         unofficial=unofficial,
     )
-
-
-def _per_pixel(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of every pixel over uint8 images [T, ...], from exact sums."""
-    total = np.zeros(images.shape[1:])
-    squares = np.zeros(images.shape[1:])
-    for part in np.array_split(images, max(1, len(images) // 5000)):
-        values = part.astype(np.float64)
-        total += values.sum(0)
-        squares += np.square(values).sum(0)
-    mean = total / len(images)
-    return mean, np.sqrt(np.maximum(squares / len(images) - mean**2, 0))

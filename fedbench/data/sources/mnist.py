@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import boolean
+from fedbench.core.errors import boolean, choice
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
+from fedbench.data.sources._standardise import CHOICES, per_pixel
 
 # of the four unpacked files, and of their downloads
 _MD5 = {
@@ -19,7 +20,11 @@ _MD5 = {
     "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
 }
 _FOLDER = "MNIST/raw"
-_URLS = ("http://yann.lecun.com/exdb/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+_URLS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "http://yann.lecun.com/exdb/mnist/",
+)
 _MOST_BYTES = 64 * 2**20
 _PACKED = [
     Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
@@ -27,7 +32,7 @@ _PACKED = [
 OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{name}", (), md5=md5) for name, (md5, _) in _MD5.items())]
 
 
-def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Examples:
+def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardise: str = "channel") -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
@@ -35,10 +40,15 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Exampl
         download: Whether downloads are allowed.
         pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
             images are held out.
+        standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
+            "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255, over all 70000 images
+            whatever ``pool`` is (script for MNIST of FedProx, Li et al. 2020). Test images are among them, so that
+            their statistics are known in training.
 
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
+    pooled, each = boolean("pool", pool), choice("standardise", standardise, CHOICES) == "pixel"
     folder = data_dir / _FOLDER
     missing = [remote for name, remote in zip(_MD5, _PACKED, strict=True) if not (folder / name).is_file()]
     unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
@@ -46,13 +56,14 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False) -> Exampl
     sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
     genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
     sources, unofficial = origin("MNIST", genuine)
+    x = np.concatenate([x for x, _ in sets])
     return Examples(
-        x=np.concatenate([x for x, _ in sets]),
+        x=per_pixel(x, x) if each else x,
         y=np.concatenate([y for _, y in sets]),
         classes=10,
-        held_out=None if boolean("pool", pool) else np.repeat([False, True], [len(y) for _, y in sets]),
-        mean=(0.1307,),  # of the training images
-        std=(0.3081,),
+        held_out=None if pooled else np.repeat([False, True], [len(y) for _, y in sets]),
+        mean=None if each else (0.1307,),  # of the training images
+        std=None if each else (0.3081,),
         sources=sources,
         unofficial=unofficial,
     )

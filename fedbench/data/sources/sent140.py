@@ -27,8 +27,9 @@ _VERSION = "1"  # of the prepared data
 _ARCHIVE = Archive(
     "sent140/trainingandtestdata.zip",
     (
-        "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
         "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
+        "https://zenodo.org/records/11116734/files/trainingandtestdata.zip",
+        "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
     ),
     md5="1647eb110dd2492512e27b9a70d5d1bc",
     sha256="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",

@@ -29,8 +29,11 @@ _GAP = LENGTH - 1  # windows left out between training and test: no character is
 _ARCHIVE = Archive(
     "shakespeare/1994-01-100.zip",
     (
-        "http://www.gutenberg.org/files/100/old/1994-01-100.zip",
         "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
+        "https://mirror.ossplanet.net/mirror/gutenberg/1/0/100/old/1994-01-100.zip",
+        "https://readingroo.ms/1/0/100/old/old/1994-01-100.zip",
+        "https://gutenberg.pglaf.org/1/0/100/old/old/1994-01-100.zip",
+        "http://www.gutenberg.org/files/100/old/1994-01-100.zip",
     ),
     md5="b8d60664a90939fa7b5d9f4dd064a1d5",
     what="Shakespeare",

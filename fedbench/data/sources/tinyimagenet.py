@@ -14,7 +14,11 @@ from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
 _ARCHIVE = Archive(
     "tiny-imagenet-200.zip",
-    ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+    (
+        "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip",
+        "https://scidata.sjtu.edu.cn/records/swpcp-01e87/files/tiny-imagenet-200.zip",
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    ),
     md5="90528d7ca1a48142e341f4ef8d21d0de",
     size=248100043,
     what="Tiny-ImageNet",

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
-from fedbench.data.files.download import Remote, checksum
+from fedbench.data.files.download import MissingFiles, Remote, checksum, ensure, offline
 from fedbench.data.sources._folders import Archive, found
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -16,8 +16,8 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 _ARCHIVE = Archive(
     "wikitext-2-v1.zip",
     (
-        "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
         "https://wikitext.smerity.com/wikitext-2-v1.zip",
+        "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
     ),
     md5="542ccefacc6c27f945fb54453812b3cd",
     sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
@@ -31,7 +31,15 @@ _SHA1 = {  # of the files unpacked
     "wiki.test.tokens": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
 }
 _LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2"))
-OFFICIAL = [_ARCHIVE, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for layout in _LAYOUTS for name in layout)]
+# the same three files, with the same sha1, in a repository that is on GitHub
+_COPIES = (
+    "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/"
+    "data/wikitext-2"
+)
+_FILES = [
+    Remote(f"wikitext-2/{name}", (f"{_COPIES}/{name.split('.')[1]}.txt",), sha1=sha1) for name, sha1 in _SHA1.items()
+]
+OFFICIAL = [_ARCHIVE, *_FILES, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for name in _LAYOUTS[1])]
 
 
 def load(
@@ -72,8 +80,21 @@ def load(
     choice("held_out", held_out, ("test", "valid", None))
     if first is not None:
         first = integer("first", first, at_least=1, remedy="use null for all")
-    files = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
+    files = _found(data_dir, download)
     return _examples(files, clients, columns, length, held_out, first)
+
+
+def _found(data_dir: Path, download: bool) -> list[Path]:
+    """Return the three files, from the archive or, if no address has it, one by one."""
+    try:
+        return found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
+    except MissingFiles as error:
+        if not download or offline():
+            raise
+        try:
+            return ensure(_FILES, data_dir, download=download, what=_ARCHIVE.what)
+        except MissingFiles as second:
+            raise second from error
 
 
 def _examples(

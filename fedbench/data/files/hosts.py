@@ -1,0 +1,45 @@
+"""What this process has seen of servers: one that failed is not asked again, a slow one comes last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+_failed: dict[str, str] = {}  # server -> why
+_slow: dict[str, float] = {}  # server -> bytes per second
+
+
+def host(url: str) -> str:
+    """Return the server of an address, with its port, for messages."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _server(url: str) -> str:
+    """Return what is remembered together: http and https may be answered by different programs."""
+    return f"{urlsplit(url).scheme}://{host(url)}"
+
+
+def give_up(url: str, reason: str) -> None:
+    """Note that the server of an address failed, as opposed to a single file that it lacks."""
+    _failed[_server(url)] = reason
+
+
+def failure(url: str) -> str | None:
+    """Return why the server of an address failed earlier in this process; None if it did not."""
+    return _failed.get(_server(url))
+
+
+def note_speed(url: str, speed: float) -> None:
+    """Note that the server of an address was too slow, with its speed in bytes per second."""
+    _slow[_server(url)] = speed
+
+
+def slow_last(urls: Sequence[str]) -> list[str]:
+    """Return addresses in their order, but those of slow servers at the end, the fastest of them first."""
+    return sorted(urls, key=lambda url: -_slow[_server(url)] if _server(url) in _slow else float("-inf"))
+
+
+def forget() -> None:
+    """Forget everything."""
+    _failed.clear()
+    _slow.clear()
