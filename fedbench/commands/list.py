@@ -8,9 +8,12 @@ from pathlib import Path
 import yaml
 
 from fedbench.config.overrides import LISTED as GROUPS_LISTED
+from fedbench.config.overrides import unknown_choice
 from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.trees import from_yaml
+from fedbench.data.citations import citation
 
 _ALL = (*GROUPS_LISTED, "table")
 LISTED = (*_ALL, "engine")  # the last may compile code, and is listed only on request
@@ -20,12 +23,14 @@ def list_choices(args: Sequence[str], own: Path | None) -> str:
     """Return what ``fedbench list`` prints.
 
     Args:
-        args: One of ``LISTED``, or nothing for all.
+        args: One of ``LISTED``, or nothing for all; ``data`` may be followed by the name of a data set.
         own: A config tree of the user's own.
 
     Raises:
-        RequestError: If the group is unknown.
+        RequestError: If the group or the data set is unknown.
     """
+    if len(args) == 2 and args[0] == "data":
+        return _data_set(args[1], own)
     if len(args) > 1 or (args and args[0] not in LISTED):
         hint = nearest(args[0], LISTED) if args[0] not in LISTED else ""
         raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(args)}{hint}")
@@ -73,6 +78,30 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
         heads = ("algorithm", "models down/up, and more", "measured first", "")
         return [heads, *((name, *cost_of(path), _about(path)) for name, path in found)]
     return [(name, _about(path)) for name, path in found]
+
+
+def _data_set(name: str, own: Path | None) -> str:
+    """Return a line per fact about a data set: its defaults, licence and citation."""
+    roots = [config_dir(), *([own] if own else [])]
+    paths = {n: root / "data" / f"{n}.yaml" for root in roots for n in options("data", root)}
+    if name not in paths:
+        raise unknown_choice("data", name, [*paths])
+    path = paths[name]
+    section = from_yaml(path.read_text(encoding="utf-8")) or {}
+    defaults = {
+        k.split("@")[0].strip("/"): v for d in section.get("defaults", []) if isinstance(d, dict) for k, v in d.items()
+    }
+    target = str((section.get("source") or {}).get("_target_", ""))
+    source = citation(target)
+    facts = {
+        "data": f"{name}: {_about(path)}",
+        "partition": defaults.get("partition", "natural: as the source records it"),
+        "model": defaults.get("model"),
+        "source": target,
+        "licence": source.licence if source else "not recorded: the source is not one of fedbench's",
+        "cite": source.reference if source else "not recorded",
+    }
+    return "\n".join(f"{k:<9}  {v}" for k, v in facts.items() if v)
 
 
 def _about(path: Path) -> str:

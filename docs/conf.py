@@ -1,0 +1,43 @@
+"""Configuration of the documentation site (ADR 0030); ``make site`` builds it into build/site."""
+
+import re
+from importlib.metadata import version as installed_version
+
+from sphinx.application import Sphinx
+
+project = "fedbench"
+author = "The fedbench authors"
+version = release = installed_version("fedbench-harness")
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+exclude_patterns = ["**/evidence"]
+myst_heading_anchors = 4  # links such as gpu.md#precision work on the site as they do in a repository browser
+nb_execution_mode = "off"  # tests/docs runs the notebook; the site shows what it printed then
+
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+
+html_theme = "furo"
+html_title = f"fedbench {release}"
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_extra_path = ["../results/published"]  # the pages of the published reports, as <paper>/index.html
+
+_FILES = {"(../CONTRIBUTING.md": "(contributing.md", "(../CHANGELOG.md": "(changelog.md"}
+_REPORT = re.compile(r"\[([^]]*)\]\(\.\./results/published/(\w+/index\.html)\)")
+
+
+def _links_on_the_site(app: Sphinx, page: str, source: list[str]) -> None:
+    """Point links to files next to docs/ to where the site has them."""
+    for written, target in _FILES.items():
+        source[0] = source[0].replace(written, target)
+    source[0] = _REPORT.sub(r'<a href="\2">\1</a>', source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Register the rewriting of links."""
+    app.connect("source-read", _links_on_the_site)

@@ -1,0 +1,29 @@
+"""Every data set has a licence, if only "not stated", and a reference."""
+
+import pytest
+import yaml
+from tools import ROOT
+
+from fedbench.data.citations import CITATIONS, citation
+
+CONFIGS = sorted((ROOT / "conf" / "data").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_a_data_set_has_a_licence_and_a_reference(path):
+    found = citation(yaml.safe_load(path.read_text(encoding="utf-8"))["source"]["_target_"])
+    assert found is not None
+    assert found.licence
+    assert found.reference
+
+
+def test_there_is_no_citation_without_a_data_set():
+    used = {citation(yaml.safe_load(p.read_text(encoding="utf-8"))["source"]["_target_"]) for p in CONFIGS}
+    assert {*CITATIONS.values()} == used
+
+
+def test_functions_of_one_module_and_functions_elsewhere():
+    assert "Caldas" in citation("fedbench.data.sources.synthetic.leaf").reference
+    assert "Li et al." in citation("fedbench.data.sources.synthetic.fedprox").reference
+    assert citation("mine.load") is None
+    assert citation("load") is None
