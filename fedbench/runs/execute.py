@@ -59,6 +59,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
     Raises:
         RequestError: If the request cannot be carried out; nothing is left on disk.
         DamagedRun: If the run is done but its files cannot be read.
+        NotWritten: If its files cannot be written later, such as on a full disk.
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     from filelock import FileLock, Timeout

@@ -9,13 +9,14 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from fedbench.core.sealing import seal, to_disk, to_text
-from fedbench.core.writing import replace_file, replacing
+from fedbench.core.writing import NotWritten, replace_bytes, replace_file, replacing, writing
 from fedbench.runs.checkpoints import Checkpoint, Checkpoints
 from fedbench.runs.records import DONE, DamagedRun, Fields
 
@@ -49,7 +50,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._rounds: TextIO | None = None
+        self._rounds: FileIO | None = None
         self._checkpoints = Checkpoints(path / "checkpoint", path / "rounds.jsonl")
 
     def clear(self) -> None:
@@ -64,33 +65,41 @@ class Recorder:
 
     def write_config(self, config: Fields) -> None:
         """Write the resolved configuration."""
-        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
 
     def write_meta(self, meta: Fields) -> None:
         """Write ``meta.json``, the facts of the run."""
-        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
+        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n", lasting=True)
 
     def write_document(self, name: str, content: Fields) -> None:
         """Write the document of a diagnostic to ``<name>.json``."""
         replace_file(self.path / f"{name}.json", to_json(content) + "\n")
 
     def append(self, row: Fields) -> None:
-        """Append a line to ``rounds.jsonl``."""
-        if self._rounds is None:
-            self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
-        self._rounds.write(to_json(row) + "\n")
-        self._rounds.flush()
+        """Append a line to ``rounds.jsonl``, or nothing of it if there is no space."""
+        line, place = (to_json(row) + "\n").encode(), self.path / "rounds.jsonl"
+        with writing(place, len(line)):
+            if self._rounds is None:
+                self._rounds = place.open("ab", buffering=0)
+            whole = self._rounds.tell()
+            try:
+                written = 0
+                while written < len(line):  # on a disk that is almost full, the first call writes a part
+                    written += self._rounds.write(line[written:])
+            except OSError:
+                self._rounds.truncate(whole)
+                raise
 
     def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Keep the per-client table of a round until the run is done."""
         import pandas as pd
 
-        self._checkpoints.folder.mkdir(exist_ok=True)
         table = pd.DataFrame(
             {"round": round, **{k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}}
         )
-        with replacing(self._checkpoints.folder / f"clients_{round:09d}.parquet") as part:
-            table.to_parquet(part, index=False)
+        with writing(self._checkpoints.folder):
+            self._checkpoints.folder.mkdir(exist_ok=True)
+        replace_bytes(self._checkpoints.folder / f"clients_{round:09d}.parquet", table.to_parquet(index=False))
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
@@ -102,9 +111,12 @@ class Recorder:
         Raises:
             DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
                 changed.
+            NotWritten: If the files cannot be cut back.
         """
         try:
             return self._checkpoints.load()
+        except NotWritten:
+            raise  # the checkpoint is whole
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
 
@@ -121,19 +133,19 @@ class Recorder:
         self.close()
         for name, tensors in (("model", model), ("personal", personal)):
             if tensors is not None:
-                with replacing(self.path / f"{name}.safetensors") as part:
+                with replacing(self.path / f"{name}.safetensors", sum(v.nbytes for v in tensors.values())) as part:
                     save_tensors(tensors, part)
         if kept := self._checkpoints.tables:
-            with replacing(self.path / "clients.parquet") as part:
-                pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
+            table = pd.concat([pd.read_parquet(k) for k in kept])
+            replace_bytes(self.path / "clients.parquet", table.to_parquet(index=False))
         self.write_meta(meta | {"sealed": True})
         sealed = {}
-        for file in sorted(p for p in self.path.iterdir() if p.name in _SEALED or p.stem in DIAGNOSTICS):
-            sealed[file.name] = seal(file)
-            to_disk(file)
-        replace_file(self.path / DONE, to_text({"sealed": sealed}))
-        to_disk(self.path / DONE)
-        to_disk(self.path)
+        with writing(self.path):
+            for file in sorted(p for p in self.path.iterdir() if p.name in _SEALED or p.stem in DIAGNOSTICS):
+                sealed[file.name] = seal(file)
+                to_disk(file)
+            replace_file(self.path / DONE, to_text({"sealed": sealed}), lasting=True)
+            to_disk(self.path)
         shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
 
     def close(self) -> None:
