@@ -245,12 +245,15 @@ class Evidence:
         self.reading = reading
         self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
         self._memory: dict[tuple[int, str], Any] = {}
+        self._readings = {reading: self}  # shared by all of them
 
     def under(self, reading: Reading) -> Evidence:
         """Return the same runs under another reading."""
-        other = copy.copy(self)
-        other.reading, other._choices = reading, {}
-        return other
+        if reading not in self._readings:
+            other = copy.copy(self)
+            other.reading, other._choices = reading, {}
+            self._readings[reading] = other
+        return self._readings[reading]
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:

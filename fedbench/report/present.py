@@ -12,7 +12,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
@@ -218,7 +218,7 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Matche
             parts["model"] = run.meta["model"]
             keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
         keys |= (typed & WATCHING) | (wanted.keys() & {"rounds"})
-        flat = leaves(run.config)
+        flat = run.flat
         parts |= {k: flat[k] for k in sorted(keys) if k in flat}
     words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
     words.append("seed=" + ",".join(map(str, numbers)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -20,6 +20,8 @@ from fedbench.runs.round_lines import RecentTables
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
@@ -207,18 +209,47 @@ class ResultStore:
                 run = read_run(meta.parent, self._recent)
                 run.check()
             except DamagedRun as error:
-                self.damaged.append(self._without_root(str(error)))
+                self.damaged.append(relative_to(self.root, str(error)))
                 continue
             if run.done:
                 first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
                 if first != run.path:
                     text = f"{run.path}: a copy of {first}: the same setting and the same seed"
-                    self.damaged.append(self._without_root(text))
+                    self.damaged.append(relative_to(self.root, text))
                     continue
             yield run
 
-    def _without_root(self, text: str) -> str:
-        return text.replace(f"{self.root}{os.sep}", "")
+
+def with_readable(
+    work: Callable[[list[Run], list[str]], T], runs: Iterable[Run], damaged: Iterable[str], root: Path
+) -> tuple[T, list[str]]:
+    """Return what comes of some work on runs, repeated without those that it finds damaged, and why these are left out.
+
+    A run whose files have no checksums, or change while they are read, may be damaged where nothing has been read yet.
+
+    Args:
+        work: A function of the runs, and of messages about those that are left out.
+        runs: The runs.
+        damaged: Messages about runs that have been left out before.
+        root: Directory of the runs, to which paths in messages are relative.
+
+    Raises:
+        DamagedRun: If it is about none of the runs.
+    """
+    rest, why = list(runs), list(damaged)
+    while True:
+        try:
+            return work(rest, why), why
+        except DamagedRun as error:
+            if all(run.path != error.path for run in rest):
+                raise
+            rest = [run for run in rest if run.path != error.path]
+            why.append(relative_to(root, str(error)))
+
+
+def relative_to(root: Path, text: str) -> str:
+    """Return a message about a run with paths relative to a directory."""
+    return text.replace(f"{root}{os.sep}", "")
 
 
 def read_run(path: Path, recent: RecentTables | None = None) -> Run:

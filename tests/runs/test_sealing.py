@@ -11,7 +11,7 @@ from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
 from fedbench.runs import records
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.records import DamagedRun, RunFolder
+from fedbench.runs.records import DamagedRun
 from fedbench.runs.store import ResultStore, read_run
 
 META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
