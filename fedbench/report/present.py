@@ -17,7 +17,7 @@ from fedbench.papers.registry import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
-from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView
+from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView, tuning_of
 from fedbench.runs.store import Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
@@ -69,7 +69,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         further=tuple(c.metric.label for c in further),
         with_paper=table.table is not None,
         twins=_twins(columns, further),
-        tuning=_tuning(table),
+        tuning=tuning_of(table.table.tuning if table.table else None),
     )
 
 
@@ -86,11 +86,6 @@ def _twins(columns: Sequence[Column], further: Sequence[Column]) -> tuple[TwinVi
         words = ("weighted", "unweighted") if weighted else ("unweighted", "weighted")
         found.append(TwinView(*words, places[other]) if c.printed and other in places else None)
     return tuple(found) if any(found) else ()
-
-
-def _tuning(table: TableData) -> tuple[tuple[str, str], ...]:
-    tuning = table.table.tuning if table.table else None
-    return (("in the paper", tuning.paper), ("here", tuning.here)) if tuning else ()
 
 
 def _title(table: TableData) -> str:
