@@ -24,7 +24,7 @@ from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, p
 from fedbench.analysis.tables import Cell, departures
 from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
-from fedbench.core.trees import Tree, config_value, leaves
+from fedbench.core.trees import Tree, config_value
 from fedbench.runs.records import Fields
 from fedbench.runs.store import Run
 
@@ -233,7 +233,7 @@ def _members(runs: Sequence[Run], key: str) -> list[Member]:
     members, known = [], set(_GROUPS)
     runs = sorted(runs, key=lambda r: str(r.path))
     for run, flat in zip(runs, flat_settings(runs), strict=True):
-        config = {**leaves(run.config), **flat}
+        config = {**run.flat, **flat}
         known |= config.keys()
         if key in _GROUPS or key in config:
             value = run.meta[key] if key in _GROUPS else config[key]

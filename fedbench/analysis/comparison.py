@@ -35,6 +35,7 @@ class Comparison:
         against_p: p-value that the first side is behind, adjusted for the claim's comparisons; None until it is judged.
         parts: Comparisons that it consists of; ``label`` to ``high`` are those of the part that counts.
         every: Whether all parts must be shown, or one is enough.
+        unit: Unit of the leads; empty for plain numbers, or if the parts have several.
     """
 
     label: str
@@ -53,6 +54,7 @@ class Comparison:
     against_p: float | None = None
     parts: tuple[Comparison, ...] = ()
     every: bool = True
+    unit: str = ""
 
     @property
     def test(self) -> Test:
@@ -85,14 +87,18 @@ class Comparison:
             return self.label
         side = "ahead" if self.mean > 0 else "behind" if self.mean < 0 else "equal"
         by = " by" if self.mean else ","
-        amount = f"{by} {abs(self.mean):.4g} on average" if math.isfinite(self.mean) else ""
+        amount = f"{by} {self.amount(abs(self.mean), '')} on average" if math.isfinite(self.mean) else ""
         return f"{self.label}: {side}{amount} over {self.n} {self.blocks}{'s' if self.n > 1 else ''}"
 
     def interval_text(self) -> str:
         """Return the interval of the mean as text; empty if there is none."""
         if self.low is None or self.high is None:
             return ""
-        return f"95 % interval {self.low:.4g} to {self.high:.4g}"
+        return f"95 % interval {self.low:.4g} to {self.amount(self.high, '')}"
+
+    def amount(self, lead: float, sign: str = "+") -> str:
+        """Return a lead with its unit as text."""
+        return f"{lead:{sign}.4g}{f' {self.unit}' if self.unit else ''}"
 
 
 def compared(
@@ -267,6 +273,7 @@ def _of_parts(
         high=shown.high,
         parts=tuple(parts),
         every=every,
+        unit=units.pop() if len(units := {p.unit for p in parts}) == 1 else "",
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedbench.analysis.tables import Block, Cell, Column, Line, TableData
-from fedbench.core.trees import leaves
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def _place(block: Block, line: Line, column: Column, cell: Cell) -> tuple[Any, .
 
 def splits(block: Block) -> str:
     """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
-    found = {leaves(run.config).get("data.seed") for line in block.lines for run in line.found.runs.values()}
+    found = {run.flat.get("data.seed") for line in block.lines for run in line.found.runs.values()}
     if not found:
         return ""
     if found == {None}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedbench.analysis.matching import best_round, curve_of
+from fedbench.analysis.matching import best_round, best_rounds
 from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.analysis.run_rows import of_best_rounds
 from fedbench.runs.bundle import Entry
@@ -24,12 +24,5 @@ def published(run: Run, path: str) -> Entry:
 
 def _rounds(run: Run) -> frozenset[int]:
     """Return the first round, and the first best round of every metric of the catalogue, measured or derived."""
-    rounds = run.rounds().set_index("round")
-    kept = {int(rounds.index[0])}
-    for name, metric in CATALOGUE.items():
-        curve = curve_of(rounds, name)
-        if len(curve):
-            values = curve.to_numpy()
-            best = values.argmin() if metric.direction == "lower" else values.argmax()
-            kept.add(int(curve.index.to_numpy()[best]))
-    return frozenset(kept)
+    first = int(run.table()["round"].iloc[0])
+    return frozenset({first, *(number for number, _ in best_rounds(run, CATALOGUE).values())})

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from fedbench.analysis.metrics_catalogue import CATALOGUE, lower_is_better, metric_info
 from fedbench.config.keys import setting
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.store import Run
@@ -41,7 +43,7 @@ class Unit(NamedTuple):
 
 def unit_of(run: Run) -> Unit:
     """Return the unit of a run."""
-    seed, split = int(run.meta["seed"]), leaves(run.config).get("data.seed")
+    seed, split = int(run.meta["seed"]), run.flat.get("data.seed")
     return Unit(seed if split is None else int(split), seed)
 
 
@@ -166,9 +168,24 @@ def _of_client(run: Run, client: int) -> float | None:
 
 def _best_values(run: Run) -> dict[str, float]:
     """Return the best value over the rounds of every metric of a run."""
-    rounds = run.rounds().set_index("round")
-    curves = {m.name: (m.sign, curve_of(rounds, m.name)) for m in CATALOGUE.values()}
-    return {name: sign * float((sign * c).max()) for name, (sign, c) in curves.items() if len(c)}
+    return {name: value for name, (_, value) in best_rounds(run, CATALOGUE).items()}
+
+
+def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
+    """Return the first round with the best value, and this value, of each metric that was measured.
+
+    Higher is better where a metric has no direction.
+    """
+    table = run.table()
+    numbers, found = table["round"].to_numpy(), {}
+    for name in names:
+        values = values_of(table, name)
+        if values is not None and (known := np.isfinite(values)).any():
+            lost = math.inf if lower_is_better(name) else -math.inf
+            filled = np.where(known, values, lost)
+            at = int(filled.argmin() if lower_is_better(name) else filled.argmax())
+            found[name] = int(numbers[at]), float(values[at])
+    return found
 
 
 def last_clients(run: Run) -> pd.DataFrame:
@@ -190,23 +207,29 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
     """
     import pandas as pd
 
+    values = values_of(rounds, field)
+    if values is None:
+        return pd.Series(dtype=float)
+    known = np.isfinite(values)
+    name = None if metric_info(field).formula is not None else field
+    return pd.Series(values[known], index=rounds.index[known], name=name)
+
+
+def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:
+    """Return a metric at each row of some rounds, not finite where it was not measured; None if it never was."""
     entry = metric_info(field)
     needed = entry.needs or (field,)
-    if not set(needed) <= set(rounds):
-        return pd.Series(dtype=float)
-    columns = [rounds[k].astype(float) for k in needed]
-    values: pd.Series = entry.formula(*columns) if entry.formula is not None else columns[0]
-    return values.replace([math.inf, -math.inf], math.nan).dropna()
+    if not all(key in rounds for key in needed):
+        return None
+    columns = [rounds[key].to_numpy(dtype=float) for key in needed]
+    with np.errstate(all="ignore"):  # what overflows is not finite
+        values: np.ndarray = columns[0] if entry.formula is None else entry.formula(*columns)
+    return values
 
 
 def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
     """Return the first round with the best value of a metric, and the value; None if it was not measured."""
-    curve = curve_of(run.rounds().set_index("round"), metric.field)
-    if not len(curve):
-        return None
-    values = curve.to_numpy()
-    at = int(values.argmin() if metric.direction == "lower" else values.argmax())
-    return int(curve.index.to_numpy()[at]), float(values[at])
+    return best_rounds(run, (metric.field,)).get(metric.field)
 
 
 class Evidence:
@@ -222,12 +245,15 @@ class Evidence:
         self.reading = reading
         self._choices: dict[tuple[str | bool, ...], list[MatchedRuns]] = {}
         self._memory: dict[tuple[int, str], Any] = {}
+        self._readings = {reading: self}  # shared by all of them
 
     def under(self, reading: Reading) -> Evidence:
         """Return the same runs under another reading."""
-        other = copy.copy(self)
-        other.reading, other._choices = reading, {}
-        return other
+        if reading not in self._readings:
+            other = copy.copy(self)
+            other.reading, other._choices = reading, {}
+            self._readings[reading] = other
+        return self._readings[reading]
 
     @cached_property
     def _by_setting(self) -> dict[tuple[str, str], list[Run]]:
@@ -309,7 +335,7 @@ def _settings(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _matches(run: Run, wanted: Mapping[str, Any], setup: Setup) -> bool:
-    config = leaves(run.config)
+    config = run.flat
     if any(not _equal(config.get(k), v) for k, v in wanted.items() if k != "rounds"):
         return False
     return all(_reducible(k, there, here, config, setup) for k, (there, here) in _departures(run, wanted).items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,8 @@ def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[C
                 factor = _factor(measure, field)
                 one = {unit: factor * v for unit, v in numbers[a].items()}
                 two = {unit: factor * times * v for unit, v in numbers[b].items()}
-                out.append(contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b)))
+                found = contest(label, one, two, -1.0 if lower else 1.0, *shown.of(a, b))
+                out.append(replace(found, unit=_unit(measure, field)))
     return out
 
 
@@ -152,6 +154,15 @@ def _factor(measure: str, field: str) -> float:
     if measure in ("below", "at_least"):
         return 100.0
     return metric_info(field).factor if measure in ("area", "final", "tail", *_SETBACKS) else 1.0
+
+
+def _unit(measure: str, field: str) -> str:
+    """Return the unit of differences in a measure, where it is shown in the unit of its field or has one of its own."""
+    if measure in ("rounds", "rounds_pairwise"):
+        return "rounds"
+    if measure in ("below", "at_least"):
+        return "points"
+    return metric_info(field).difference_unit if measure in ("area", "final", "tail", *_SETBACKS) else ""
 
 
 def _label(measure: str) -> str:
@@ -249,7 +260,8 @@ def limit_comparisons(paper: Paper, check: Limit, evidence: Evidence) -> list[Co
             title = paper.setups[setup].title
             factor = _factor(check.measure, check.field)
             label = f"{what} of {shown.name(i)} {word} {factor * bound:g} on {title}"
-            out.append(above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j)))
+            found = above(label, {s: sign * factor * (v - bound) for s, v in numbers.items()}, shown.of(i, j))
+            out.append(replace(found, unit=_unit(check.measure, check.field)))
     return out
 
 

@@ -53,6 +53,11 @@ class MetricInfo:
         """-1 where lower is better, else 1."""
         return -1 if self.direction == "lower" else 1
 
+    @property
+    def difference_unit(self) -> str:
+        """Unit of a difference of two values: points of percentages; empty for plain numbers."""
+        return "points" if self.unit == "%" else self.unit
+
     def text(self, value: float | None, sign: str = "") -> str:
         """Return a value in the shown unit as text; a dash for None."""
         return "–" if value is None else f"{value:{sign}.{self.digits}f}"

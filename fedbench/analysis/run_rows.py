@@ -9,7 +9,7 @@ from typing import Any
 
 from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.trees import config_value
 from fedbench.papers.registry import PrintedMetric, home_of
 from fedbench.runs.records import Fields
 from fedbench.runs.store import Run
@@ -25,7 +25,7 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
     the last round, in the unit of ``rounds.jsonl``. Runs of a table that prints best rounds also have ``best_<metric>``
     and ``best_round``.
     """
-    columns = _typed([leaves(run.config) for run in runs])
+    columns = _typed([run.flat for run in runs])
     return [
         {
             "path": str(run.path.relative_to(folder)),

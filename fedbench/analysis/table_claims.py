@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench.analysis.comparison import Comparison, above, best_of, contest, settled
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
@@ -79,7 +80,7 @@ class Cells:
         twice = "" if names[0] != names[1] else f" ({worse.setup})"
         label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
-        return contest(label + where, a, b, sign, one, two, margin=-by)
+        return replace(contest(label + where, a, b, sign, one, two, margin=-by), unit=_unit(m))
 
     def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
         """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
@@ -97,12 +98,18 @@ class Cells:
         if units and any(one.cuts != two.cuts for one, two in sides):
             return Comparison(label, uneven=True)
         found = [replace(f, cuts=()) for pair in sides for f in pair]
-        return above(label, {u: mean(lead[u] for lead in leads) for u in units}, found)
+        return replace(above(label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
         name = self.paper.methods[row.algo].label
         return f"{name} {hyper} ({self.paper.setups[row.setup].title})".replace("  ", " ") if both else name
+
+
+def _unit(metric: PrintedMetric) -> str:
+    """Return the unit of differences in a metric, as the paper prints it."""
+    info = metric_info(metric.field)
+    return info.difference_unit if metric.factor == info.factor else ""
 
 
 def _handicap(amount: float) -> str:

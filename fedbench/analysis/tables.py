@@ -27,7 +27,7 @@ from fedbench.analysis.matching import (
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
-from fedbench.core.trees import Tree, leaves
+from fedbench.core.trees import Tree
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of
 from fedbench.runs.store import Run
@@ -296,7 +296,7 @@ def departures(runs: Sequence[Run], ignoring: str = "") -> list[Departure]:
 
 
 def _as_printed(run: Run) -> Tree:
-    config = leaves(run.config)
+    config = run.flat
     rows = _printed_keys(run.meta["experiment"], run.meta["algo"])
     return {k: v for row in rows if all(config.get(key) == x for key, x in row.items()) for k, v in row.items()}
 

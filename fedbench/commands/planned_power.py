@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fedbench.analysis.power import POWER, Needed, needed
 from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Paper, Row
-from fedbench.runs.store import ResultStore
+from fedbench.runs.store import ResultStore, with_readable
 
 _NOTE = (
     f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
@@ -42,8 +43,17 @@ def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], results: Path)
 
 
 def _of_paper(paper: Paper, seeds: Mapping[str, int], results: Path) -> list[str]:
-    evidence, own = Evidence(ResultStore(results / paper.id)), functions(paper.id)
-    lines = []
+    store = ResultStore(results / paper.id)
+    lines, damaged = with_readable(
+        lambda runs, _: _of_runs(paper, seeds, Evidence(runs)), list(store), store.damaged, store.root
+    )
+    for why in damaged:
+        print(f"fedbench: left out: {paper.id}/{why}", file=sys.stderr)
+    return lines
+
+
+def _of_runs(paper: Paper, seeds: Mapping[str, int], evidence: Evidence) -> list[str]:
+    own, lines = functions(paper.id), []
     for claim in paper.claims:
         found = needed(paper, claim, evidence, own)
         counts = [] if found is None else [seeds.get(_of_row(paper, row), 0) for row in found.rows]

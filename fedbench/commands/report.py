@@ -9,7 +9,7 @@ from fedbench.analysis.compare import compare
 from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.papers.registry import papers
 from fedbench.report.compared import compared_text
-from fedbench.report.write import write_report
+from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.bundle import stored
 
 
@@ -64,7 +64,9 @@ def report(args: Sequence[str]) -> str:
     if asked.into or asked.paper:
         raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
     alpha = 0.05 if asked.alpha is None else asked.alpha
-    runs = list(stored(folder))
+    store = stored(folder)
+    runs = list(store)
+    name_left_out(store.damaged)
     if not runs:
         raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
     return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))

@@ -9,15 +9,30 @@ import yaml
 
 Tree: TypeAlias = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
+_DEEPEST = 500  # levels of nesting
 
 
 def from_yaml(text: str) -> Any:
     """Return the content of a YAML document.
 
     Raises:
-        yaml.YAMLError: If the text is not YAML.
+        yaml.YAMLError: If the text is not YAML, or nested more than 500 levels deep.
     """
-    return yaml.load(text, _LOADER)
+    if sum(map(text.count, "[{-?:")) > _DEEPEST:  # each level takes one of these
+        _check_depth(text)
+    try:
+        return yaml.load(text, _LOADER)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from error  # such as `!!int ""`
+
+
+def _check_depth(text: str) -> None:
+    """Refuse a document that is nested deeply: the C parser recurses into it until the stack overflows."""
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:

@@ -139,7 +139,7 @@ def comparison_view(c: Comparison) -> ComparisonView:
         label=c.label,
         group=c.group,
         direction=_direction(c),
-        lead=f"{c.mean:+.4g}" if math.isfinite(c.mean) else "diverged",
+        lead=c.amount(c.mean) if math.isfinite(c.mean) else "diverged",
         interval=interval,
         pairs=f"{c.n} {c.blocks}{'' if c.n == 1 else 's'}",
         for_p=_p(c.greater),
@@ -152,8 +152,10 @@ def comparison_view(c: Comparison) -> ComparisonView:
 def _differences(c: Comparison) -> tuple[tuple[str, str], ...]:
     """Return the lead in each block, or in each of the parts that the comparison consists of."""
     if c.parts:
-        return tuple((p.label, "not run" if p.mean is None else f"{p.mean:+.4g}, p = {_p(p.greater)}") for p in c.parts)
-    return tuple((f"{c.blocks} {block}", f"{d:+.4g}") for block, d in sorted(c.differences.items())[:_PAIRS])
+        return tuple(
+            (p.label, "not run" if p.mean is None else f"{p.amount(p.mean)}, p = {_p(p.greater)}") for p in c.parts
+        )
+    return tuple((f"{c.blocks} {block}", c.amount(d)) for block, d in sorted(c.differences.items())[:_PAIRS])
 
 
 def _direction(c: Comparison) -> str:

@@ -21,7 +21,7 @@ from fedbench.papers.registry import Adjustments, CurvesPerSetup, Figure, FrontP
 from fedbench.report import alt_text, grids, plots
 from fedbench.report.looks import Look, looks
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept
-from fedbench.report.views import FigureView
+from fedbench.report.views import FigureView, tuning_of
 from fedbench.runs.store import Run
 
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
@@ -96,6 +96,7 @@ class FigureMaker:
             "",
             tuple(dict.fromkeys(cuts)),
             f"{missing} of {len(figure.rows)} runs are missing" if missing else "",
+            tuning=tuning_of(figure.tuning),
         )
         for picture in self._kinds[figure.kind](figure, found):
             if picture.panels or picture.others:

@@ -12,12 +12,12 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import href
-from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView
+from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView, tuning_of
 from fedbench.runs.store import Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
@@ -69,7 +69,7 @@ def view(table: TableData, page: Path | None = None) -> TableView:
         further=tuple(c.metric.label for c in further),
         with_paper=table.table is not None,
         twins=_twins(columns, further),
-        tuning=_tuning(table),
+        tuning=tuning_of(table.table.tuning if table.table else None),
     )
 
 
@@ -86,11 +86,6 @@ def _twins(columns: Sequence[Column], further: Sequence[Column]) -> tuple[TwinVi
         words = ("weighted", "unweighted") if weighted else ("unweighted", "weighted")
         found.append(TwinView(*words, places[other]) if c.printed and other in places else None)
     return tuple(found) if any(found) else ()
-
-
-def _tuning(table: TableData) -> tuple[tuple[str, str], ...]:
-    tuning = table.table.tuning if table.table else None
-    return (("in the paper", tuning.paper), ("here", tuning.here)) if tuning else ()
 
 
 def _title(table: TableData) -> str:
@@ -218,7 +213,7 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Matche
             parts["model"] = run.meta["model"]
             keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
         keys |= (typed & WATCHING) | (wanted.keys() & {"rounds"})
-        flat = leaves(run.config)
+        flat = run.flat
         parts |= {k: flat[k] for k in sorted(keys) if k in flat}
     words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
     words.append("seed=" + ",".join(map(str, numbers)))

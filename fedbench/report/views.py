@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fedbench.analysis.coverage import Coverage
+from fedbench.papers.registry import Tuning
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,7 @@ class FigureView:
         reduced: Departures from the paper.
         note: Further information.
         alt: What is seen in it, in words.
+        tuning: Which methods were tuned, as (by whom, sentence).
     """
 
     name: str
@@ -235,6 +237,12 @@ class FigureView:
     reduced: tuple[str, ...]
     note: str
     alt: str = ""
+    tuning: tuple[tuple[str, str], ...] = ()
+
+
+def tuning_of(tuning: Tuning | None) -> tuple[tuple[str, str], ...]:
+    """Return which methods of a table or figure were tuned, as (by whom, sentence)."""
+    return (("in the paper", tuning.paper), ("here", tuning.here)) if tuning else ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -35,7 +36,7 @@ from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
-from fedbench.runs.store import Run
+from fedbench.runs.store import Run, with_readable
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
@@ -51,34 +52,65 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
     store = stored(folder)
-    bundled = isinstance(store, Bundle)
-    if into is not None and not bundled and into.resolve() == folder.resolve():
+    if into is not None and not isinstance(store, Bundle) and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     ledger = read_ledger(store.place)
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or only == _paper_of(_experiment_of(why))]
-    left_out = "".join(f"\nleft out: {why}" for why in damaged)
-    if not runs and not ledger.entries:
-        raise RequestError(
-            f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results{left_out}"
-        )
-    target = into or folder / "report"
     if only is not None:
         ledger = Ledger()
-    if into is not None:
-        runs = [watched(run) for run in runs]
-    page_at = target if into is None and not bundled else None
+    target = into or folder / "report"
+
+    def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
+        if not runs and not ledger.entries:
+            raise RequestError("\n".join([_nothing(folder), *(f"left out: {why}" for why in damaged)]))
+        return _written(runs, ledger, store, damaged, target, into is not None)
+
     try:
-        with replaced_folder(target) as new:
-            shown = _write(runs, ledger, store.place, damaged, new, page_at)
-            with replacing(new / "runs.parquet") as part:
-                pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
-            if into is not None:
-                _publish(runs, ledger, store, damaged, new)
+        (text, shown), damaged = with_readable(work, runs, damaged, store.root)
     except NotWritten as error:
         raise RequestError(str(error)) from error
-    text = summary([r for r in runs if _paper_of(r.meta["experiment"]) is None])
-    return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
+    name_left_out(damaged)
+    return "\n".join(t for t in (text, *(_totals(v) for v in shown), f"written: {target}") if t)
+
+
+def name_left_out(damaged: Sequence[str]) -> None:
+    """Name on the standard error the runs that are left out, with their reasons."""
+    for why in damaged:
+        print(f"fedbench: left out: {why}", file=sys.stderr)
+
+
+def _nothing(folder: Path) -> str:
+    return f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
+
+
+def _written(
+    runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], target: Path, publish: bool
+) -> tuple[str, list[PaperView]]:
+    """Write the report and return the tables of runs of no paper as text, and the views of the papers.
+
+    Args:
+        runs: The runs.
+        ledger: The plan.
+        store: Where the runs come from.
+        damaged: Messages about runs that are left out.
+        target: Directory of the report.
+        publish: Whether the report gets a bundle and no links to its runs.
+
+    Raises:
+        DamagedRun: If a run cannot be read; nothing has changed then.
+        NotWritten: If a file cannot be written.
+    """
+    if publish:
+        runs = [watched(run) for run in runs]
+    page_at = None if publish or isinstance(store, Bundle) else target
+    with replaced_folder(target) as new:
+        shown = _write(runs, ledger, store.place, damaged, new, page_at)
+        with replacing(new / "runs.parquet") as part:
+            pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
+        if publish:
+            _publish(runs, ledger, store, damaged, new)
+        return summary([r for r in runs if _paper_of(r.meta["experiment"]) is None]), shown
 
 
 def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], into: Path) -> None:

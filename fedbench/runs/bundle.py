@@ -107,9 +107,17 @@ class Watched:
         """Whether there is a per-client table."""
         return self.records.has_clients
 
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the stored rows."""
-        return self.records.rows(which)
+    def last(self) -> Fields:
+        """Return the row of the last evaluated round."""
+        return self.records.last()
+
+    def rows(self, rounds: Collection[int]) -> list[Fields]:
+        """Return the rows of some rounds and of the last one."""
+        return self.records.rows(rounds)
+
+    def table(self) -> pd.DataFrame:
+        """Return all stored rounds."""
+        return self.records.table()
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return these keys at all evaluated rounds."""
@@ -191,7 +199,7 @@ def _tables(entries: Sequence[Entry]) -> dict[str, bytes]:
     for number, entry in enumerate(entries):
         records = entry.run.records
         assert isinstance(records, Watched)
-        rows = _kept(records.rows(), entry.rounds) if records.done else []
+        rows = records.rows(entry.rounds) if records.done else []
         drawn = records.curves(sorted(records.curves_read)) if records.curves_read else None
         table = _clients(records, entry) if records.done and records.has_clients else None
         documents = {name: records.document(name) for name in sorted(records.documents_read)}
@@ -215,10 +223,6 @@ def _tables(entries: Sequence[Entry]) -> dict[str, bytes]:
         "curves": _of_frames(curves),
         "clients": _of_frames(clients),
     }
-
-
-def _kept(rows: Sequence[Fields], rounds: Collection[int]) -> list[Fields]:
-    return [row for row in rows if row is rows[-1] or row.get("round") in rounds]
 
 
 def _clients(records: Watched, entry: Entry) -> pd.DataFrame:
@@ -385,9 +389,19 @@ class BundledRecords:
         """Whether there is a per-client table."""
         return self._client_columns is not None
 
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the kept rows."""
-        return [dict(row) for row in self._rows[which]]
+    def last(self) -> Fields:
+        """Return the row of the last evaluated round."""
+        return dict(self._rows[-1])
+
+    def rows(self, rounds: Collection[int]) -> list[Fields]:
+        """Return the rows of some rounds, if they are kept, and of the last one."""
+        return [dict(row) for row in self._rows if row["round"] in rounds or row is self._rows[-1]]
+
+    def table(self) -> pd.DataFrame:
+        """Return the kept rounds."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows)
 
     @cached_property
     def _rows(self) -> list[Fields]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedbench.core.sealing import check, from_text
+from fedbench.runs.facts import check_clients, check_document
+from fedbench.runs.round_lines import RecentTables, row_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Fields = dict[str, Any]
+_Stamp = tuple[int, int]  # size and time of a file
 DONE = "DONE"  # written last
+_READ = (".yaml", ".json", ".jsonl", ".parquet")  # of the files that a report reads; models are large
 _END = 16384  # bytes of rounds.jsonl in which its last line is looked for first
 
 
@@ -24,12 +29,21 @@ def is_done(path: Path) -> bool:
 
 
 class DamagedRun(Exception):
-    """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
+    """A run's files cannot be read; the message gives the directory, the fault and the remedy.
+
+    Args:
+        message: The message.
+        path: The run's directory.
+    """
+
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def damaged(path: Path, fault: object) -> DamagedRun:
     """Return the error for a run in the directory ``path`` with a fault in its files."""
-    return DamagedRun(f"{path}: {fault}; force=true trains it again")
+    return DamagedRun(f"{path}: {' '.join(str(fault).split())}; force=true trains it again", path)
 
 
 class Records(Protocol):
@@ -47,8 +61,14 @@ class Records(Protocol):
     def has_clients(self) -> bool:
         """Whether there is a per-client table."""
 
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the stored rows of the evaluated rounds, in order, the last one among them."""
+    def last(self) -> Fields:
+        """Return the row of the last evaluated round."""
+
+    def rows(self, rounds: Collection[int]) -> list[Fields]:
+        """Return the rows of the last evaluated round and of those of ``rounds`` that are stored, in order."""
+
+    def table(self) -> pd.DataFrame:
+        """Return all stored rounds with all their keys; it must not be changed."""
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out."""
@@ -64,12 +84,18 @@ class Records(Protocol):
 
 
 class RunFolder:
-    """The records in a run's own directory."""
+    """The records in a run's own directory.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The directory.
+        recent: Where tables that were read lately are kept.
+    """
+
+    def __init__(self, path: Path, recent: RecentTables | None = None) -> None:
         self.path = path
-        self._compared: dict[str, tuple[int, int]] = {}  # files that had their checksums: size and time
-        self._frame: tuple[tuple[int, int], pd.DataFrame] | None = None  # all rounds, of rounds.jsonl as it was then
+        self._recent = RecentTables() if recent is None else recent
+        self._compared: dict[str, _Stamp] = {}  # files that had their checksums
+        self._last: tuple[_Stamp, Fields] | None = None  # the last row, of rounds.jsonl as it was then
 
     @property
     def done(self) -> bool:
@@ -105,56 +131,63 @@ class RunFolder:
             sealed = from_text((self.path / DONE).read_text(encoding="utf-8"))["sealed"]
             check(self.path, sealed, [n for n in names if n in sealed] if names else None)
             self._compared |= stamps
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(self.path, error) from error
 
-    def _stamp(self, name: str) -> tuple[int, int]:
+    def check(self) -> None:
+        """Check what a report reads of a complete run: its checksums, or if it has none, that it can be read.
+
+        Raises:
+            DamagedRun: If something is missing, has changed or cannot be read.
+        """
+        if self.sealed:
+            self.verify(*(file.name for file in self.path.iterdir() if file.suffix in _READ))
+        else:
+            self.table()
+            if self.has_clients:
+                self.clients()
+
+    def _stamp(self, name: str) -> _Stamp:
         facts = (self.path / name).stat()
         return facts.st_size, facts.st_mtime_ns
 
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the rows of the evaluated rounds."""
-        self.verify("rounds.jsonl")
-        try:
-            rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
-            if not rows:
-                raise ValueError("it is empty")
-        except (OSError, ValueError) as error:
-            raise damaged(self.path, f"rounds.jsonl: {error}") from error
-        return rows
+    def last(self) -> Fields:
+        """Return the row of the last evaluated round."""
+        with self._reading("rounds.jsonl") as file:
+            stamp = self._stamp(file.name)
+            if self._last is None or self._last[0] != stamp:
+                self._last = stamp, row_of(_last_line(file))
+            return dict(self._last[1])
 
-    def _lines(self, which: slice) -> list[bytes]:
-        """Return the lines of rounds.jsonl; if the last one is wanted, only those of the file's end."""
-        with (self.path / "rounds.jsonl").open("rb") as file:
-            if which == slice(-1, None):
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
-                if len(lines := file.read().splitlines()) > 1:
-                    return lines
-                file.seek(0)
-            return file.read().splitlines()
+    def rows(self, rounds: Collection[int]) -> list[Fields]:
+        """Return the rows of some rounds and of the last one."""
+        numbers = self.table()["round"].tolist()
+        with self._reading("rounds.jsonl") as file:
+            lines = file.read_bytes().splitlines()
+            return [row_of(line) for n, line in zip(numbers, lines, strict=True) if n in rounds or n == numbers[-1]]
+
+    def table(self) -> pd.DataFrame:
+        """Return all evaluated rounds."""
+        with self._reading("rounds.jsonl") as file:
+            return self._recent.get((file, self._stamp(file.name)), lambda: table_of(file.read_bytes()))
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return these keys at all evaluated rounds."""
-        import pandas as pd
-
-        file = self.path / "rounds.jsonl"
-        stamp = self._stamp(file.name) if file.exists() else (0, 0)
-        if self._frame is None or self._frame[0] != stamp:
-            rows = self.rows()
-            keys = dict.fromkeys(key for row in rows for key in row)
-            self._frame = stamp, pd.DataFrame({k: [row.get(k) for row in rows] for k in keys})
-        table = self._frame[1]
+        table = self.table()
         return table[[name for name in dict.fromkeys(("round", *names)) if name in table]].copy()
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
-        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        self.verify("clients.parquet")
-        try:
-            return pd.read_parquet(self.path / "clients.parquet")
-        except (OSError, ValueError) as error:
-            raise damaged(self.path, f"clients.parquet: {error}") from error
+        with self._reading("clients.parquet") as file:
+            try:
+                table: pd.DataFrame = pq.ParquetFile(file).read(use_threads=False).to_pandas()
+            except (pa.ArrowException, MemoryError) as error:  # of a length that is damaged
+                raise ValueError(str(error)) from error
+            check_clients(table)
+            return table
 
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round and of others."""
@@ -164,6 +197,34 @@ class RunFolder:
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""
-        self.verify(f"{name}.json")
-        path = self.path / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if not (self.path / f"{name}.json").exists():
+            return None
+        with self._reading(f"{name}.json") as file:
+            content: Fields = json.loads(file.read_text(encoding="utf-8"))
+            check_document(name, content)
+            return content
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        """Give the path of a file that has its checksum, and turn errors in reading it into those of a damaged run."""
+        self.verify(name)
+        path = self.path / name
+        try:
+            if path.exists() and not path.is_file():
+                raise ValueError("it is not a file")
+            yield path
+        except (OSError, ValueError, RecursionError) as error:
+            raise damaged(self.path, f"{name}: {error}") from error
+
+
+def _last_line(file: Path) -> bytes:
+    """Return the last line of a file; usually only its end is read."""
+    with file.open("rb") as content:
+        content.seek(max(0, content.seek(0, os.SEEK_END) - _END))
+        lines = content.read().splitlines()
+        if len(lines) < 2:  # it may begin further ahead
+            content.seek(0)
+            lines = content.read().splitlines()
+    if not lines:
+        raise ValueError("it is empty")
+    return lines[-1]

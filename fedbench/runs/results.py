@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import leaves
 from fedbench.runs.bundle import stored
 from fedbench.runs.records import DamagedRun
 from fedbench.runs.store import Run
@@ -75,7 +74,7 @@ def load_results(directory: str | Path = "results") -> Results:
 def _row(run: Run) -> dict[str, Any]:
     facts = {k: run.meta.get(k) for k in _FACTS}
     setting = facts["experiment"] or facts["data"]
-    config = {k: v for k, v in leaves(run.config).items() if k not in facts}
+    config = {k: v for k, v in run.flat.items() if k not in facts}
     return {"path": str(run.path), "setting": setting, **facts, **config}
 
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
 from fedbench.config.names import present, renamed
-from fedbench.core.trees import from_yaml
+from fedbench.core.trees import Tree, from_yaml, leaves
+from fedbench.runs.facts import check_config, check_meta, text_of
 from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
+from fedbench.runs.round_lines import RecentTables
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
 
@@ -30,7 +34,7 @@ class Run:
         path: The run's directory; for a run of a bundle, the one that it would have below the bundle.
         config: The resolved configuration; each ``_target_`` is the present path of its function.
         meta: The facts of the run; likewise in ``departures``.
-        stored: Its records elsewhere than in its directory; None for those in its directory.
+        stored: Its records; None for those in its directory.
     """
 
     path: Path
@@ -71,29 +75,43 @@ class Run:
             return tuple(self.meta["unofficial"])
         return tuple(s for s in self.meta.get("sources", ()) if "not the official" in s)
 
+    @cached_property
+    def flat(self) -> Tree:
+        """The configuration under dotted keys; it must not be changed."""
+        return leaves(self.config)
+
     def verify(self) -> None:
         """Compare all files of a complete run with the checksums in DONE; those of older runs have none.
 
         Raises:
             DamagedRun: If one of them is missing or has changed.
         """
+        if (records := self._sealed()) is not None:
+            records.verify()
+
+    def check(self) -> None:
+        """Check that all that a report reads of a complete run can be read.
+
+        Raises:
+            DamagedRun: If something is missing, has changed or cannot be read.
+        """
+        if (records := self._sealed()) is not None:
+            records.check()
+            self.last_round()
+
+    def _sealed(self) -> RunFolder | None:
+        """Return the records of a complete run, which has its checksums; None for a bundle, checked as a whole."""
         records = self.records
-        if not isinstance(records, RunFolder) or not records.done:  # a bundle has been compared as a whole
-            return
+        if not isinstance(records, RunFolder) or not records.done:
+            return None
         if self.meta.get("sealed") and not records.sealed:
             raise damaged(self.path, f"{DONE} is empty")
-        records.verify()
+        return records
 
-    def _compared(self, rows: list[Fields]) -> list[Fields]:
-        """Return rows of which the last one is the run's; refuse what cannot be so, in runs without checksums too."""
-        try:
-            for row in rows:
-                _refuse_impossible(row)
-            if self.done and (last := rows[-1]["round"]) != self.meta.get("rounds", last):
-                raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
-        except (ValueError, KeyError, TypeError) as error:
-            raise damaged(self.path, f"rounds.jsonl: {error}") from error
-        return rows
+    def _ends(self, last: int) -> None:
+        """Refuse a complete run whose last round is another than its facts say."""
+        if self.done and (wanted := self.meta.get("rounds")) is not None and last != wanted:
+            raise damaged(self.path, f"rounds.jsonl: it ends with round {last}, and the run with round {wanted}")
 
     def rounds(self) -> pd.DataFrame:
         """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys.
@@ -101,9 +119,18 @@ class Run:
         Raises:
             DamagedRun: If rounds.jsonl cannot be read or has changed.
         """
-        import pandas as pd
+        table = self.table()
+        return table.copy()
 
-        return pd.DataFrame(self._compared(self.records.rows()))
+    def table(self) -> pd.DataFrame:
+        """Return ``rounds``, shared with others that read the run: it must not be changed.
+
+        Raises:
+            DamagedRun: If rounds.jsonl cannot be read or has changed.
+        """
+        table = self.records.table()
+        self._ends(int(table["round"].iloc[-1]))
+        return table
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out.
@@ -120,7 +147,9 @@ class Run:
         Raises:
             DamagedRun: If rounds.jsonl has no round that can be read.
         """
-        return self._compared(self.records.rows(slice(-1, None)))[0]
+        row = self.records.last()
+        self._ends(row["round"])
+        return row
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none.
@@ -148,13 +177,6 @@ class Run:
         return self.records.clients_at(rounds)
 
 
-def _refuse_impossible(row: Fields) -> None:
-    """Refuse a line of rounds.jsonl with an accuracy that is none."""
-    for key, value in row.items():
-        if key.startswith("accuracy_") and value is not None and not -1e-9 <= value <= 1 + 1e-9:
-            raise ValueError(f"round {row['round']} has the {key} {value}, which is not between 0 and 1")
-
-
 class ResultStore:
     """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
 
@@ -170,6 +192,7 @@ class ResultStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.damaged: list[str] = []
+        self._recent = RecentTables()
 
     @property
     def place(self) -> Path:
@@ -183,46 +206,69 @@ class ResultStore:
             if not (meta.parent / "config.yaml").exists() and not is_done(meta.parent):
                 continue
             try:
-                run = read_run(meta.parent)
-                if run.done:
-                    run.last_round()
+                run = read_run(meta.parent, self._recent)
+                run.check()
             except DamagedRun as error:
-                self.damaged.append(self._without_root(str(error)))
+                self.damaged.append(relative_to(self.root, str(error)))
                 continue
             if run.done:
                 first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
                 if first != run.path:
                     text = f"{run.path}: a copy of {first}: the same setting and the same seed"
-                    self.damaged.append(self._without_root(text))
+                    self.damaged.append(relative_to(self.root, text))
                     continue
             yield run
 
-    def _without_root(self, text: str) -> str:
-        return text.replace(f"{self.root}{os.sep}", "")
+
+def with_readable(
+    work: Callable[[list[Run], list[str]], T], runs: Iterable[Run], damaged: Iterable[str], root: Path
+) -> tuple[T, list[str]]:
+    """Return what comes of some work on runs, repeated without those that it finds damaged, and why these are left out.
+
+    A run whose files have no checksums, or change while they are read, may be damaged where nothing has been read yet.
+
+    Args:
+        work: A function of the runs, and of messages about those that are left out.
+        runs: The runs.
+        damaged: Messages about runs that have been left out before.
+        root: Directory of the runs, to which paths in messages are relative.
+
+    Raises:
+        DamagedRun: If it is about none of the runs.
+    """
+    rest, why = list(runs), list(damaged)
+    while True:
+        try:
+            return work(rest, why), why
+        except DamagedRun as error:
+            if all(run.path != error.path for run in rest):
+                raise
+            rest = [run for run in rest if run.path != error.path]
+            why.append(relative_to(root, str(error)))
 
 
-def _check_names(meta: Fields) -> None:
-    """Refuse facts that do not say which run they are of: another program's, or of a name that is null."""
-    for key in ("algo", "hash", "status", "data", "model"):
-        if not isinstance(value := meta.get(key, "" if key in ("data", "model") else None), str):
-            raise ValueError(f"meta.json: {key} must be text, got {value!r}")
-    if not isinstance(meta.get("seed"), int):
-        raise ValueError(f"meta.json: seed must be an integer, got {meta.get('seed')!r}")
+def relative_to(root: Path, text: str) -> str:
+    """Return a message about a run with paths relative to a directory."""
+    return text.replace(f"{root}{os.sep}", "")
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, recent: RecentTables | None = None) -> Run:
     """Return the run in the directory ``path``.
+
+    Args:
+        path: The directory.
+        recent: Where tables that were read lately are kept, if several runs share one place.
 
     Raises:
         DamagedRun: If its configuration or its facts cannot be read, or have changed since it was done.
     """
     RunFolder(path).verify("config.yaml", "meta.json")
     try:
-        config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-        return as_run(path, config, meta)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
+        config = from_yaml(text_of(path / "config.yaml"))
+        meta = json.loads(text_of(path / "meta.json"))
+        return as_run(path, config, meta, RunFolder(path, recent))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise damaged(path, error) from error
 
 
 def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) -> Run:
@@ -231,9 +277,8 @@ def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) ->
     Raises:
         ValueError: If they are not those of a run.
     """
-    if not isinstance(config, dict) or not isinstance(meta, dict):
-        raise ValueError("config.yaml or meta.json is empty")
-    _check_names(meta)
+    check_config(config)
+    check_meta(meta, config)
     if "departures" in meta:
         meta["departures"] = _departures_today(meta["departures"])
     return Run(path, renamed(config, present), meta, stored)

@@ -44,7 +44,7 @@ def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clie
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:10]
     facts = {
         "status": status, "seed": seed, "hash": digest, "algo": algo, "experiment": "made_up/table1_one",
-        "model": "resnet18_gn", "started": "2024-01-01", "sources": [], "overrides": [],
+        "data": "toy", "model": "resnet18_gn", "started": "2024-01-01", "sources": [], "overrides": [],
         "departures": {k: [base.get(k), v] for k, v in config.items() if base.get(k) != v and k != "eval_every"},
     } | meta  # fmt: skip
     path = root / facts["experiment"] / algo / digest / f"seed_{seed}"

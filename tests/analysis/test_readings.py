@@ -74,7 +74,8 @@ def write(root, algo, ahead, seeds=range(6), split=0, setup="one", unweighted=No
         departures = {k: [0.1, v] for k, v in changes.items()} | ({"data.seed": [0, split]} if split else {})
         meta = {
             "status": "done", "seed": seed, "hash": digest, "algo": algo, "experiment": f"made_up/{setup}",
-            "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [], "departures": departures,
+            "data": "toy", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
+            "departures": departures,
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(meta))
         config = {"rounds": 10, "seed": seed, "data.seed": split, "local.lr": 0.1, **changes}

@@ -11,7 +11,7 @@ from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
 from fedbench.runs import records
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.records import DamagedRun, RunFolder
+from fedbench.runs.records import DamagedRun
 from fedbench.runs.store import ResultStore, read_run
 
 META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
@@ -183,13 +183,13 @@ def test_damaged_runs_are_named_by_their_path_below_the_root(tmp_path):
 def test_a_file_is_read_and_compared_again_only_if_it_has_changed(tmp_path, monkeypatch):
     finish(write(tmp_path))
     run, calls = read_run(tmp_path), []
-    check, lines = records.check, RunFolder._lines
+    check, table_of = records.check, records.table_of
     monkeypatch.setattr(records, "check", lambda *a: calls.append("check") or check(*a))
-    monkeypatch.setattr(RunFolder, "_lines", lambda *a: calls.append("read") or lines(*a))
+    monkeypatch.setattr(records, "table_of", lambda content: calls.append("read") or table_of(content))
     first = run.curves(["accuracy_mean"])
     first.loc[:] = 0  # what is handed out is a copy
     assert list(run.curves(["round"])["round"]) == list(run.rounds()["round"])
-    assert calls == ["check", "read", "read"]  # the second read is of all rows
+    assert calls == ["check", "read"]
     (tmp_path / "rounds.jsonl").write_text('{"round": 1, "accuracy_mean": 0.5}\n')
     with pytest.raises(DamagedRun, match="rounds.jsonl"):
         run.curves(["accuracy_mean"])
