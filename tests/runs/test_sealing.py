@@ -1,7 +1,9 @@
 """What was written is what is read: every part of a checkpoint and of a finished run has a checksum."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -111,6 +113,35 @@ def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path):
     assert {p.name for p in parts(tmp_path / "checkpoint")} == {
         "clients_000000000.parquet", "manifest.json", "state_000000001.safetensors",
     }  # fmt: skip
+
+
+def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeypatch):
+    """In the sense of fsync: the file or directory itself, after it was written and before the last name is given."""
+    calls, fsync, replace = [], os.fsync, Path.replace
+
+    def synchronised(handle):
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        calls.append(path.name.removesuffix(".part"))
+        fsync(handle)
+
+    def renamed(self, target):
+        calls.append(f"-> {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(Path, "replace", renamed)
+    recorder = write(tmp_path / "run")
+    before = calls[: calls.index("-> manifest.json")]
+    assert {"state_000000000.safetensors", "c.bin", "clients_000000000.parquet", "rounds.jsonl", "manifest.json"} <= {
+        *before[before.index("-> clients_000000000.parquet") + 1 :]
+    }
+    assert calls[-1] == "checkpoint"
+    calls.clear()
+    finish(recorder)
+    before = calls[: calls.index("-> DONE")]
+    last = before.index("-> meta.json")
+    assert {*before[last + 1 :]} == {p.name for p in (tmp_path / "run").iterdir()}  # DONE among them
+    assert calls[-1] == "run"
 
 
 def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
