@@ -141,8 +141,9 @@ def _join(tally: Tally, counted: Tally) -> None:
 def _interrupted(subject: Subject) -> Path:
     """The directory of a run that was killed with a checkpoint."""
     assert subject.reference
+    late = subject.operations * 3 // 4
     subject.clear()
-    end = subject.harmed(Harm.KILL, subject.operations * 3 // 4)
+    end = subject.harmed(Harm.KILL, late)
     assert end.status == -signal.SIGKILL
     (manifest,) = subject.folder.rglob("manifest.json")
     return manifest.parent.parent

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedbench.runs.store import read_run
 
-# what may differ between two runs of one configuration
-_TIMES = ("started", "ended", "client_steps_per_second", "peak_memory_bytes")
+# what may differ between two runs of one configuration; the checkout may change while the suites run
+_TIMES = ("started", "ended", "client_steps_per_second", "peak_memory_bytes", "git_commit", "git_dirty")
 
 
 class Outcome(enum.StrEnum):
@@ -70,9 +70,13 @@ def lasting(folder: Path) -> dict[str, object]:
     Raises:
         DamagedRun: If a checksum differs.
     """
-    for done in folder.rglob("DONE"):
-        read_run(done.parent).verify()
-    return {name: _timeless(name.rpartition("/")[2], content) for name, content in files(folder).items()}
+    done = [p.parent for p in folder.rglob("DONE")]
+    for path in done:
+        read_run(path).verify()
+    # what could not be removed when a run was done is removed when it is next asked for
+    idle = tuple(f"{path.relative_to(folder).as_posix()}/checkpoint/" for path in done)
+    content = {name: text for name, text in files(folder).items() if not name.startswith(idle)}
+    return {name: _timeless(name.rpartition("/")[2], text) for name, text in content.items()}
 
 
 def _timeless(name: str, content: bytes) -> object:

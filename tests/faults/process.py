@@ -33,7 +33,7 @@ class Child:
     """A forked child at work."""
 
     def __init__(self, work: Callable[[], int]) -> None:
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by end)
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
@@ -67,8 +67,9 @@ class Child:
         if hung:
             os.kill(self.pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        self._output.seek(0)
-        return End(status, self._output.read().decode(errors="replace"), hung)
+        with self._output as output:
+            output.seek(0)
+            return End(status, output.read().decode(errors="replace"), hung)
 
 
 def answer(work: Callable[[], Any]) -> Any:

@@ -1,13 +1,16 @@
 """What was written is what is read: every part of a checkpoint and of a finished run has a checksum."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
 from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
+from fedbench.core.writing import NotWritten
 from fedbench.runs import records
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.recorder import Recorder
@@ -103,13 +106,42 @@ def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path):
     recorder.append({"round": 1, "accuracy_mean": 0.5})
     recorder.close()
     missing = Checkpoint({"w": torch.zeros(3)}, {"round": 1}, {"c": tmp_path / "nowhere.bin"})
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotWritten):
         recorder.save(missing)
     assert Recorder(tmp_path).load().progress == {"round": 0}
     recorder.save(Checkpoint({"w": torch.zeros(3)}, {"round": 1}))
     assert {p.name for p in parts(tmp_path / "checkpoint")} == {
         "clients_000000000.parquet", "manifest.json", "state_000000001.safetensors",
     }  # fmt: skip
+
+
+def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeypatch):
+    """In the sense of fsync: the file or directory itself, after it was written and before the last name is given."""
+    calls, fsync, replace = [], os.fsync, Path.replace
+
+    def synchronised(handle):
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        calls.append(path.name.removesuffix(".part"))
+        fsync(handle)
+
+    def renamed(self, target):
+        calls.append(f"-> {target.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(Path, "replace", renamed)
+    recorder = write(tmp_path / "run")
+    before = calls[: calls.index("-> manifest.json")]
+    assert {"state_000000000.safetensors", "c.bin", "clients_000000000.parquet", "rounds.jsonl", "manifest.json"} <= {
+        *before[before.index("-> clients_000000000.parquet") + 1 :]
+    }
+    assert calls[-1] == "checkpoint"
+    calls.clear()
+    finish(recorder)
+    before = calls[: calls.index("-> DONE")]
+    last = before.index("-> meta.json")
+    assert {*before[last + 1 :]} == {p.name for p in (tmp_path / "run").iterdir()}  # DONE among them
+    assert calls[-1] == "run"
 
 
 def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
@@ -131,6 +163,21 @@ def test_damage_to_any_file_of_a_finished_run_is_found(tmp_path):
     (tmp_path / "DONE").write_text("")
     with pytest.raises(DamagedRun, match="force=true trains it again"):
         run.verify()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "meta.json"])
+def test_configuration_and_facts_are_compared_when_a_finished_run_is_read(tmp_path, name):
+    finish(write(tmp_path / "a"))
+    path = tmp_path / "a" / name
+    content = path.read_bytes()
+    at = content.index(b"1")  # the number of rounds, in both
+    path.write_bytes(content[:at] + b"3" + content[at + 1 :])
+    with pytest.raises(DamagedRun, match=f"{name} has changed since it was written"):
+        read_run(tmp_path / "a")
+    path.unlink()
+    store = ResultStore(tmp_path)
+    assert not list(store)
+    assert len(store.damaged) == (name == "config.yaml")  # without its facts, nothing says that it is a run
 
 
 def test_what_is_read_is_compared_first(tmp_path):

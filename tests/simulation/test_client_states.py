@@ -6,6 +6,7 @@ import torch
 from tools import federation, make, snapshots
 
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import NotWritten
 from fedbench.simulation.client_states import StateAllocator
 
 CPU = torch.device("cpu")
@@ -52,6 +53,19 @@ def test_files_are_those_of_the_last_states(tmp_path):
     assert set(room.files()) == {"c"}
     room.allocate({}, 3)
     assert room.files() == {}
+
+
+def test_a_file_without_space_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
+    """Mapped, a page without space would end the process by SIGBUS."""
+
+    def full(file, at, size):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    allocator = StateAllocator(CPU, "file", tmp_path)
+    with pytest.raises(NotWritten, match="c.bin cannot be written: No space left on device, 4.0 kB needed, "):
+        allocator.allocate({"c": torch.zeros(10)}, 100)
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_state_has_no_place():
