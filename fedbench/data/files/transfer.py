@@ -270,4 +270,4 @@ def reason_of(error: Exception) -> str:
     while error.args and isinstance(error.args[0], Exception):  # requests wraps what urllib3 raises
         error = error.args[0]
     cause = getattr(error, "reason", None) or error
-    return re.sub(r"^HTTPS?Connection\(.*?\): ", "", str(cause).splitlines()[0])[:200]
+    return re.sub(r"^HTTPS?Connection(?:Pool)?\(.*?\): ", "", str(cause).splitlines()[0])[:200]
