@@ -49,6 +49,9 @@ def fetch(remote: Remote, path: Path) -> list[str]:
     urls = hosts.slow_last(addresses(remote))
     with metering(path.name, remote.size) as show:
         for position, url in enumerate(urls):
+            if (earlier := hosts.failure(url)) is not None:
+                failures.append(f"{shown(url)}: not asked again, it failed before: {earlier}")
+                continue
             others = bool(slow) or any(hosts.failure(u) is None for u in urls[position + 1 :])
             try:
                 fault = _attempt(remote, url, part, show, alone=not others)
@@ -77,8 +80,6 @@ def _attempt(remote: Remote, url: str, part: Path, show: Meter, *, alone: bool) 
     Raises:
         _TooSlow: If it is slow and not ``alone``.
     """
-    if (earlier := hosts.failure(url)) is not None:
-        return f"not asked again, it failed before: {earlier}"
     if not remote.sums:
         part.unlink(missing_ok=True)  # nothing would show that two halves are of different files
     try:
@@ -269,4 +270,4 @@ def reason_of(error: Exception) -> str:
     while error.args and isinstance(error.args[0], Exception):  # requests wraps what urllib3 raises
         error = error.args[0]
     cause = getattr(error, "reason", None) or error
-    return re.sub(r"^HTTPS?Connection\(.*?\): ", "", str(cause).splitlines()[0])[:200]
+    return re.sub(r"^HTTPS?Connection(?:Pool)?\(.*?\): ", "", str(cause).splitlines()[0])[:200]
