@@ -10,7 +10,7 @@ JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all test-faults golden lint type format docs bench reproduce-tables tables clean
+.PHONY: help setup demo smoke test test-all test-faults golden lint type format docs site notebook dist bench reproduce-tables tables clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -22,7 +22,7 @@ help: ## list the targets
 	@touch $@
 
 .venv/dev: .venv/base
-	$(PIP) --editable ".[dev]"
+	$(PIP) --editable ".[dev,docs]"
 	@touch $@
 
 setup: .venv/dev ## create .venv with all development tools
@@ -61,6 +61,13 @@ format: .venv/dev ## format the code
 docs: .venv/base ## generate docs/configuration.md from the comments in conf/
 	$(BIN)/python scripts/config_reference.py
 
+site: .venv/dev ## build the documentation site in build/site; warnings are errors
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/site
+	@echo "written: build/site/index.html"
+
+notebook: .venv/dev ## run the notebook of the documentation again and store what it prints
+	$(BIN)/python scripts/notebook.py
+
 bench: .venv/base ## measure speed relative to a plain PyTorch loop
 	$(BIN)/python scripts/bench.py
 
@@ -72,6 +79,9 @@ reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=
 tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2
 	$(BIN)/fedbench report results
+
+dist: .venv/dev ## build the wheel and the sdist in dist/
+	$(BIN)/python -m hatchling build
 
 clean: ## remove .venv and caches, but no results
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,9 +1,12 @@
-"""An installed wheel works from any directory: it contains the config tree."""
+"""The sdist and the wheel that is built from it: an installed wheel works from any directory."""
 
 import os
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
+import venv
 import zipfile
 
 import pytest
@@ -20,10 +23,20 @@ def called(command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
+def sdist(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
     # hatchling is installed (extra dev), so no build environment has to be downloaded
-    built = called([*PIP, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)])
+    built = called([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], cwd=ROOT)
+    assert built.returncode == 0, built.stderr
+    (sdist,) = folder.glob("fedbench_harness-*.tar.gz")
+    return sdist
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory):
+    """The wheel, built from the sdist alone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = called([*PIP, "wheel", str(sdist), "--no-deps", "--no-build-isolation", "-w", str(folder)])
     assert built.returncode == 0, built.stderr
     (wheel,) = folder.glob("fedbench_harness-*.whl")
     return wheel
@@ -45,6 +58,32 @@ def run(installed, tmp_path):
     where = called([sys.executable, "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path, env=env)
     assert where.stdout.startswith(str(installed))
     return lambda *args: called([sys.executable, "-m", "fedbench", *args], cwd=tmp_path, env=env)
+
+
+@pytest.fixture
+def elsewhere(wheel, tmp_path):
+    """The command of a new environment that knows the wheel and its dependencies, and not the repository."""
+    place = tmp_path / "venv"
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    done = called([*PIP, "--python", str(python), "install", str(wheel), "--no-deps", "--no-index"])
+    assert done.returncode == 0, done.stderr
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    (tmp_path / "work").mkdir()
+    where = called([str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path / "work", env=env)
+    assert where.stdout.startswith(str(packages)), where.stderr
+    return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=tmp_path / "work", env=env)
+
+
+def test_the_sdist_holds_what_the_wheel_tests_and_documents(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {n.partition("/")[2] for n in archive.getnames()}
+    kept = ("fedbench/**/*.py", "conf/**/*.yaml", "tests/**/*.py", "docs/**/*.md", "examples/**/*.py", "scripts/*.py")
+    assert {p.relative_to(ROOT).as_posix() for kind in kept for p in ROOT.glob(kind)} <= names
+    assert {"LICENSE", "CITATION.cff", "Makefile", "docs/conf.py", "requirements/constraints.txt"} <= names
+    assert not [n for n in names if n.startswith(("results/", ".venv/", "build/"))]
 
 
 def test_the_wheel_holds_the_package_and_the_config_tree(wheel):
@@ -72,3 +111,11 @@ def test_it_runs_from_another_directory(run, tmp_path):
     assert "<!DOCTYPE html>" in (tmp_path / "results" / "report" / "index.html").read_text()
     shown = run("reproduce", "adafedadam/table4", "--plan", "--profile", "smoke")
     assert shown.stdout.splitlines()[2].split()[:3] == ["adafedadam/table4", "3", "0"], shown.stderr
+
+
+@pytest.mark.slow
+def test_it_runs_in_a_new_environment(elsewhere, tmp_path):
+    assert elsewhere("--version").stdout == f"fedbench {VERSION}\n"
+    done = elsewhere("experiment=smoke")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "work" / done.stdout.splitlines()[-1] / "DONE").exists()
