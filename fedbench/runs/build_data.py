@@ -14,6 +14,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
 from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
+from fedbench.data.validation import with_validation
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -35,7 +36,8 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=data.test_clients,
         seed=data.seed,
     )
-    return with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
+    noisy = with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
+    return with_validation(noisy, data.validation, data.seed) if data.validation else noisy
 
 
 def read_examples(config: RunConfig) -> Examples:

@@ -455,7 +455,7 @@ class Run:
 def _refuse_impossible(row: Fields) -> None:
     """Refuse a line of rounds.jsonl with an accuracy that is none."""
     for key, value in row.items():
-        if key.startswith("accuracy_") and value is not None and not -1e-9 <= value <= 1 + 1e-9:
+        if key.startswith(("accuracy_", "val_accuracy_")) and value is not None and not -1e-9 <= value <= 1 + 1e-9:
             raise ValueError(f"round {row['round']} has the {key} {value}, which is not between 0 and 1")
 
 
