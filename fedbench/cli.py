@@ -16,8 +16,9 @@ from fedbench.commands.list import LISTED, list_choices
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.writing import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status
-from fedbench.runs.store import DamagedRun
+from fedbench.runs.records import DamagedRun
 
 _HELP = """\
 fedbench {version}: a benchmark harness for federated optimization and fairness across clients
@@ -67,14 +68,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [a for a in args if a != "debug=true"]
     try:
         with as_exceptions():
-            return _dispatch(args, loud)
+            status = _dispatch(args, loud)
+            sys.stdout.flush()  # on a full disk this fails, and at the end of the process nobody would catch it
+            return status
     except RequestError as error:
         if loud:
             traceback.print_exc()
         return _fail(str(error), 2)
     except KeyboardInterrupt as error:
         return _fail("interrupted; run the same command again to resume", exit_status(error))
-    except DamagedRun as error:
+    except (DamagedRun, NotWritten) as error:
         return _fail(str(error), 1)
     except BrokenPipeError:
         # the reader of our output is gone; point stdout at nothing so that the interpreter can close it

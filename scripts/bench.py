@@ -50,7 +50,7 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.measured_choice import FormChoice, Sample
-from fedbench.runs.store import Recorder
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun, Session
 from fedbench.simulation.batches import LocalWork

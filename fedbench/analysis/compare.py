@@ -25,7 +25,8 @@ from fedbench.analysis.tables import Cell, departures
 from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.trees import Tree, config_value, leaves
-from fedbench.runs.store import Fields, Run
+from fedbench.runs.records import Fields
+from fedbench.runs.store import Run
 
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
 _LISTED = 3  # number of blocks with nothing to compare that are listed

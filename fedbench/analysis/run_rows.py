@@ -11,7 +11,8 @@ from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value, leaves
 from fedbench.papers.registry import PrintedMetric, home_of
-from fedbench.runs.store import Fields, Run
+from fedbench.runs.records import Fields
+from fedbench.runs.store import Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 

@@ -16,6 +16,7 @@ from fedbench.config.overrides import quoted
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import NotWritten
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.store import read_run
@@ -108,7 +109,8 @@ class Job:
             if self.loud:
                 traceback.print_exc()
             made = path if path and (Path(path) / "meta.json").exists() else None
-            return Note(number, overrides, "failed", made, f"{type(error).__name__}: {error}")
+            what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+            return Note(number, overrides, "failed", made, what)
 
 
 def launch_batch(

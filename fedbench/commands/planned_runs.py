@@ -17,12 +17,14 @@ from fedbench.commands.side_by_side import announce
 from fedbench.commands.workers import work_through
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import papers
 from fedbench.report.figures import LABELS
 from fedbench.runs.build_data import federated, read_examples
-from fedbench.runs.store import DamagedRun, read_run, replace_file
+from fedbench.runs.records import DamagedRun
+from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 
 

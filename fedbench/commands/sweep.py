@@ -19,7 +19,8 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.execute import under_its_digest
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import is_done, read_run
+from fedbench.runs.records import is_done
+from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import forget, notes
 
 _MANY = 20  # configurations whose check takes seconds

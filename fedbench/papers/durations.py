@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.papers.plan import PlannedRun
-from fedbench.runs.store import DamagedRun, Run, is_done
+from fedbench.runs.records import DamagedRun, is_done
+from fedbench.runs.store import Run
 
 
 @dataclass(frozen=True)

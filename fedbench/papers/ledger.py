@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.runs.store import replace_file
+from fedbench.core.writing import replace_file
 
 PLAN = "plan.json"
 

@@ -14,7 +14,7 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import Paper, Reduction, Row, papers
-from fedbench.runs.store import is_done
+from fedbench.runs.records import is_done
 
 PROFILES = ("full", "cpu", "smoke")
 _SPLITS = 10  # number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold and fail

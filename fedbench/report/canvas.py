@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_bytes
 from fedbench.report.looks import Look
 
 WIDTH = 3.3  # width of a panel, inches
@@ -50,7 +51,7 @@ def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[
                 files[base.with_name(f"{base.name}.{kind}")] = buffer.getvalue()
         base.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
-            path.write_bytes(content)
+            replace_bytes(path, content)
         return list(files)
 
     return written

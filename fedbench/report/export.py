@@ -9,7 +9,7 @@ from fedbench.report.claim_views import AXIS_WORDS
 from fedbench.report.render import csv_text, escape, latex, markdown
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 from fedbench.report.words import CELLS, CLAIMS, HEADLINES, claim_mark
-from fedbench.runs.store import Fields
+from fedbench.runs.records import Fields
 
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "

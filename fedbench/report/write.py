@@ -15,6 +15,7 @@ from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
@@ -34,7 +35,7 @@ from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
-from fedbench.runs.store import Run, replace_file
+from fedbench.runs.store import Run
 
 
 def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
@@ -66,15 +67,16 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         ledger = Ledger()
     if into is not None:
         runs = [watched(run) for run in runs]
+    page_at = target if into is None and not bundled else None
     try:
-        shown = _write(runs, ledger, store.place, damaged, target, into is None and not bundled)
-        part = target / "runs.parquet.part"
-        pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
-        part.replace(target / "runs.parquet")
-        if into is not None:
-            _publish(runs, ledger, store, damaged, into)
-    except OSError as error:
-        raise RequestError(f"{target} cannot be written: {error}") from error
+        with replaced_folder(target) as new:
+            shown = _write(runs, ledger, store.place, damaged, new, page_at)
+            with replacing(new / "runs.parquet") as part:
+                pd.DataFrame(run_rows(runs, folder)).to_parquet(part, index=False)
+            if into is not None:
+                _publish(runs, ledger, store, damaged, new)
+    except NotWritten as error:
+        raise RequestError(str(error)) from error
     text = summary([r for r in runs if _paper_of(r.meta["experiment"]) is None])
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), left_out, f"written: {target}") if t)
 
@@ -114,10 +116,22 @@ def _keep_curves(runs: Sequence[Run]) -> None:
 
 
 def _write(
-    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, links: bool
+    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, page_at: Path | None
 ) -> list[PaperView]:
-    """Write tables, figures, claims and the page, and return the views of the papers."""
-    page_at, earlier = target if links else None, earlier_runs(target)
+    """Write tables, figures, claims and the page, and return the views of the papers.
+
+    Args:
+        runs: The runs.
+        ledger: The plan.
+        place: Directory of the label counts.
+        damaged: Messages about runs that are left out.
+        target: Directory to write into.
+        page_at: Directory of the page once it has its place, from which it links to the runs; None for no links.
+
+    Raises:
+        NotWritten: If a file cannot be written.
+    """
+    earlier = earlier_runs(target)
     shown, printed, texts = [], [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):

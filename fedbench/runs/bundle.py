@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.runs.store import Fields, Records, ResultStore, Run, as_run, replace_bytes
+from fedbench.core.writing import replace_bytes
+from fedbench.runs.records import Fields, Records
+from fedbench.runs.store import ResultStore, Run, as_run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.core.sealing import GrowingFile, Seals, check, from_text, seal, to_disk, to_text
+from fedbench.core.writing import replace_file, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +58,13 @@ class Checkpoints:
         """Write a checkpoint, then remove the previous one.
 
         Raises:
-            OSError: If it cannot be written; the previous one still counts.
+            NotWritten: If it cannot be written; the previous one still counts.
         """
+        files = sum(path.stat().st_size for path in checkpoint.files.values())
+        with writing(self.folder, files + sum(v.nbytes for v in checkpoint.tensors.values())):
+            self._save(checkpoint)
+
+    def _save(self, checkpoint: Checkpoint) -> None:
         from fedbench.runs.tensors import save_tensors  # imports torch
 
         number = f"{checkpoint.progress['round']:09d}"
@@ -91,6 +97,7 @@ class Checkpoints:
 
         Raises:
             OSError: If a part of it cannot be read.
+            NotWritten: If the run's files cannot be cut back.
             ValueError: If a part of it is missing or has changed.
         """
         from safetensors import SafetensorError
@@ -109,13 +116,18 @@ class Checkpoints:
             tensors = load_file(self.folder / content["state"])
         except SafetensorError as error:
             raise ValueError(f"{content['state']}: {error}") from error
-        with self.rounds.open("ab") as file:
-            file.truncate(length)
-        for table in self.tables:
-            if table.name not in content["sealed"]:
-                table.unlink()
+        self._cut_back(length, content["sealed"])
         files = {name: self.folder / place for name, place in content["files"].items()}
         return Checkpoint(tensors, content["progress"], files)
+
+    def _cut_back(self, length: int, sealed: Seals) -> None:
+        """Remove what the run has recorded after the checkpoint."""
+        with writing(self.rounds), self.rounds.open("ab") as file:
+            file.truncate(length)
+        with writing(self.folder):
+            for table in self.tables:
+                if table.name not in sealed:
+                    table.unlink()
 
     def _manifest(self) -> dict[str, Any]:
         try:
@@ -147,10 +159,7 @@ class Checkpoints:
         """Let a checkpoint count whose parts are on the disk."""
         if self.rounds.exists():
             to_disk(self.rounds)
-        part = self.folder / f"{_MANIFEST}.part"
-        part.write_text(to_text(content), encoding="utf-8")
-        to_disk(part)
-        part.replace(self.folder / _MANIFEST)
+        replace_file(self.folder / _MANIFEST, to_text(content), lasting=True)
         to_disk(self.folder)
 
     def _remove_all_but(self, state: str, beside: str) -> None:

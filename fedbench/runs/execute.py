@@ -12,7 +12,9 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.store import Recorder, ResultStore, Run, is_done, read_run
+from fedbench.runs.recorder import Recorder
+from fedbench.runs.records import is_done
+from fedbench.runs.store import ResultStore, Run, read_run
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
     Raises:
         RequestError: If the request cannot be carried out; nothing is left on disk.
         DamagedRun: If the run is done but its files cannot be read.
+        NotWritten: If its files cannot be written later, such as on a full disk.
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     from filelock import FileLock, Timeout

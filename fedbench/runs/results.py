@@ -12,7 +12,8 @@ import pandas as pd
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
 from fedbench.runs.bundle import stored
-from fedbench.runs.store import DamagedRun, Run
+from fedbench.runs.records import DamagedRun
+from fedbench.runs.store import Run
 
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")

@@ -1,329 +1,25 @@
-"""A run on disk: appended as it happens, complete when DONE exists, readable without the code that made it.
-
-Each file is written under a temporary name and renamed, so that neither a reader nor a run that is killed leaves or
-finds half of a file. Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint.
-"""
+"""Runs on disk: what each is and what became of it, and all of those below a directory."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from fedbench.config.names import present, renamed
-from fedbench.core.sealing import check, from_text, seal, to_disk, to_text
 from fedbench.core.trees import from_yaml
-from fedbench.runs.checkpoints import Checkpoint, Checkpoints
+from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
-Fields = dict[str, Any]
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
-_DONE = "DONE"  # written last
-_END = 16384  # bytes of rounds.jsonl in which its last line is looked for first
-_MODELS = ("model.safetensors", "personal.safetensors")
-_SEALED = {"config.yaml", "meta.json", "rounds.jsonl", "clients.parquet", *_MODELS}  # and the documents of diagnostics
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` in one step."""
-    replace_bytes(path, text.encode())
-
-
-def replace_bytes(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` in one step."""
-    with _replacing(path) as part:
-        part.write_bytes(content)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path, which replaces ``path`` at the end of this block, and is removed if that fails."""
-    part = path.with_name(path.name + ".part")
-    try:
-        yield part
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)  # on a full disk, half of a large file would stay in the way
-        raise
-
-
-def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return JSON text; numbers that JSON cannot express (NaN, infinities) become null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def is_done(path: Path) -> bool:
-    """Return whether the run in a directory is complete: trained to its last round, or diverged."""
-    return (path / _DONE).exists()
-
-
-class DamagedRun(Exception):
-    """A run's files cannot be read; the message gives the directory, the fault and the remedy."""
-
-
-def _damaged(path: Path, fault: object) -> DamagedRun:
-    return DamagedRun(f"{path}: {fault}; force=true trains it again")
-
-
-class Recorder:
-    """Writes one run.
-
-    Args:
-        path: The run's directory, created if it does not exist.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._rounds: TextIO | None = None
-        self._checkpoints = Checkpoints(path / "checkpoint", path / "rounds.jsonl")
-
-    def clear(self) -> None:
-        """Remove the files of an earlier run."""
-        from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
-
-        documents = (f"{name}.json" for name in ("meta", *DIAGNOSTICS))
-        for name in (_DONE, "rounds.jsonl", "clients.parquet", *_MODELS, "config.yaml", *documents):
-            (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
-        self._checkpoints = Checkpoints(self._checkpoints.folder, self._checkpoints.rounds)
-
-    def write_config(self, config: Fields) -> None:
-        """Write the resolved configuration."""
-        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-
-    def write_meta(self, meta: Fields) -> None:
-        """Write ``meta.json``, the facts of the run."""
-        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n")
-
-    def write_document(self, name: str, content: Fields) -> None:
-        """Write the document of a diagnostic to ``<name>.json``."""
-        replace_file(self.path / f"{name}.json", to_json(content) + "\n")
-
-    def append(self, row: Fields) -> None:
-        """Append a line to ``rounds.jsonl``."""
-        if self._rounds is None:
-            self._rounds = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
-        self._rounds.write(to_json(row) + "\n")
-        self._rounds.flush()
-
-    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
-        """Keep the per-client table of a round until the run is done."""
-        import pandas as pd
-
-        self._checkpoints.folder.mkdir(exist_ok=True)
-        table = pd.DataFrame(
-            {"round": round, **{k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}}
-        )
-        with _replacing(self._checkpoints.folder / f"clients_{round:09d}.parquet") as part:
-            table.to_parquet(part, index=False)
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint in place of the previous one."""
-        self._checkpoints.save(checkpoint)
-
-    def load(self) -> Checkpoint | None:
-        """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
-
-        Raises:
-            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
-                changed.
-        """
-        try:
-            return self._checkpoints.load()
-        except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: {error}") from error
-
-    def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
-        """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE.
-
-        DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is.
-        """
-        import pandas as pd
-
-        from fedbench.runs.tensors import save_tensors  # imports torch
-        from fedbench.simulation.diagnostics import DIAGNOSTICS
-
-        self.close()
-        for name, tensors in (("model", model), ("personal", personal)):
-            if tensors is not None:
-                with _replacing(self.path / f"{name}.safetensors") as part:
-                    save_tensors(tensors, part)
-        if kept := self._checkpoints.tables:
-            with _replacing(self.path / "clients.parquet") as part:
-                pd.concat([pd.read_parquet(k) for k in kept]).to_parquet(part, index=False)
-        self.write_meta(meta | {"sealed": True})
-        sealed = {}
-        for file in sorted(p for p in self.path.iterdir() if p.name in _SEALED or p.stem in DIAGNOSTICS):
-            sealed[file.name] = seal(file)
-            to_disk(file)
-        replace_file(self.path / _DONE, to_text({"sealed": sealed}))
-        to_disk(self.path / _DONE)
-        to_disk(self.path)
-        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
-
-    def close(self) -> None:
-        """Close ``rounds.jsonl``."""
-        if self._rounds is not None:
-            self._rounds.close()
-            self._rounds = None
-
-
-class Records(Protocol):
-    """What a run has recorded, wherever it is stored. Methods raise DamagedRun if a file cannot be read."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is complete: trained to its last round, or diverged."""
-
-    @property
-    def begun(self) -> bool:
-        """Whether a round has been recorded."""
-
-    @property
-    def has_clients(self) -> bool:
-        """Whether there is a per-client table."""
-
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the stored rows of the evaluated rounds, in order, the last one among them."""
-
-    def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return the column ``round`` and these keys at all evaluated rounds; keys never measured are left out."""
-
-    def clients(self) -> pd.DataFrame:
-        """Return the per-client table of all rounds that the run kept."""
-
-    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
-        """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
-
-    def document(self, name: str) -> Fields | None:
-        """Return the document of a diagnostic; None if the run has none."""
-
-
-class RunFolder:
-    """The records in a run's own directory."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._compared: dict[str, tuple[int, int]] = {}  # files that had their checksums: size and time
-        self._frame: tuple[tuple[int, int], pd.DataFrame] | None = None  # all rounds, of rounds.jsonl as it was then
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is complete."""
-        return is_done(self.path)
-
-    @property
-    def begun(self) -> bool:
-        """Whether a round has been recorded."""
-        return (self.path / "rounds.jsonl").exists()
-
-    @property
-    def has_clients(self) -> bool:
-        """Whether there is a per-client table."""
-        return (self.path / "clients.parquet").exists()
-
-    @property
-    def sealed(self) -> bool:
-        """Whether DONE has checksums of the run's files."""
-        return self.done and (self.path / _DONE).stat().st_size > 0
-
-    def verify(self, *names: str) -> None:
-        """Compare files with their checksums in DONE; without names, all that have one.
-
-        Raises:
-            DamagedRun: If one of them is missing or has changed.
-        """
-        stamps = {n: self._stamp(n) for n in names if (self.path / n).exists()}
-        known = all(self._compared.get(n) == stamps.get(n, ()) for n in names)
-        if (names and known) or not self.sealed:
-            return
-        try:
-            sealed = from_text((self.path / _DONE).read_text(encoding="utf-8"))["sealed"]
-            check(self.path, sealed, [n for n in names if n in sealed] if names else None)
-            self._compared |= stamps
-        except (OSError, ValueError, KeyError) as error:
-            raise _damaged(self.path, error) from error
-
-    def _stamp(self, name: str) -> tuple[int, int]:
-        facts = (self.path / name).stat()
-        return facts.st_size, facts.st_mtime_ns
-
-    def rows(self, which: slice = slice(None)) -> list[Fields]:
-        """Return the rows of the evaluated rounds."""
-        self.verify("rounds.jsonl")
-        try:
-            rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
-            if not rows:
-                raise ValueError("it is empty")
-        except (OSError, ValueError) as error:
-            raise _damaged(self.path, f"rounds.jsonl: {error}") from error
-        return rows
-
-    def _lines(self, which: slice) -> list[bytes]:
-        """Return the lines of rounds.jsonl; if the last one is wanted, only those of the file's end."""
-        with (self.path / "rounds.jsonl").open("rb") as file:
-            if which == slice(-1, None):
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
-                if len(lines := file.read().splitlines()) > 1:
-                    return lines
-                file.seek(0)
-            return file.read().splitlines()
-
-    def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return these keys at all evaluated rounds."""
-        import pandas as pd
-
-        file = self.path / "rounds.jsonl"
-        stamp = self._stamp(file.name) if file.exists() else (0, 0)
-        if self._frame is None or self._frame[0] != stamp:
-            rows = self.rows()
-            keys = dict.fromkeys(key for row in rows for key in row)
-            self._frame = stamp, pd.DataFrame({k: [row.get(k) for row in rows] for k in keys})
-        table = self._frame[1]
-        return table[[name for name in dict.fromkeys(("round", *names)) if name in table]].copy()
-
-    def clients(self) -> pd.DataFrame:
-        """Return the per-client table of the kept rounds."""
-        import pandas as pd
-
-        self.verify("clients.parquet")
-        try:
-            return pd.read_parquet(self.path / "clients.parquet")
-        except (OSError, ValueError) as error:
-            raise _damaged(self.path, f"clients.parquet: {error}") from error
-
-    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
-        """Return the per-client table of the last kept round and of others."""
-        table = self.clients()
-        at: pd.DataFrame = table[table["round"].isin([table["round"].max(), *rounds])]
-        return at
-
-    def document(self, name: str) -> Fields | None:
-        """Return the document of a diagnostic."""
-        self.verify(f"{name}.json")
-        path = self.path / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 @dataclass(frozen=True)
@@ -385,7 +81,7 @@ class Run:
         if not isinstance(records, RunFolder) or not records.done:  # a bundle has been compared as a whole
             return
         if self.meta.get("sealed") and not records.sealed:
-            raise _damaged(self.path, f"{_DONE} is empty")
+            raise damaged(self.path, f"{DONE} is empty")
         records.verify()
 
     def _compared(self, rows: list[Fields]) -> list[Fields]:
@@ -396,7 +92,7 @@ class Run:
             if self.done and (last := rows[-1]["round"]) != self.meta.get("rounds", last):
                 raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
         except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(self.path, f"rounds.jsonl: {error}") from error
+            raise damaged(self.path, f"rounds.jsonl: {error}") from error
         return rows
 
     def rounds(self) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedbench.runs.store import replace_file
+from fedbench.core.writing import replace_file
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Sampler, Stage
+from fedbench.core.writing import NotWritten
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
@@ -21,7 +22,8 @@ from fedbench.runs.interrupts import Interrupted, between_rounds
 from fedbench.runs.measured_choice import Choice, FormChoice
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
-from fedbench.runs.store import DamagedRun, Fields, Recorder
+from fedbench.runs.recorder import Recorder
+from fedbench.runs.records import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import Place, StateAllocator
@@ -132,13 +134,15 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
         with tracing as step, between_rounds() as asked:
             last = session.consume(step, asked)
-    except KeyboardInterrupt:
-        recorder.write_meta(meta | {"status": "interrupted", "ended": utc_now()})
+        meta |= session.outcome(last)
+        _complete(session, last, meta)
+    except KeyboardInterrupt as error:
+        _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()}, error)
         tracker.finish("interrupted")
         raise
     except BaseException as error:
-        what = f"{type(error).__name__}: {error}"
-        recorder.write_meta(meta | {"status": "failed", "ended": utc_now(), "error": what})
+        what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what}, error)
         tracker.finish("failed")
         if allocation_failed(error):
             raise OutOfMemory(
@@ -152,7 +156,26 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         torch.set_num_threads(threads)
         flush_subnormals(False)
         prepared.engine.close()
-    meta |= session.outcome(last)
+    tracker.finish(str(meta["status"]))
+    return meta
+
+
+def _leave(recorder: Recorder, meta: Fields, error: BaseException) -> None:
+    """Write the facts of a run that ends early.
+
+    If that fails, meta.json stays as it is: it says running, and the run can be resumed. Only a full disk that has
+    ended the run is not reported twice.
+    """
+    try:
+        recorder.write_meta(meta)
+    except NotWritten as second:
+        if not isinstance(error, NotWritten):
+            print(f"fedbench: {second}", file=sys.stderr)
+
+
+def _complete(session: Session, last: Snapshot, meta: Fields) -> None:
+    """Write what a run that has ended leaves: the documents of its diagnostics, its models and its facts."""
+    prepared, recorder = session.prepared, session.recorder
     for name, diagnostic in session.diagnostics.items():
         document = diagnostic.document()
         if document is not None:
@@ -160,8 +183,6 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
     layout, deployed = prepared.task.layout, session.deployed(last)
     personal = None if deployed.dim() == 1 else layout.named(deployed)
     recorder.finish(layout.named(deployed if personal is None else last.server["w"]), personal, meta)
-    tracker.finish(str(meta["status"]))
-    return meta
 
 
 class Session:
@@ -403,6 +424,8 @@ class Session:
         """Read client states that a checkpoint has in a file."""
         try:
             self.allocator.read(name, room, saved.files[name])
+        except NotWritten:
+            raise  # the checkpoint is whole, and the disk full
         except (KeyError, OSError, ValueError) as error:
             raise DamagedRun(f"{self.recorder.path}: client states {name}: {error!r}") from error
 

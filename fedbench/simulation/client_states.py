@@ -13,6 +13,7 @@ import torch
 
 from fedbench.core.errors import RequestError
 from fedbench.core.types import State, nbytes
+from fedbench.core.writing import replacing, reserve, writing
 
 Place: TypeAlias = Literal["device", "host", "file"]
 _SHARE = 0.5  # share of the free memory that the states may take
@@ -47,6 +48,7 @@ class StateAllocator:
 
         Raises:
             RequestError: If the states have to be kept in a file and no folder was given.
+            NotWritten: If there is no space for the file.
         """
         self.bytes, self._names = count * nbytes(one), list(one)
         if not one or not self.bytes:
@@ -71,7 +73,7 @@ class StateAllocator:
             raise ValueError(f"{source} has {source.stat().st_size} bytes, not {room.nbytes}")
         files = self.files()
         if name in files:  # file to file, which maps nothing
-            with source.open("rb") as old, files[name].open("r+b") as new:
+            with writing(files[name]), source.open("rb") as old, files[name].open("r+b") as new:
                 shutil.copyfileobj(old, new, _PIECE)
         else:
             room.copy_(torch.from_file(str(source), shared=False, size=room.numel(), dtype=room.dtype).view_as(room))
@@ -100,13 +102,15 @@ class StateAllocator:
         """Return states in a file, written without mapping it: pages that no client changes take no memory."""
         if self.folder is None:
             raise RequestError(f"the client states take {self.bytes / 1e9:.1f} GB and no folder for them was given")
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.bin"
-        path.unlink(missing_ok=True)
+        with writing(path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
         rows = max(1, _PIECE // max(1, v.nbytes))
         piece = v.cpu().expand(rows, *v.shape).contiguous().flatten().view(torch.uint8).numpy().data
-        left = prod(shape) * v.element_size()
-        with path.open("wb") as file:
+        left = size = prod(shape) * v.element_size()
+        with replacing(path, size) as part, part.open("wb") as file:
+            reserve(file, size)
             while left:
                 left -= file.write(piece[:left])
         return torch.from_file(str(path), shared=True, size=prod(shape), dtype=v.dtype).view(shape)

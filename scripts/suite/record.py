@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from fedbench.core.writing import replace_file
 from fedbench.runs.environment import environment, utc_now
-from fedbench.runs.store import replace_file, to_json
+from fedbench.runs.recorder import to_json
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _CODE = ("fedbench/**/*.py", "fedbench/**/*.cpp", "scripts/*", "scripts/suite/*.py", "conf/**/*.yaml")

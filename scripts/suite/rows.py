@@ -15,7 +15,8 @@ from suite.record import ROOT
 
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import PlannedRun, locate, plan
-from fedbench.runs.store import DamagedRun, read_run
+from fedbench.runs.records import DamagedRun
+from fedbench.runs.store import read_run
 
 _CLOSING = 30.0  # seconds that a run takes to leave its checkpoint, and the report to be written
 

@@ -164,7 +164,7 @@ def started(tmp_path, *args):
 
 
 def with_a_checkpoint(folder):
-    """The runs that could be resumed; for a moment a run has two states, as the last one stays until the next is whole."""
+    """The runs that could be resumed; for a moment a run has two states."""
     return {p.parent for p in folder.rglob("state_*.safetensors")}
 
 

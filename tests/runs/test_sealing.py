@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from fedbench.core.sealing import GrowingFile, from_text, seal, to_text
-from fedbench.runs import store as store_module
+from fedbench.runs import records
 from fedbench.runs.checkpoints import Checkpoint
-from fedbench.runs.store import DamagedRun, Recorder, ResultStore, RunFolder, read_run
+from fedbench.runs.recorder import Recorder
+from fedbench.runs.records import DamagedRun, RunFolder
+from fedbench.runs.store import ResultStore, read_run
 
 META = {"status": "done", "algo": "fedavg", "hash": "abc", "seed": 0, "data": "d", "model": "m", "rounds": 1}
 
@@ -181,8 +183,8 @@ def test_damaged_runs_are_named_by_their_path_below_the_root(tmp_path):
 def test_a_file_is_read_and_compared_again_only_if_it_has_changed(tmp_path, monkeypatch):
     finish(write(tmp_path))
     run, calls = read_run(tmp_path), []
-    check, lines = store_module.check, RunFolder._lines
-    monkeypatch.setattr(store_module, "check", lambda *a: calls.append("check") or check(*a))
+    check, lines = records.check, RunFolder._lines
+    monkeypatch.setattr(records, "check", lambda *a: calls.append("check") or check(*a))
     monkeypatch.setattr(RunFolder, "_lines", lambda *a: calls.append("read") or lines(*a))
     first = run.curves(["accuracy_mean"])
     first.loc[:] = 0  # what is handed out is a copy

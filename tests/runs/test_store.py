@@ -7,7 +7,7 @@ import torch
 
 from fedbench.runs import tensors
 from fedbench.runs.checkpoints import Checkpoint
-from fedbench.runs.store import Recorder
+from fedbench.runs.recorder import Recorder
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_previous_one(tmp_path, monkeypatch):

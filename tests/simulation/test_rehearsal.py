@@ -19,7 +19,7 @@ from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs import train
-from fedbench.runs.store import Recorder
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import DIAGNOSTICS
