@@ -33,7 +33,5 @@ def is_neutral(key: str, value: object) -> bool:
 def setting(config: Tree) -> Tree:
     """Return the dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
     return {
-        k: v
-        for k, v in leaves(config).items()
-        if k != "seed" and not changes_no_numbers(k) and not is_neutral(k, v)
+        k: v for k, v in leaves(config).items() if k != "seed" and not changes_no_numbers(k) and not is_neutral(k, v)
     }
