@@ -38,10 +38,13 @@ class Job:
         composer: Composes the configuration of a job.
         loud: Print the traceback of a failed job.
         batch: Overrides per job, for a sweep over a list of runs; None for a sweep over the axes of the command line.
+        quiet: Do not print the results of the runs.
     """
 
-    def __init__(self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None) -> None:
-        self.composer, self.loud, self.batch = composer, loud, batch
+    def __init__(
+        self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None, quiet: bool = False
+    ) -> None:
+        self.composer, self.loud, self.batch, self.quiet = composer, loud, batch, quiet
         self._data = DataSets()
 
     def __call__(self, config: Any) -> float:
@@ -101,7 +104,8 @@ class Job:
             config = config or self.compose(overrides)
             path = str(config.path)
             outcome = execute(config, self._data, cores)
-            report(outcome)
+            if not self.quiet:
+                report(outcome)
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             return Note(number, overrides, "refused", None, str(error))

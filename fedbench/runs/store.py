@@ -155,8 +155,13 @@ def _refuse_impossible(row: Fields) -> None:
             raise ValueError(f"round {row['round']} has the {key} {value}, which is not between 0 and 1")
 
 
+TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
+
+
 class ResultStore:
     """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
+
+    The runs in its directory ``tuning`` are no results: values were chosen by them.
 
     Each message begins with the run's path. All paths in it are relative to the directory, since reports publish it.
 
@@ -180,7 +185,7 @@ class ResultStore:
         self.damaged = []
         seen: dict[tuple[Any, ...], Path] = {}
         for meta in sorted(self.root.rglob("meta.json")):
-            if not (meta.parent / "config.yaml").exists():
+            if meta.relative_to(self.root).parts[0] == TUNING or not (meta.parent / "config.yaml").exists():
                 continue
             try:
                 run = read_run(meta.parent)

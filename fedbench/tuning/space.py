@@ -137,7 +137,7 @@ def _axis(file: Path, key: str, value: Any) -> Axis | None:
 
 
 def _range(what: str, key: str, low: object, high: object, log: bool) -> Axis:
-    a = number(f"{what}, lower bound,", low, **({"above": 0} if log else {}))
+    a = number(f"{what}, lower bound,", low, above=0 if log else None)
     return Axis(key, low=a, high=number(f"{what}, upper bound,", high, above=a), log=log)
 
 

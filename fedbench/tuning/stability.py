@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 _ORDERS = 2000
 
@@ -45,7 +44,8 @@ def rank_stability(scores: Mapping[str, Sequence[float]], orders: int = _ORDERS,
     methods, rng = tuple(scores), np.random.default_rng(seed)
     most = min(len(s) for s in scores.values())
     best = np.stack([_best_so_far(np.asarray(scores[m], float), orders, rng)[:, :most] for m in methods])
-    ranks = rankdata(-best, axis=0)  # [M, orders, B]
+    ahead, level = ((relation(best[None], best[:, None])).sum(1) for relation in (np.greater, np.equal))
+    ranks = ahead + (level + 1) / 2  # [M, orders, B]
     return Stability(np.arange(1, most + 1), methods, ranks.mean(1), (ranks == 1).mean(1))
 
 

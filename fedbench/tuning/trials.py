@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from pathlib import Path
 
 from fedbench.tuning.space import Axis, Values
 
@@ -37,6 +38,25 @@ class Trial:
         scores = self.scores.get(self.rounds if rounds is None else rounds, [])
         known = [s for s in scores if s is not None]
         return sum(known) / len(known) if known and len(known) == len(scores) else None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning has found for one method.
+
+    Attributes:
+        method: The method.
+        space: The axes along which it was tuned.
+        trials: All trials.
+        best: The trial that is chosen; None if none was trained to the end without diverging.
+        folder: Directory of the trials' runs.
+    """
+
+    method: str
+    space: tuple[Axis, ...]
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    folder: Path
 
 
 def rungs(rounds: int, halving: bool) -> list[int]:
