@@ -88,7 +88,7 @@ class Evaluation:
 def evaluate(
     probes: SharedProbes, data: FederatedDataset, w: Tensor, train: bool = True, known: Tensor | None = None
 ) -> Evaluation:
-    """Evaluate the model w [P], or each client's own [N, P], on the test, validation and training examples of all clients.
+    """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
 
     One model on a central test set is evaluated once.
 

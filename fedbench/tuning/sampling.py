@@ -1,4 +1,7 @@
-"""Where trials come from: at random, or from Optuna's tree-structured Parzen estimator.
+"""Where trials come from: spread at random, or from Optuna's tree-structured Parzen estimator.
+
+Random trials are quasi-random, as in AlgoPerf's tuning rules (Dahl et al., 2023): uniform each, and spread evenly over
+the space however many there are, so that a small budget leaves no large gaps.
 
 A trial is a function of the space, its number and the trials before its batch: a search that is interrupted and typed
 again, or continued with a larger budget, has the same trials.
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 Sampler = Literal["random", "tpe"]
 _SEED = 0x7E5  # of all searches: the trials of a space are part of its definition
+_STEPS = (
+    0.6180339887498949,
+    *(n**0.5 % 1 for n in (2, 3, 7, 11, 13, 17, 19)),
+)  # with 1, independent over the rationals
 STARTUP = 8  # trials of the estimator that are drawn at random
 
 History = Sequence[tuple[Values, float]]  # values and score of finished trials, higher is better
@@ -42,15 +49,16 @@ def drawn(sampler: Sampler, space: Sequence[Axis], history: History, first: int,
 
 
 def _random(space: Sequence[Axis], first: int, count: int) -> list[Values]:
-    """Return independent trials; of a space of grids, points without repetition.
+    """Return a randomly shifted Kronecker sequence; of a space of grids, all points in a random order.
 
-    The draws of a key depend on the key and the number of the trial: the client learning rates of trial 7 are the same
-    for all methods that share their range.
+    The draws of an axis depend on its key, its place and the number of the trial: the client learning rates of trial 7
+    are the same for all methods that share their range.
     """
     if (size := grid_size(space)) is not None:
         order = np.random.default_rng([_SEED, *(crc32(axis.text.encode()) for axis in space)]).permutation(size)
         return [_point(space, int(index)) for index in order[first : first + count]]
-    return [{a.key: a.at(_share(a.key, n)) for a in space} for n in range(first, first + count)]
+    shares = [(axis, _shift(axis.key), _STEPS[place % len(_STEPS)]) for place, axis in enumerate(space)]
+    return [{a.key: a.at((shift + n * step) % 1) for a, shift, step in shares} for n in range(first, first + count)]
 
 
 def _point(space: Sequence[Axis], index: int) -> Values:
@@ -61,8 +69,8 @@ def _point(space: Sequence[Axis], index: int) -> Values:
     return values
 
 
-def _share(name: str, number: int) -> float:
-    return (key(_SEED, crc32(name.encode()), number) >> 11) / 2**53
+def _shift(name: str) -> float:
+    return (key(_SEED, crc32(name.encode())) >> 11) / 2**53
 
 
 def _estimated(space: Sequence[Axis], history: History, first: int, count: int) -> list[Values]:
