@@ -15,7 +15,7 @@ from fedbench.tuning.sampling import Sampler
 Pruning = Literal["none", "halving"]
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 _BUDGET = 20
-_OURS = {"tune": ("budget", "seeds", "sampler", "pruning")}
+_OURS: dict[str, tuple[str, ...]] = {"tune": ("budget", "seeds", "sampler", "pruning")}
 _OURS["compare"] = (*_OURS["tune"], "methods", "tuning_seeds", "metric", "baseline")
 
 
