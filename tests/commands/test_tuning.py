@@ -58,12 +58,8 @@ def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     (table,) = tmp_path.glob("results/tuning/tables/*/tuned.csv")
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert float(row["score"]) == pytest.approx(best, rel=1e-12)
-    assert (row["trials"], row["budget"], row["seeds"], row["selection"]) == (
-        "5",
-        "5",
-        "1000 1001",
-        "val_accuracy_mean",
-    )
+    assert (row["trials"], row["budget"], row["seeds"]) == ("5", "5", "1000 1001")
+    assert row["selection"] == "val_accuracy_mean"
 
 
 def test_test_examples_play_no_part(fed, tmp_path, monkeypatch):
@@ -216,7 +212,7 @@ def test_trials_are_no_results(fed, tmp_path):
         (["tune", "algo=fedavg", "objective=accuracy_mean"], "choose val_accuracy_mean"),
         (["tune", "algo=fedavg", "objective=test_loss"], "choose val_loss"),
         (["tune", "algo=fedavg", "objective=train_loss"], "nothing else may judge"),
-        (["tune", "algo=fedprox", "algo.mo=0.1,0.2"], "algo.mu"),
+        (["tune", "algo=fedprox", "algo.mo=0.1,0.2"], "unknown key algo.mo"),
         (["tune", "algo=fedcorr", "pruning=halving"], "made for its total number of rounds"),
         (["tune", "algo=fedavg", "data.clients=3,4"], "type one value of data.clients"),
         (["tune", "algo=scaffold", "local.momentum=0.9"], "momentum"),
@@ -282,7 +278,8 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
 
 
 def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp_path):
-    status, lines, _ = fed("tune", "algo=fedavg", "local.lr=1e25,1e26", "local.epochs=5", "budget=2", *SMALL)
+    large = ["local.lr=1e29,1e30", "model=mlp", "data=synthetic_leaf", "data.clients=8", "rounds=50"]
+    status, lines, _ = fed("tune", "algo=fedavg", "budget=2", *large, "--jobs", "1")
     assert status == 1
     assert "all trials diverged or failed" in "\n".join(lines)
     assert not list(tmp_path.glob("results/tuning/conf/**/*.yaml"))

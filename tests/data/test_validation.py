@@ -51,7 +51,7 @@ def test_a_client_s_draw_depends_on_no_other_client(size, seed):
     for first in (5, 17):
         data = federation([first, *sizes[1:]])
         start = data.train.split()[1][0]
-        draws.append([rows[1] - start for rows in (split_of(with_validation(data, 0.3, seed))[1],)][0])
+        draws.append(with_validation(data, 0.3, seed).validation.split()[1] - start)
     assert draws[0].tolist() == draws[1].tolist()
 
 
@@ -139,7 +139,7 @@ def test_a_run_records_them_and_other_runs_do_not(fed, tmp_path):
         run_dir(tmp_path, fed("rounds=2", "data.clients=5", *more)[1]) for more in ([], ["data.validation=0.3"])
     )
     columns = [set(json.loads((p / "rounds.jsonl").read_text().splitlines()[0])) for p in (plain, held)]
-    assert {c for c in columns[1] - columns[0]} == {c for c in columns[1] if c.startswith("val_")} != set()
+    assert columns[1] - columns[0] == {c for c in columns[1] if c.startswith("val_")} != set()
     assert columns[0] < columns[1]
     added = {"n_val", "val_correct", "val_accuracy", "val_loss"}
     tables = [set(pd.read_parquet(p / "clients.parquet").columns) for p in (plain, held)]
