@@ -31,6 +31,10 @@ Usage:
   fedbench data verify NAME      Check its files against the published checksums.
   fedbench data show NAME        Print its sizes and draw examples and labels.
   fedbench data check-links      Try every address of the published files.
+  fedbench tune algo=NAME ...    Choose values of a method's keys on validation data: budget=20, seeds=1,
+                                 sampler=random or tpe, pruning=none or halving (docs/tuning.md).
+  fedbench compare methods=A,B   Tune every method with one budget, run all, test differences, write a page:
+                                 budget=20, seeds=5.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
                                  --compare KEY tests differences, for example between algorithms.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
@@ -39,7 +43,8 @@ Usage:
   fedbench --help, --version     Print this text or the version.
 
 Options:
-  --jobs N                       With -m or reproduce: runs at a time (default: by cores and memory, or one per GPU).
+  --jobs N                       With -m, tune, compare or reproduce: runs at a time (default: by cores and memory,
+                                 or one per GPU).
   --config-dir DIR               Also look for config files and Python modules in DIR (docs/own_method.md).
   --package KEY, --resolve       With --cfg job: print one section only; replace ${{...}} by values.
   debug=true                     Print the traceback of an error.
@@ -57,7 +62,7 @@ docs/configuration.md explains all keys.
 Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
 by signal N, 130 by Ctrl-C (run it again to resume).
 """
-_COMMANDS = ("list", "data", "report", "reproduce")
+_COMMANDS = ("list", "data", "tune", "compare", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
@@ -104,6 +109,8 @@ def _dispatch(args: list[str], loud: bool) -> int:
         print(f"fedbench {fedbench.__version__}")
         return 0
     command = args[0]
+    if command in ("tune", "compare"):
+        return _tuned(command, args[1:], folder, loud)
     if command in _COMMANDS:
         return _COMMAND[command](args[1:], folder)
     if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", command):
@@ -146,6 +153,15 @@ def _run(args: list[str], folder: Path | None, loud: bool) -> int:
         from fedbench.commands.sweep import sweep
 
     return sweep(overrides, folder, loud, flags.jobs)
+
+
+def _tuned(command: str, args: list[str], folder: Path | None, loud: bool) -> int:
+    flags, rest = read_flags(args, several=True)
+    with at_once():
+        from fedbench.commands.compare import compare
+        from fedbench.commands.tune import tune  # both import torch
+
+    return (tune if command == "tune" else compare)(rest, flags, folder, loud)
 
 
 def _list(args: list[str], folder: Path | None) -> int:

@@ -143,10 +143,10 @@ def compare(
         DamagedRun: If a run cannot be read.
     """
     alpha = number("alpha", alpha, above=0, below=1, remedy="0.05 is usual")
-    members = _members(runs, key)
-    groups = _groups(members, key)
+    members = members_of(runs, key)
+    groups = blocks_of(members, key)
     _name(groups)
-    blocks = [_Block(title, inside, key) for title, inside in _titled(groups)]
+    blocks = [_Block(title, inside, key) for title, inside in titled(groups)]
     shown = [b for b in blocks if len(b.methods) > 1]
     if not shown:
         contents = "; ".join(f"{b.title}: {b.content}" for b in blocks[:_LISTED])
@@ -229,7 +229,12 @@ class Member:
         return self.run.last_round()
 
 
-def _members(runs: Sequence[Run], key: str) -> list[Member]:
+def members_of(runs: Sequence[Run], key: str) -> list[Member]:
+    """Return the runs that have a key.
+
+    Raises:
+        RequestError: If there are none.
+    """
     members, known = [], set(_GROUPS)
     runs = sorted(runs, key=lambda r: str(r.path))
     for run, flat in zip(runs, flat_settings(runs), strict=True):
@@ -248,7 +253,7 @@ def _members(runs: Sequence[Run], key: str) -> list[Member]:
     return members
 
 
-def _groups(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Member]]]:
+def blocks_of(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Member]]]:
     """Return the blocks: what their runs have in common ("" is the experiment or data set), and the runs."""
     apart = {key, *WATCHING, *(("algo", "local") if key == "algo" else ()), *_copies(members, key)}
     groups: dict[tuple[tuple[str, str], ...], list[Member]] = {}
@@ -290,17 +295,17 @@ def _name(groups: Sequence[tuple[Facts, list[Member]]]) -> None:
         e.name = " ".join([e.base, *(f"{k}={e.texts[k]}" for k in sorted(differing[e.base]) if k in e.texts)])
 
 
-def _titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, list[Member]]]:
+def titled(groups: Sequence[tuple[Facts, list[Member]]]) -> list[tuple[str, list[Member]]]:
     """Return the blocks by title: experiment or data set, method, and the keys that distinguish equal titles."""
     varying = [g for g in ("data", "model") if len({facts.get(g) for facts, _ in groups}) > 1]
     heads = [" ".join(dict.fromkeys(f[k] for k in ("", "algo", *varying) if k in f)) for f, _ in groups]
-    titled = []
+    found = []
     for (facts, members), head in zip(groups, heads, strict=True):
         alike = [f for (f, _), other in zip(groups, heads, strict=True) if other == head]
         apart = {k: v for k, v in facts.items() if k and any(f.get(k) != v for f in alike)}
         once = [k for k, v in apart.items() if "source." not in k or apart.get(k.replace("source.", "", 1)) != v]
-        titled.append((" ".join([head, *(f"{k}={apart[k]}" for k in once)]), members))
-    return sorted(titled, key=lambda t: t[0])
+        found.append((" ".join([head, *(f"{k}={apart[k]}" for k in once)]), members))
+    return sorted(found, key=lambda t: t[0])
 
 
 class _Block:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 _CLIENT = re.compile(r"client:(\d+)")
@@ -66,9 +66,15 @@ class MetricInfo:
 def metric_info(name: str) -> MetricInfo:
     """Return the entry of a metric.
 
+    A ``val_`` metric is the one of the test examples, measured on validation examples.
+
     A key that is not in the catalogue, such as that of a user's own metric, is shown unchanged and has no better
     direction.
     """
+    if (plain := name.removeprefix("val_")) != name:
+        of = metric_info("test_loss" if plain == "loss" else plain)
+        label = f"{of.label.removeprefix('test ')}, validation"
+        return replace(of, name=name, label=label, heading=f"{of.heading.removeprefix('test ')} (val)")
     if found := _CLIENT.fullmatch(name):
         text = f"accuracy of client {found[1]}"
         return MetricInfo(name, text, f"client {found[1]}", "%", 100.0, 2, "higher")

@@ -64,8 +64,12 @@ def take_config_dir(args: Sequence[str]) -> tuple[Path | None, list[str]]:
     return folder, rest
 
 
-def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
+def read_flags(args: Sequence[str], several: bool = False) -> tuple[Flags, list[str]]:
     """Return the flags and the other arguments, in their order.
+
+    Args:
+        args: The arguments.
+        several: Whether the command has several runs without -m.
 
     Raises:
         RequestError: If a flag is unknown, lacks its value, or does not go with another.
@@ -92,7 +96,7 @@ def read_flags(args: Sequence[str]) -> tuple[Flags, list[str]]:
     if "jobs" in found:
         found["jobs"] = _jobs(found["jobs"])
     flags = Flags(**found)
-    _refuse_conflicts(flags)
+    _refuse_conflicts(flags, several)
     return flags, rest
 
 
@@ -113,8 +117,10 @@ def _meant(key: str, flag: str, value: str) -> str:
     return f"; the flags are {', '.join(f for f in (*_SWITCHES, *_VALUED, '--config-dir') if f.startswith('--'))}"
 
 
-def _refuse_conflicts(flags: Flags) -> None:
-    if flags.jobs is not None and not flags.multirun:
+def _refuse_conflicts(flags: Flags, several: bool) -> None:
+    if several and (flags.multirun or flags.cfg or flags.info or flags.completion):
+        raise RequestError("tune and compare take no flags but --jobs and --config-dir")
+    if flags.jobs is not None and not flags.multirun and not several:
         raise RequestError(f"--jobs {flags.jobs} sets how many runs of a sweep go on at a time; add -m, or remove it")
     if flags.cfg is None:
         for name in ("package", "resolve"):

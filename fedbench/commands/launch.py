@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbench.commands.objective import objective_of, objective_value
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import quoted
@@ -16,6 +19,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable, under_its_digest
+from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import Note, forget, leave
 
 _BASIC_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -34,14 +38,21 @@ class Job:
         composer: Composes the configuration of a job.
         loud: Print the traceback of a failed job.
         batch: Overrides per job, for a sweep over a list of runs; None for a sweep over the axes of the command line.
+        quiet: Do not print the results of the runs.
     """
 
-    def __init__(self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None) -> None:
-        self.composer, self.loud, self.batch = composer, loud, batch
+    def __init__(
+        self, composer: Composer, loud: bool, batch: Sequence[Sequence[str]] | None = None, quiet: bool = False
+    ) -> None:
+        self.composer, self.loud, self.batch, self.quiet = composer, loud, batch, quiet
         self._data = DataSets()
 
-    def __call__(self, config: Any) -> None:
-        """Carry out the job whose configuration Hydra has composed: what its launchers call."""
+    def __call__(self, config: Any) -> float:
+        """Carry out the job whose configuration Hydra has composed: what its launchers call.
+
+        Returns:
+            The run's ``objective``, for sweepers; NaN if the run failed.
+        """
         from hydra.core.hydra_config import HydraConfig
 
         hydra = HydraConfig.get()
@@ -49,7 +60,11 @@ class Job:
         if self.batch is not None:
             number = int(config[_INDEX])
             overrides = list(self.batch[number])
-        self.carry_out(number, overrides, Path(hydra.sweep.dir))
+        note = self.carry_out(number, overrides, Path(hydra.sweep.dir))
+        if note.path is None or note.status not in ("done", "diverged"):
+            return math.nan
+        with user_code_from(self.composer.own):
+            return objective_value(read_run(Path(note.path)), objective_of(self.compose(overrides)))
 
     def compose(self, overrides: Sequence[str]) -> RunConfig:
         """Return the configuration of a job.
@@ -57,7 +72,9 @@ class Job:
         Raises:
             RequestError: If the request is wrong.
         """
-        return under_its_digest(self.composer.config_with_departures(overrides))
+        config = under_its_digest(self.composer.config_with_departures(overrides))
+        objective_of(config)  # refused now and not after the training
+        return config
 
     def carry_out(
         self,
@@ -66,8 +83,8 @@ class Job:
         folder: Path,
         config: RunConfig | None = None,
         cores: int | None = None,
-    ) -> None:
-        """Carry out a job and leave its note.
+    ) -> Note:
+        """Carry out a job, leave its note and return it.
 
         Args:
             number: Number of the job.
@@ -77,7 +94,9 @@ class Job:
             cores: Number of cores that the run may use; None is all of this process.
         """
         with user_code_from(self.composer.own):
-            leave(folder, self._carried_out(number, overrides, config, cores))
+            note = self._carried_out(number, overrides, config, cores)
+            leave(folder, note)
+            return note
 
     def _carried_out(self, number: int, overrides: list[str], config: RunConfig | None, cores: int | None) -> Note:
         path: str | None = None
@@ -85,7 +104,8 @@ class Job:
             config = config or self.compose(overrides)
             path = str(config.path)
             outcome = execute(config, self._data, cores)
-            report(outcome)
+            if not self.quiet:
+                report(outcome)
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             return Note(number, overrides, "refused", None, str(error))
@@ -154,8 +174,23 @@ def make_directory(folder: Path) -> None:
         raise not_writable(folder, folder, error) from error
 
 
-def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[str]) -> tuple[Path, bool]:
-    """Return the directory that a sweep is to use, ``hydra.sweep.dir``, and whether Hydra's defaults carry it out."""
+@dataclass(frozen=True)
+class SweepPlan:
+    """What carries out a sweep.
+
+    Attributes:
+        folder: Directory of the sweep, ``hydra.sweep.dir``.
+        enumerates: Whether Hydra's own sweeper is chosen, which takes listed values only.
+        basic: Whether Hydra's own launcher is chosen too.
+    """
+
+    folder: Path
+    enumerates: bool
+    basic: bool
+
+
+def sweep_plan(composer: Composer, config_name: str, overrides: Sequence[str]) -> SweepPlan:
+    """Return what carries out a sweep that these overrides ask for."""
     from hydra.types import RunMode
 
     with composer.hydra() as hydra:
@@ -165,5 +200,7 @@ def sweep_directory(composer: Composer, config_name: str, overrides: Sequence[st
             run_mode=RunMode.MULTIRUN,
             with_log_configuration=False,
         )
-        basic = config.hydra.launcher._target_ == _BASIC_LAUNCHER and config.hydra.sweeper._target_ == _BASIC_SWEEPER
-        return Path(str(config.hydra.sweep.dir)), basic
+        own = config.hydra.sweeper._target_ == _BASIC_SWEEPER
+        return SweepPlan(
+            Path(str(config.hydra.sweep.dir)), own, own and config.hydra.launcher._target_ == _BASIC_LAUNCHER
+        )

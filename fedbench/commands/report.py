@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.papers.registry import papers
+from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
 from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.bundle import stored
@@ -34,7 +37,17 @@ def _parser() -> Parser:
         metavar="KEY",
         help="print tests of the differences between algorithms (algo), or between values of a key",
     )
-    p.add_argument("--metric", help="key of rounds.jsonl to compare, at the last round (default: accuracy_mean)")
+    p.add_argument(
+        "--best",
+        metavar="KEY",
+        help="print, for every setting, the value of a key that is best on validation examples (data.validation)",
+    )
+    p.add_argument(
+        "--by", metavar="METRIC", help="with --best: validation (default, val_accuracy_mean) or another val_ metric"
+    )
+    p.add_argument(
+        "--metric", help="key of rounds.jsonl to compare or report, at the last round (default: accuracy_mean)"
+    )
     p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
     p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
     return p
@@ -52,6 +65,10 @@ def report(args: Sequence[str]) -> str:
     folder = Path(asked.folder).expanduser()
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
+    if asked.best is not None:
+        return _best(folder, asked)
+    if asked.by is not None:
+        raise RequestError(f"--by {asked.by} works with --best only; add --best local.lr, for example")
     if asked.compare is None:
         for name in ("metric", "baseline", "alpha"):
             if getattr(asked, name) is not None:
@@ -70,3 +87,14 @@ def report(args: Sequence[str]) -> str:
     if not runs:
         raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
     return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))
+
+
+def _best(folder: Path, asked: Namespace) -> str:
+    """Return the best values of a key."""
+    for name in ("compare", "into", "paper", "baseline", "alpha"):
+        if getattr(asked, name) is not None:
+            raise RequestError(f"--{name} cannot be combined with --best, which prints one table")
+    runs = list(stored(folder))
+    if not runs:
+        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
+    return best_text(best_values(runs, asked.best, asked.metric or "accuracy_mean", asked.by or "validation"))

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from fedbench.commands.gpus import placement
-from fedbench.commands.launch import Job, launch, make_directory, sweep_directory
+from fedbench.commands.launch import Job, SweepPlan, launch, make_directory, sweep_plan
 from fedbench.commands.side_by_side import announce, jobs_by_default
 from fedbench.commands.workers import start_importing, work_through
 from fedbench.config.compose import Composer
@@ -40,23 +40,23 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
     """
     overrides = parse_overrides(texts)
     composer = Composer(config_dir)
-    for override in overrides:
-        if override.key.startswith("hydra.sweeper.params"):
-            raise RequestError(f"{override.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
     launched = next((o.text for o in overrides if _for_hydra(o)), None)
     if launched is not None and jobs is not None:
         raise RequestError(f"--jobs {jobs} cannot be combined with {launched}; remove one of them")
     with user_code_from(config_dir):
-        todo = check_combinations(overrides, composer, jobs if launched is None else 1)
         typed = [o.text for o in overrides]
-        folder, basic = sweep_directory(composer, "config", typed)
-        if jobs is not None and not basic:
+        plan = sweep_plan(composer, "config", typed)
+        _refuse_unlisted(overrides, plan)
+        checked = overrides if plan.enumerates else [_one(o) for o in overrides]  # a sweeper draws a few of them
+        todo = check_combinations(checked, composer, jobs if launched is None else 1)
+        folder = plan.folder
+        if jobs is not None and not plan.basic:
             raise RequestError(
                 f"--jobs {jobs} cannot be combined with the launcher or sweeper of Hydra that the configuration "
                 "chooses; remove one of them"
             )
         try:
-            if launched is not None or not basic:
+            if launched is not None or not plan.basic:
                 launch(composer, "config", typed, folder, Job(composer, loud))
             else:
                 jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
@@ -68,6 +68,25 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
             _close(folder)
             raise
     return _close(folder)
+
+
+def _refuse_unlisted(overrides: Sequence[Override], plan: SweepPlan) -> None:
+    """Refuse values that Hydra's own sweeper cannot list, and axes under a name that hides them from the checks."""
+    for o in overrides:
+        if o.bounds is not None and plan.enumerates:
+            raise RequestError(
+                f"{o.text} has no list of values; type some, or choose a sweeper that draws them, such as "
+                "hydra/sweeper=optuna, or use `fedbench tune`"
+            )
+        if o.key.startswith("hydra.sweeper.params"):
+            raise RequestError(f"{o.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
+
+
+def _one(override: Override) -> Override:
+    """Return an axis with one of its values."""
+    if override.bounds is not None:
+        return parse_overrides([f"{override.text.split('=', 1)[0]}={override.bounds[0]}"])[0]
+    return parse_overrides(override.each()[:1])[0] if override.sweeps and override.each() else override
 
 
 def _for_hydra(override: Override) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.contents import content_digest, file_digest, last_change
-from fedbench.config.keys import USER_FILES, changes_no_numbers, without_added
+from fedbench.config.keys import USER_FILES, changes_no_numbers, is_neutral, without_added
 from fedbench.config.names import present, renamed, stable, within_fedbench
 from fedbench.config.user_code import source_files, versions
 from fedbench.core.errors import RequestError
@@ -117,7 +117,11 @@ def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
 def _relevant(config: Tree) -> Tree:
     config = without_added(config)
     tree = {k: v for k, v in config.items() if k != "seed" and not changes_no_numbers(k)}
-    tree["data"] = {k: v for k, v in config["data"].items() if not changes_no_numbers(f"data.{k}")}
+    tree["data"] = {
+        k: v
+        for k, v in config["data"].items()
+        if not changes_no_numbers(f"data.{k}") and not is_neutral(f"data.{k}", v)
+    }
     tree["engine"] = {"precision": config["engine"]["precision"]}
     return tree
 

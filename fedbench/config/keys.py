@@ -17,7 +17,7 @@ WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
 # of a round is missing there and the same elsewhere
 _PLACES = (
     "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
-    "data.download", "data.mirrors",
+    "data.download", "data.mirrors", "keep_state", "objective", "tuned_on",
 )  # fmt: skip
 
 # Options that fedbench's own functions gained after their first release, each with the value that is what they did
@@ -26,6 +26,8 @@ ADDED: dict[str, Tree] = {
     "fedbench.data.sources.mnist.load": {"standardise": "channel"},
     "fedbench.data.partitions.label.consecutive_classes": {"as_published": False},
 }
+# keys that came after runs were made, with the value under which a run is the one that it was without the key
+_NEUTRAL: Tree = {"data.validation": 0}
 
 
 def changes_no_numbers(key: str) -> bool:
@@ -33,9 +35,18 @@ def changes_no_numbers(key: str) -> bool:
     return key != "engine.precision" and any(key == p or key.startswith(f"{p}.") for p in _PLACES)
 
 
+def is_neutral(key: str, value: object) -> bool:
+    """Return whether a dotted key has the value that runs had before the key existed."""
+    return key in _NEUTRAL and value == _NEUTRAL[key]
+
+
 def setting(config: Tree) -> Tree:
     """Return the dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
-    return {k: v for k, v in leaves(without_added(config)).items() if k != "seed" and not changes_no_numbers(k)}
+    return {
+        k: v
+        for k, v in leaves(without_added(config)).items()
+        if k != "seed" and not changes_no_numbers(k) and not is_neutral(k, v)
+    }
 
 
 def without_added(section: Any) -> Any:

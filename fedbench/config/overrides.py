@@ -43,6 +43,8 @@ class Override:
         value: The parsed value; None for a sweep.
         sweeps: Whether the override has several values.
         values: The texts of a sweep's values; empty if they cannot be listed, as those of ``interval(0,1)``.
+        bounds: The bounds of ``interval(a,b)``; None for all other overrides.
+        tags: The tags of a sweep, such as ``log`` of ``tag(log, interval(0.001,1))``.
     """
 
     text: str
@@ -51,6 +53,8 @@ class Override:
     value: Any
     sweeps: bool
     values: tuple[str, ...]
+    bounds: tuple[float, float] | None = None
+    tags: frozenset[str] = frozenset()
 
     @property
     def group(self) -> bool:
@@ -186,6 +190,7 @@ def _parse(text: str) -> Override | None:
         value=None if parsed.is_sweep_override() else parsed.value(),
         sweeps=parsed.is_sweep_override(),
         values=_texts(parsed),
+        **_drawn(parsed),
     )
     if override.group:
         _refuse_bad_choices(override, parsed)
@@ -219,6 +224,17 @@ def _texts(parsed: HydraOverride) -> tuple[str, ...]:
 
     listed = parsed.is_discrete_sweep() and parsed.value_type != ValueType.GLOB_CHOICE_SWEEP
     return tuple(parsed.sweep_string_iterator()) if listed else ()
+
+
+def _drawn(parsed: HydraOverride) -> dict[str, Any]:
+    """Return the bounds of an interval and the tags of a sweep, if the override has any."""
+    if not parsed.is_sweep_override():
+        return {}
+    sweep: Any = parsed.value()
+    tags = frozenset(getattr(sweep, "tags", ()))
+    if not parsed.is_interval_sweep():
+        return {"tags": tags}
+    return {"bounds": (float(sweep.start), float(sweep.end)), "tags": tags}
 
 
 def _refuse_bad_choices(override: Override, parsed: HydraOverride) -> None:

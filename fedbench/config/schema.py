@@ -23,7 +23,7 @@ from fedbench.core.errors import (
 )  # fmt: skip
 from fedbench.core.mirrors import Mirror, mirrors_of
 from fedbench.core.options import LabelNoise, SgdOptions
-from fedbench.core.trees import Tree
+from fedbench.core.trees import Tree, config_value
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
@@ -34,6 +34,7 @@ ClientStatePlace = Literal["auto", "device", "host", "file"]
 TOP_KEYS = {
     "rounds", "participation", "sampling", "seed", "eval_every", "eval_train_every", "keep_clients", "improved_clients",
     "local", "data", "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
+    "keep_state", "objective", "tuned_on",
 }  # fmt: skip
 _SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
 # integers that may be typed as 1e3
@@ -114,6 +115,7 @@ class DataConfig:
     local_test: LocalTest
     seed: int
     download: bool
+    validation: float
     mirrors: tuple[Mirror, ...] = ()
 
 
@@ -168,6 +170,9 @@ class RunConfig:
     data_dir: Path
     results_dir: Path
     force: bool
+    keep_state: bool
+    objective: str
+    tuned_on: tuple[int, ...]
     tree: Tree
     identity: Identity
     overrides: tuple[str, ...]
@@ -235,6 +240,9 @@ def parse(
         data_dir=Path(_text("data_dir", tree["data_dir"], "a directory")).expanduser(),
         results_dir=Path(_text("results_dir", tree["results_dir"], "a directory")).expanduser(),
         force=boolean("force", tree["force"]),
+        keep_state=boolean("keep_state", tree["keep_state"]),
+        objective=_text("objective", tree["objective"], "auto or a column of rounds.jsonl, such as accuracy_mean"),
+        tuned_on=_tuned_on(tree["tuned_on"], seed),
         tree=tree,
         identity=identify(tree),
         overrides=tuple(overrides),
@@ -262,6 +270,18 @@ def _seed(value: object) -> int:
         few = ",".join(str(s) for s in range(low, high + 1)) if high - low < 10 else f"range({low},{high + 1})"
         remedy = f"for several seeds type -m seed={few}" if low <= high else ""
     return integer("seed", value, remedy=remedy)
+
+
+def _tuned_on(value: object, seed: int) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise RequestError(f"tuned_on must be a list of seeds, got {typed(value)}")
+    seeds = tuple(integer("tuned_on", s) for s in value)
+    if seed in seeds:
+        raise RequestError(
+            f"seed={seed} is one of the seeds that this configuration was tuned on (tuned_on={config_value(seeds)}); "
+            "results need other seeds"
+        )
+    return seeds
 
 
 def _participation(value: object) -> float | int:
@@ -334,6 +354,7 @@ def _data(c: Tree, seed: int) -> DataConfig:
             seed=seed if own is None else integer("seed", own, remedy="use null for the seed of the run"),
             download=boolean("download", c.get("download")),
             mirrors=mirrors_of("data.mirrors", c.get("mirrors")),
+            validation=number("validation", c.get("validation"), at_least=0, below=1),
         )
 
 

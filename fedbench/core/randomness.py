@@ -45,6 +45,7 @@ class DataPurpose(enum.IntEnum):
     SPLIT = 1  # into training and test examples
     CLIENTS = 2  # which of the data's own clients take part
     LABEL_NOISE = 3
+    VALIDATION = 8  # which training examples of a client are held out
     ROLES = 7  # which clients of a text source are read
     IMAGES = 0  # an alias of PARTITION: which images of a source are read
 
@@ -98,9 +99,9 @@ def generator(seed: int, purpose: Purpose) -> torch.Generator:
     return torch.Generator().manual_seed(key(seed, purpose) >> 1)
 
 
-def data_generator(seed: int, purpose: DataPurpose) -> np.random.Generator:
-    """Return a fresh generator for a draw of the data set."""
-    return np.random.default_rng([seed, purpose])
+def data_generator(seed: int, purpose: DataPurpose, *further: int) -> np.random.Generator:
+    """Return a fresh generator for a draw of the data set; ``further`` separates draws of one purpose, by client."""
+    return np.random.default_rng([seed, purpose, *further])
 
 
 def integers(base: int, ids: np.ndarray, low: int, high: int) -> np.ndarray:

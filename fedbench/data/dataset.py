@@ -79,6 +79,8 @@ class FederatedDataset:
         tokens: Number of different tokens; None if x holds no tokens.
         vectors: Returns the embedding of every token, [tokens, dimensions] float32.
         table: The embeddings, where the model reads vectors instead of tokens.
+        validation: The rows of every client that are held out from training, apart from ``train``; a client may have
+            none. None if none are held out.
         work_values: Number of values that the model computes for one example, if far larger than the example; else 0.
         central: Whether every client has the same test rows.
         names: [N] names of the clients.
@@ -107,6 +109,7 @@ class FederatedDataset:
     vectors: Callable[[], np.ndarray] | None = None
     table: Tensor | None = None
     work_values: int = 0
+    validation: Rows | None = None
 
     @property
     def num_clients(self) -> int:
@@ -160,6 +163,7 @@ class FederatedDataset:
             y=self.y.to(device),
             train=self.train.to(device),
             test=self.test.to(device),
+            validation=None if self.validation is None else self.validation.to(device),
             mean=scale[0],
             std=scale[1],
             table=None if self.table is None else self.table.to(device, dtype),

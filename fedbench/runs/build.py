@@ -92,6 +92,7 @@ def build(
         tracker=_tracker(config.tracker),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
+        keep_state=config.keep_state,
         facts=_facts(config, data, task, engine, stages),
     )
 

@@ -17,6 +17,7 @@ from fedbench.data.files.download import Remote
 from fedbench.data.files.mirrors import using
 from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
+from fedbench.data.validation import with_validation
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -38,14 +39,18 @@ def federated(config: RunConfig) -> FederatedDataset:
         test_clients=data.test_clients,
         seed=data.seed,
     )
-    if not data.noise.clients:
-        return assembled
-    if assembled.shares_examples:
+    if assembled.shares_examples and data.noise.clients:
         raise RequestError(
             "data.noise needs examples that belong to one client each, since one client's noise would be in the labels "
             "of others; set data.partition.as_published=false"
         )
-    return with_label_noise(assembled, data.noise, data.seed)[0]
+    if assembled.shares_examples and data.validation:
+        raise RequestError(
+            "data.validation needs examples that belong to one client each, since another client would train on those "
+            "that are held out; set data.partition.as_published=false"
+        )
+    noisy = with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
+    return with_validation(noisy, data.validation, data.seed) if data.validation else noisy
 
 
 def read_examples(config: RunConfig) -> Examples:

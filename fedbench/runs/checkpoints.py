@@ -7,7 +7,7 @@ the disk, in the sense of fsync, before anything of the previous one is removed.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,36 @@ class Checkpoints:
     def tables(self) -> list[Path]:
         """The per-client tables that are kept until the run is done, in the order of the rounds."""
         return sorted(self.folder.glob("clients_*.parquet"))
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a checkpoint."""
+        return (self.folder / _MANIFEST).exists()
+
+    def adopt(self, other: Checkpoints, wanted: Callable[[bytes], bool]) -> int:
+        """Copy another run's checkpoint to here, where there is none, and return its round.
+
+        Args:
+            other: The other run's checkpoint.
+            wanted: Returns whether a line of its rounds is copied.
+
+        Raises:
+            OSError: If it cannot be copied.
+            ValueError: If it has changed since it was written.
+        """
+        content = other._manifest()
+        check(other.folder, content["sealed"])
+        length, digest = content["rounds"]
+        if seal(other.rounds, length)[1] != digest:
+            raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
+        with other.rounds.open("rb") as file:
+            lines = [line for line in file.read(length).splitlines(keepends=True) if wanted(line)]
+        for name in content["sealed"]:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other.folder / name, self.folder / name)
+        self.rounds.write_bytes(b"".join(lines))
+        self._commit(content | {"rounds": seal(self.rounds)})
+        return int(content["progress"]["round"])
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then remove the previous one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,8 +11,9 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import fault, writing
 from fedbench.runs.data_sets import DataSets
+from fedbench.runs.donors import go_on_from_shorter
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.records import is_done
 from fedbench.runs.store import ResultStore, Run, read_run
 
@@ -94,7 +94,8 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             recorder.clear()
         elif done := _from_disk(config):  # the other process finished it
             return done
-        run(prepared, recorder, config.tree)
+        facts = go_on_from_shorter(config, recorder)
+        run(replace(prepared, facts=prepared.facts | facts), recorder, config.tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if is_done(config.path):  # a process that waits holds this very file, and finds DONE
@@ -112,7 +113,9 @@ def _from_disk(config: RunConfig) -> Outcome | None:
     path, wanted = config.path, config.eval_train_every
     if not is_done(path):
         return None
-    shutil.rmtree(path / "checkpoint", ignore_errors=True)  # killed between writing DONE and this
+    put_away(path, config.keep_state)  # killed between writing DONE and this
+    if config.keep_state and not (path / STATE).exists():
+        print(f"fedbench: {path} has kept no state to go on from; force=true trains again", file=sys.stderr)
     run = read_run(path)
     run.verify()
     run.last_round()

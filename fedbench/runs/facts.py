@@ -220,7 +220,7 @@ def check_row(row: object) -> None:
             raise ValueError(f"round {number} has the {key} {value}, which is not finite")
         if isinstance(value, int) and abs(value) >= 2**63:
             raise ValueError(f"round {number} has a {key} of {value.bit_length()} bits")
-        if key.startswith("accuracy_") and not _is_share(value):
+        if key.startswith(("accuracy_", "val_accuracy_")) and not _is_share(value):
             raise ValueError(f"round {number} has the {key} {value}, which is not between 0 and 1")
         if isinstance(value, str | dict | list):
             check_plain("a line", {key: value})
@@ -240,7 +240,7 @@ def check_rounds(table: pd.DataFrame) -> None:
         raise ValueError("its rounds are not in ascending order")
     for key in table:
         values = table[key].to_numpy()
-        if key.startswith("accuracy_") and values.dtype.kind in "if":
+        if key.startswith(("accuracy_", "val_accuracy_")) and values.dtype.kind in "if":
             wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
             if wrong.any():
                 check_row({"round": int(numbers[wrong.argmax()]), key: float(values[wrong.argmax()])})

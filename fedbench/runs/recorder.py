@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from fedbench.runs.records import DONE, DamagedRun, Fields
 if TYPE_CHECKING:
     from torch import Tensor
 
+STATE = "state"  # directory of the state that a longer run goes on from
 _MODELS = ("model.safetensors", "personal.safetensors")
 _SEALED = {"config.yaml", "meta.json", "rounds.jsonl", "clients.parquet", *_MODELS}  # and the documents of diagnostics
 
@@ -61,7 +62,8 @@ class Recorder:
         with writing(self.path):
             for name in (DONE, "rounds.jsonl", "clients.parquet", *_MODELS, "config.yaml", *documents):
                 (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
+        for folder in (self._checkpoints.folder, self.path / STATE):
+            shutil.rmtree(folder, ignore_errors=True)
         self._checkpoints = Checkpoints(self._checkpoints.folder, self._checkpoints.rounds)
 
     def write_config(self, config: Fields) -> None:
@@ -102,6 +104,25 @@ class Recorder:
             self._checkpoints.folder.mkdir(exist_ok=True)
         replace_bytes(self._checkpoints.folder / f"clients_{round:09d}.parquet", table.to_parquet(index=False))
 
+    @property
+    def begun(self) -> bool:
+        """Whether the directory has a checkpoint."""
+        return self._checkpoints.exists
+
+    def adopt(self, other: Checkpoints, wanted: Callable[[Fields], bool]) -> int:
+        """Begin with the checkpoint of another run and return its round.
+
+        Args:
+            other: The checkpoint.
+            wanted: Returns whether this run records a row of the other one.
+
+        Raises:
+            OSError: If it cannot be copied.
+            ValueError: If it has changed since it was written.
+        """
+        self.clear()
+        return self._checkpoints.adopt(other, lambda line: wanted(json.loads(line)))
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the previous one."""
         self._checkpoints.save(checkpoint)
@@ -121,10 +142,17 @@ class Recorder:
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{self.path}: {error}") from error
 
-    def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
+    def finish(
+        self,
+        model: Mapping[str, Tensor],
+        personal: Mapping[str, Tensor] | None,
+        meta: Fields,
+        keep_state: bool = False,
+    ) -> None:
         """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE.
 
-        DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is.
+        DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is. The
+        checkpoint is removed after it, or kept as the state that a longer run goes on from.
         """
         import pandas as pd
 
@@ -147,10 +175,20 @@ class Recorder:
                 to_disk(file)
             replace_file(self.path / DONE, to_text({"sealed": sealed}), lasting=True)
             to_disk(self.path)
-        shutil.rmtree(self._checkpoints.folder, ignore_errors=True)
+        put_away(self.path, keep_state)
 
     def close(self) -> None:
         """Close ``rounds.jsonl``."""
         if self._rounds is not None:
             self._rounds.close()
             self._rounds = None
+
+
+def put_away(path: Path, keep_state: bool) -> None:
+    """Remove the checkpoint of a finished run, or keep it as the state that a longer run goes on from."""
+    folder = path / "checkpoint"
+    if keep_state and folder.exists():
+        shutil.rmtree(path / STATE, ignore_errors=True)
+        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
+        folder.replace(path / STATE)
+    shutil.rmtree(folder, ignore_errors=True)

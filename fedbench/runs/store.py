@@ -177,8 +177,13 @@ class Run:
         return self.records.clients_at(rounds)
 
 
+TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
+
+
 class ResultStore:
     """Reads the runs below a directory; after an iteration, ``damaged`` has what was left out and why.
+
+    The runs in its directory ``tuning`` are no results: values were chosen by them.
 
     Each message begins with the run's path. All paths in it are relative to the directory, since reports publish it.
 
@@ -203,6 +208,8 @@ class ResultStore:
         self.damaged = []
         seen: dict[tuple[Any, ...], Path] = {}
         for meta in sorted(self.root.rglob("meta.json")):
+            if meta.relative_to(self.root).parts[0] == TUNING:
+                continue
             if not (meta.parent / "config.yaml").exists() and not is_done(meta.parent):
                 continue
             try:

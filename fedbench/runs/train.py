@@ -64,6 +64,7 @@ class PreparedRun:
         diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
         facts: Facts for meta.json.
         profile: Whether two rounds are traced into ``trace.json``.
+        keep_state: Whether the state before the last round is kept, for a run with more rounds.
         choice: The choice of a form, which the run makes when it starts; None if the engine has its form.
     """
 
@@ -85,6 +86,7 @@ class PreparedRun:
     facts: Fields = field(default_factory=dict)
     profile: bool = False
     choice: FormChoice | None = None
+    keep_state: bool = False
 
     @property
     def rounds(self) -> int:
@@ -182,7 +184,8 @@ def _complete(session: Session, last: Snapshot, meta: Fields) -> None:
             recorder.write_document(name, document)
     layout, deployed = prepared.task.layout, session.deployed(last)
     personal = None if deployed.dim() == 1 else layout.named(deployed)
-    recorder.finish(layout.named(deployed if personal is None else last.server["w"]), personal, meta)
+    named = layout.named(deployed if personal is None else last.server["w"])
+    recorder.finish(named, personal, meta, meta["status"] == "done" and session.keeps_state)
 
 
 class Session:
@@ -223,6 +226,12 @@ class Session:
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
         self._saved_at, self._cost = self.seconds["train"], None if self.last is None else 0.0
+        self._saved_round = -1 if self.last is None else self.last.round
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the checkpoint is the one that a run with more rounds goes on from: of the round before the last."""
+        return self.prepared.keep_state and self._saved_round == self.prepared.rounds - 1
 
     def choose_form(self, choice: FormChoice) -> None:
         """Choose the form of the local phases, or go on in that of the interrupted run."""
@@ -290,7 +299,10 @@ class Session:
             accuracy = self._measure(s)
         if self.finite:
             self._follow(s)
-            self._save_if_due(s)
+            if not self.prepared.keep_state or s.round < self.prepared.rounds - 1:
+                self._save_if_due(s)
+            elif s.round == self.prepared.rounds - 1:
+                self._save(s)
         return accuracy
 
     def _announce(self, sentence: str) -> None:
@@ -396,6 +408,7 @@ class Session:
             progress["choice"] = self._choice.kept()
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
+        self._saved_round = s.round
 
     def _restore(self, saved: Checkpoint) -> Snapshot:
         p = self.prepared

@@ -13,6 +13,15 @@ from fedbench.simulation.shared_probes import SharedProbes
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Measurements on the validation examples, per client [N]: their number, correct ones, and sums of losses."""
+
+    n: np.ndarray
+    correct: np.ndarray
+    loss: np.ndarray
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Measurements of one model, or of each client's own: per-client arrays [N] on the host.
 
@@ -24,6 +33,7 @@ class Evaluation:
         test_loss: Sum of the losses of the test examples, in nats.
         train_loss: Sum of the losses of the training examples, in nats; None if they were not evaluated.
         per_token: Whether an example is a sequence with a label per token.
+        held_out: Measurements on the validation examples; None if the run has none.
     """
 
     n_train: np.ndarray
@@ -32,24 +42,30 @@ class Evaluation:
     test_loss: np.ndarray
     train_loss: np.ndarray | None
     per_token: bool = False
+    held_out: HeldOut | None = None
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the federation; losses are means over all examples of all clients.
 
-        The accuracies are NaN if no client has a test example.
+        Clients without test examples are left out of the accuracies, which are NaN if no client has any. With
+        validation examples, all metrics of the test examples are measured on them too, under ``val_...``.
         """
-        tested = self.n_test > 0
         trained = float("nan") if self.train_loss is None else _mean(self.train_loss, self.n_train)
-        losses = {"train_loss": trained, "test_loss": _mean(self.test_loss, self.n_test)}
-        if not tested.any():
-            return {**losses, **dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))}
-        return {**losses, **accuracy_metrics(self.correct[tested] / self.n_test[tested], self.n_test[tested])}
+        found = {
+            "train_loss": trained,
+            "test_loss": _mean(self.test_loss, self.n_test),
+            **_accuracies(self.correct, self.n_test),
+        }
+        if (held := self.held_out) is not None:
+            found["val_loss"] = _mean(held.loss, held.n)
+            found |= {f"val_{k}": v for k, v in _accuracies(held.correct, held.n).items()}
+        return found
 
     def per_client(self, names: tuple[str, ...]) -> dict[str, np.ndarray | tuple[str, ...]]:
         """Return the columns of the per-client table; NaN where a client has no examples."""
         train_loss = np.full(len(names), np.nan) if self.train_loss is None else self.train_loss
         with np.errstate(invalid="ignore"):
-            return {
+            columns: dict[str, np.ndarray | tuple[str, ...]] = {
                 "client": np.arange(len(names)),
                 "name": names,
                 "n_train": self.n_train,
@@ -59,12 +75,20 @@ class Evaluation:
                 "test_loss": self.test_loss / self.n_test,
                 "train_loss": train_loss / self.n_train,
             }
+            if (held := self.held_out) is not None:
+                columns |= {
+                    "n_val": held.n,
+                    "val_correct": held.correct if self.per_token else held.correct.astype(np.int64),
+                    "val_accuracy": held.correct / held.n,
+                    "val_loss": held.loss / held.n,
+                }
+            return columns
 
 
 def evaluate(
     probes: SharedProbes, data: FederatedDataset, w: Tensor, train: bool = True, known: Tensor | None = None
 ) -> Evaluation:
-    """Evaluate the model w [P], or each client's own [N, P], on the test and training examples of every client.
+    """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
 
     One model on a central test set is evaluated once.
 
@@ -77,6 +101,7 @@ def evaluate(
             been measured.
     """
     everyone, n = np.arange(data.num_clients), data.train.counts
+    held_out = _held_out(probes, data, w)
     if w.dim() == 2:
         test_loss, correct = probes.plan(data, data.test, everyone).sums(w, hits=True)
         train_loss = probes.plan(data, data.train, everyone).sums(w)[0].cpu().numpy() if train else None
@@ -85,7 +110,19 @@ def evaluate(
         test_loss, correct = (v.expand(len(everyone)) for v in sums)
         train_loss = _training_losses(probes, data, w, known) if train else None
     right, tested = (v.cpu().numpy() for v in (correct, test_loss))
-    return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1)
+    return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1, held_out)
+
+
+def _held_out(probes: SharedProbes, data: FederatedDataset, w: Tensor) -> HeldOut | None:
+    """Return what the models w [P] or [N, P] reach on the validation examples; None if there are none."""
+    if (rows := data.validation) is None:
+        return None
+    everyone = np.arange(data.num_clients)
+    if w.dim() == 2:
+        loss, correct = probes.plan(data, rows, everyone).sums(w, hits=True)
+    else:
+        loss, correct = probes.sums(data, rows, everyone, w, hits=True)
+    return HeldOut(rows.counts, correct.cpu().numpy(), loss.cpu().numpy())
 
 
 def _training_losses(probes: SharedProbes, data: FederatedDataset, w: Tensor, known: Tensor | None) -> np.ndarray:
@@ -94,6 +131,13 @@ def _training_losses(probes: SharedProbes, data: FederatedDataset, w: Tensor, kn
     losses = probes.sums(data, data.train, able, w)[0] if known is None else known
     total[able] = losses.cpu().numpy()
     return total
+
+
+def _accuracies(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
+    """Return the accuracy columns of the clients with examples; NaN if there are none."""
+    if not (able := n > 0).any():
+        return dict.fromkeys(accuracy_metrics(np.ones(1), np.ones(1)), float("nan"))
+    return accuracy_metrics(correct[able] / n[able], n[able])
 
 
 def _mean(total: np.ndarray, count: np.ndarray) -> float:

@@ -1,0 +1,99 @@
+"""``fedbench compare methods=A,B ...``: tune every method with one budget, run them, and test their differences."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.analysis.compare import compare as compare_runs
+from fedbench.commands.flags import Flags
+from fedbench.commands.gpus import placement
+from fedbench.commands.launch import Job, make_directory
+from fedbench.commands.side_by_side import announce, jobs_by_default
+from fedbench.commands.study import Study
+from fedbench.commands.tune import name_of, search_all, studies_of, write_results
+from fedbench.commands.tuning_request import TuningRequest, read_request
+from fedbench.commands.workers import work_through
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import as_value
+from fedbench.config.user_code import user_code_from
+from fedbench.core.errors import RequestError
+from fedbench.report.compared import compared_text
+from fedbench.report.tuned import write_tables
+from fedbench.report.write import write_report
+from fedbench.runs.store import TUNING, Run, read_run
+from fedbench.runs.sweep_notes import Note, forget, notes
+from fedbench.tuning.trials import Tuned
+
+
+def compare(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int:
+    """Tune, run and compare methods, write tables and a page, and return the exit status: 1 if a run is not done.
+
+    Args:
+        args: ``KEY=VALUE`` texts.
+        flags: Flags of the command line.
+        own: A config tree of the user's own.
+        loud: Print the traceback of a failed run.
+
+    Raises:
+        RequestError: If the request is wrong.
+    """
+    request = read_request("compare", args, flags)
+    with user_code_from(own):
+        composer = Composer(own)
+        studies = studies_of(request, composer, loud)
+        found = search_all(studies)
+        command = shlex.join(["fedbench", "compare", *args])
+        print("\n" + write_results(studies, found, command))
+        chosen = [(s, t) for s, t in zip(studies, found, strict=True) if t.best is not None]
+        if len(chosen) < 2:
+            raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
+        ended = _run_all(request, composer, chosen, loud)
+    runs = [read_run(Path(note.path)) for note in ended if note.path is not None]
+    print("\n" + _write(request, studies, runs))
+    return 0 if len(chosen) == len(studies) and all(note.status == "done" for note in ended) else 1
+
+
+def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) -> list[list[str]]:
+    """Return the overrides of the runs of the table: chosen values, all training examples, the seeds of the table."""
+    tuned_on = f"tuned_on={as_value(list(request.seeds))}"
+    runs = []
+    for study, tuned in chosen:
+        assert tuned.best is not None
+        values = [f"{key}={as_value(value)}" for key, value in tuned.best.values.items()]
+        runs += [[*study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds]
+    return runs
+
+
+def _run_all(
+    request: TuningRequest, composer: Composer, chosen: Sequence[tuple[Study, Tuned]], loud: bool
+) -> list[Note]:
+    """Carry out the runs of the table and return what became of them."""
+    runs, configs = table_runs(request, chosen), [study.config for study, _ in chosen]
+    folder = (configs[0].results_dir / "sweeps" / f"compare_{os.getpid()}").resolve()
+    jobs, gpus = min(request.jobs or jobs_by_default(configs, len(runs)), len(runs)), placement(configs)
+    forget(folder)
+    try:
+        make_directory(folder)
+        announce(len(runs), jobs, gpus)
+        work_through(Job(composer, loud), runs, folder, jobs, gpus)
+        ended = notes(folder)
+    finally:
+        forget(folder)
+    for note in ended:
+        if note.error is not None:
+            print(f"fedbench: {note.status}: {' '.join(note.overrides)}: {note.error}", file=sys.stderr)
+    return ended
+
+
+def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run]) -> str:
+    """Write the comparison and the page, and return the comparison and where all is."""
+    config = studies[0].config
+    text = compared_text(compare_runs(runs, "algo", request.metric, request.baseline))
+    tables = config.results_dir / TUNING / "tables" / name_of(studies)
+    write_tables(tables, {"compared.md": text + "\n"})
+    page = write_report(config.results_dir / config.task_name).splitlines()[-1]
+    return f"{text}\n\nwritten: {tables}\n{page}"

@@ -1,0 +1,126 @@
+"""``fedbench tune algo=NAME ...`` chooses values of a method's keys on validation examples."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.commands.flags import Flags
+from fedbench.commands.study import Study
+from fedbench.commands.tuned_config import tuned_experiment
+from fedbench.commands.tuning_request import TuningRequest, read_request
+from fedbench.config.compose import Composer
+from fedbench.config.user_code import user_code_from
+from fedbench.core.writing import replace_file
+from fedbench.report.tuned import (
+    TuningFacts,
+    stability_csv,
+    stability_figure,
+    trials_csv,
+    tuned_csv,
+    tuned_markdown,
+    write_tables,
+)
+from fedbench.runs.store import TUNING
+from fedbench.tuning.stability import Stability, rank_stability
+from fedbench.tuning.trials import Tuned
+
+
+def tune(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int:
+    """Tune methods, write a config file and tables, and return the exit status: 1 if no trial of a method ended well.
+
+    Args:
+        args: ``KEY=VALUE`` texts.
+        flags: Flags of the command line.
+        own: A config tree of the user's own.
+        loud: Print the traceback of a failed run.
+
+    Raises:
+        RequestError: If the request is wrong.
+    """
+    request = read_request("tune", args, flags)
+    with user_code_from(own):
+        studies = studies_of(request, Composer(own), loud)
+        found = search_all(studies)
+        command = shlex.join(["fedbench", "tune", *args])
+        print("\n" + (text := write_results(studies, found, command)))
+    assert text
+    return 0 if all(t.best is not None for t in found) else 1
+
+
+def studies_of(request: TuningRequest, composer: Composer, loud: bool) -> list[Study]:
+    """Return the searches of a request, each of which can be carried out.
+
+    Raises:
+        RequestError: For the first one that cannot.
+    """
+    studies = [Study(request, method, composer, loud) for method in request.methods]
+    for study in studies:
+        study.check()
+    return studies
+
+
+def search_all(studies: Sequence[Study]) -> list[Tuned]:
+    """Carry out searches one after another."""
+    return [study.search() for study in studies]
+
+
+def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> str:
+    """Write tables, the figure and the config file, and return the table and where all is.
+
+    Args:
+        studies: The searches, of one request.
+        found: What they have found.
+        command: The command as typed.
+    """
+    facts, name, results = _facts(studies[0], command), name_of(studies), studies[0].config.results_dir
+    folder, text = results / TUNING / "tables" / name, tuned_markdown(_facts(studies[0], command), found)
+    tables = {"tuned.md": text, "tuned.csv": tuned_csv(facts, found), "trials.csv": trials_csv(found)}
+    if len(found) > 1:
+        stability = _stability(facts, found)
+        tables["stability.csv"] = stability_csv(stability)
+        stability_figure(folder / "stability", stability, f"ranks by budget ({facts.metric.label})")
+    write_tables(folder, tables)
+    tree = results / TUNING / "conf"
+    file = tree / "experiment" / "tuned" / f"{name}.yaml"
+    if any(t.best is not None for t in found):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, tuned_experiment(studies, found, command))
+        methods = ",".join(t.method for t in found if t.best is not None)
+        use = f"fedbench --config-dir {shlex.quote(str(tree))} -m experiment=tuned/{name} algo={methods} seed=0,1,2"
+        text += f"\nto use it: {use}\n"
+    return f"{text}\nwritten: {folder}"
+
+
+def name_of(studies: Sequence[Study]) -> str:
+    """Return the name of what was tuned: the data set or experiment, and a digest of the searches."""
+    facts = "".join(f"{s.method}{s.folder.name}" for s in studies)
+    return f"{studies[0].config.task_name.replace('/', '_')}_{hashlib.sha256(facts.encode()).hexdigest()[:6]}"
+
+
+def _facts(study: Study, command: str) -> TuningFacts:
+    request, config = study.request, study.config
+    return TuningFacts(
+        command,
+        study.metric,
+        config.rounds,
+        request.budget,
+        request.seeds,
+        request.sampler,
+        request.pruning,
+        config.data.validation,
+    )
+
+
+def _stability(facts: TuningFacts, found: Sequence[Tuned]) -> Stability:
+    """Return how ranks depend on the budget: trials that ended early count as those that never become the best."""
+
+    def score(values: Sequence[float | None]) -> float:
+        known = [v for v in values if v is not None]
+        return facts.metric.sign * float(np.mean(known)) if known and len(known) == len(values) else -np.inf
+
+    return rank_stability({t.method: [score(trial.scores.get(facts.rounds, [])) for trial in t.trials] for t in found})

@@ -1,0 +1,173 @@
+"""What tuning has found, as Markdown, CSV and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from fedbench.analysis.metrics_catalogue import MetricInfo
+from fedbench.core.trees import config_value
+from fedbench.report.canvas import Figure, integer_ticks, line_look, lines, picture, sheet
+from fedbench.report.looks import looks
+from fedbench.report.render import csv_text, markdown
+from fedbench.tuning.stability import Stability
+from fedbench.tuning.trials import Trial, Tuned, edges
+
+
+@dataclass(frozen=True)
+class TuningFacts:
+    """How methods were tuned, the same for all.
+
+    Attributes:
+        command: The command.
+        metric: The metric that trials are judged by.
+        rounds: Number of rounds of a whole trial.
+        budget: Number of trials per method.
+        seeds: The tuning seeds.
+        sampler: Where trials come from.
+        pruning: How bad trials end early.
+        validation: Fraction of each client's training examples that trials are judged on.
+    """
+
+    command: str
+    metric: MetricInfo
+    rounds: int
+    budget: int
+    seeds: tuple[int, ...]
+    sampler: str
+    pruning: str
+    validation: float
+
+    def text(self) -> str:
+        """Return the facts as Markdown."""
+        ends = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}[
+            self.pruning
+        ]
+        return (
+            f"- command: `{self.command}`\n"
+            f"- budget: {self.budget} trials per method, each on {len(self.seeds)} tuning "
+            f"seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))}), which no result may have\n"
+            f"- trials: {self.sampler}{ends}\n"
+            f"- selection: best mean of {self.metric.name} after {self.rounds} rounds, on {self.validation:g} of each "
+            "client's training examples, held out; test examples play no part\n"
+        )
+
+
+def tuned_markdown(facts: TuningFacts, found: Sequence[Tuned]) -> str:
+    """Return the table of what was chosen, with the facts above and the spaces below."""
+    rows = []
+    for tuned in found:
+        whole = [t for t in tuned.trials if facts.rounds in t.scores]
+        best = tuned.best
+        chosen = "all trials diverged or failed" if best is None else _values(best)
+        score = "–" if best is None else _score(facts.metric, best)
+        rows.append([tuned.method, str(len(tuned.trials)), str(len(whole)), chosen, score, _edges(tuned)])
+    unit = f" ({facts.metric.unit})" if facts.metric.unit else ""
+    heads = ["method", "trials", "to the end", "chosen", f"{facts.metric.name}{unit}", "at the edge of its range"]
+    spaces = "".join(f"- {t.method}: {' '.join(f'`{a.text}`' for a in t.space)}\n" for t in found)
+    edge = (
+        "\nA value at the edge of its range may be better outside: widen the range.\n"
+        if any(map(_edges, found))
+        else ""
+    )
+    return f"{facts.text()}\n{markdown(heads, rows)}{edge}\nSpaces:\n\n{spaces}"
+
+
+def tuned_csv(facts: TuningFacts, found: Sequence[Tuned]) -> str:
+    """Return a row per method: budget, space, selection, seeds, chosen values and score in the unit of the runs."""
+    return csv_text(
+        [
+            {
+                "method": t.method,
+                "trials": len(t.trials),
+                "to_the_end": sum(facts.rounds in trial.scores for trial in t.trials),
+                "budget": facts.budget,
+                "sampler": facts.sampler,
+                "pruning": facts.pruning,
+                "selection": facts.metric.name,
+                "rounds": facts.rounds,
+                "validation": facts.validation,
+                "seeds": " ".join(map(str, facts.seeds)),
+                "space": " ".join(a.text for a in t.space),
+                "chosen": "" if t.best is None else _values(t.best),
+                "score": None if t.best is None else t.best.mean(),
+                "edge": _edges(t),
+            }
+            for t in found
+        ]
+    )
+
+
+def trials_csv(found: Sequence[Tuned]) -> str:
+    """Return a row per trial, rung and tuning seed, with the score in the unit of the runs; empty where it diverged."""
+    return csv_text(
+        [
+            {
+                "method": t.method,
+                "trial": trial.number,
+                "values": _values(trial),
+                "rounds": rounds,
+                "index": i,
+                "score": s,
+            }
+            for t in found
+            for trial in t.trials
+            for rounds, scores in trial.scores.items()
+            for i, s in enumerate(scores)
+        ]
+    )
+
+
+def stability_csv(stability: Stability) -> str:
+    """Return a row per budget and method."""
+    rows: list[dict[str, Any]] = []
+    for m, method in enumerate(stability.methods):
+        for b, budget in enumerate(stability.budgets.tolist()):
+            at = {"rank": float(stability.rank[m, b]), "first": float(stability.first[m, b])}
+            rows.append({"method": method, "budget": budget, **at})
+    return csv_text(rows)
+
+
+@picture
+def stability_figure(stability: Stability, title: str) -> Figure:
+    """Draw the mean rank of each method, and the share of the orders in which it is first, over the budget."""
+    shown = looks([(m, m) for m in stability.methods])
+    figure, (left, right) = sheet(title, False, 2, lines((m, shown[m, m]) for m in stability.methods))
+    for m, method in enumerate(stability.methods):
+        look = line_look(shown[method, method])
+        left.plot(stability.budgets, stability.rank[m], **look)
+        right.plot(stability.budgets, 100 * stability.first[m], **look)
+    left.invert_yaxis()
+    integer_ticks(left.xaxis, right.xaxis)
+    for axes, label in ((left, "mean rank, 1 is best"), (right, "first alone (% of the orders)")):
+        axes.set_xlabel("trials per method")
+        axes.set_ylabel(label)
+    return figure
+
+
+def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts to files of a directory."""
+    from fedbench.core.writing import replace_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        replace_file(folder / name, text)
+
+
+def _values(trial: Trial) -> str:
+    return " ".join(f"{k}={config_value(v)}" for k, v in trial.values.items())
+
+
+def _score(metric: MetricInfo, best: Trial) -> str:
+    seeds = [metric.factor * s for s in best.scores[best.rounds] if s is not None]
+    spread = f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else ""
+    return metric.text(sum(seeds) / len(seeds)) + spread
+
+
+def _edges(tuned: Tuned) -> str:
+    if tuned.best is None:
+        return ""
+    return ", ".join(f"{key} ({end})" for key, end in edges(tuned.space, tuned.best.values).items())

@@ -1,0 +1,152 @@
+"""Search spaces: the keys of a method that are tuned, and where their values come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from fedbench.config.overrides import Override, by_hydra
+from fedbench.config.schema import config_dir, options
+from fedbench.core.errors import RequestError, nearest, number
+from fedbench.core.trees import config_value, from_yaml
+
+Values = dict[str, Any]  # a value for every key of a space
+_SHARED = "shared"  # the file with what every method has
+_EDGE = 0.05  # share of a range at each of its ends that counts as its edge
+_FORMS = "a list of values, {log: [LOW, HIGH]}, {uniform: [LOW, HIGH]}, or null"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key with its values: a grid, or a range on a logarithmic or linear scale.
+
+    Attributes:
+        key: Dotted key below ``local`` or ``algo``.
+        grid: The values of a grid; empty for a range.
+        low: Lower bound of a range.
+        high: Upper bound of a range.
+        log: Whether the range is on a logarithmic scale.
+    """
+
+    key: str
+    grid: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+
+    def at(self, share: float) -> Any:
+        """Return the value at a share, in [0, 1), of the way through the axis; of a range, to three digits."""
+        if self.grid:
+            return self.grid[int(share * len(self.grid))]
+        low, high = (math.log(b) if self.log else b for b in (self.low, self.high))
+        x = low + share * (high - low)
+        return min(self.high, max(self.low, float(f"{math.exp(x) if self.log else x:.3g}")))
+
+    def edge(self, value: Any) -> Literal["lower", "upper"] | None:
+        """Return at which end of the axis a value lies: the first or last of a grid of numbers, or 5 % of a range.
+
+        A better value may then lie outside. None inside, and for grids of words or of two values.
+        """
+        if self.grid:
+            ordered = [v for v in self.grid if isinstance(v, int | float) and not isinstance(v, bool)]
+            if len(ordered) < max(3, len(self.grid)):
+                return None
+            return "lower" if value == min(ordered) else "upper" if value == max(ordered) else None
+        x, low, high = (math.log(v) if self.log else v for v in (value, self.low, self.high))
+        share = (x - low) / (high - low)
+        return "lower" if share <= _EDGE else "upper" if share >= 1 - _EDGE else None
+
+    @property
+    def text(self) -> str:
+        """The axis as it is typed on the command line."""
+        if self.grid:
+            return f"{self.key}={','.join(map(config_value, self.grid))}"
+        interval = f"interval({config_value(self.low)},{config_value(self.high)})"
+        return f"{self.key}={f'tag(log,{interval})' if self.log else interval}"
+
+
+def search_space(algo: str, own: Path | None, overrides: Sequence[Override]) -> tuple[Axis, ...]:
+    """Return the axes along which a method is tuned.
+
+    They are those that all methods share and those of the method's file ``tune/<algo>.yaml``, in the user's own config
+    tree or in fedbench's. An override with several values, or an interval, replaces the axis of its key; an override
+    with one value fixes the key.
+
+    Args:
+        algo: The method.
+        own: A config tree of the user's own.
+        overrides: What was typed.
+
+    Raises:
+        RequestError: If the method has no space, a file is malformed, or an override has several values of a key that
+            cannot be tuned.
+    """
+    found = _of_file(config_dir() / "tune" / f"{_SHARED}.yaml") | _of_method(algo, own, overrides)
+    for o in overrides:
+        if not o.sweeps:
+            found.pop(o.key, None)
+            for key in o.keys:
+                found.pop(key, None)
+        elif o.key.startswith(("local.", "algo.")):
+            found[o.key] = _typed(o)
+        else:
+            raise RequestError(f"{o.text}: local.KEY and algo.KEY can be tuned; type one value of {o.key}")
+    return tuple(axis for axis in found.values() if axis is not None)
+
+
+def _of_method(algo: str, own: Path | None, overrides: Sequence[Override]) -> dict[str, Axis | None]:
+    for root in (own, config_dir()):
+        if root is not None and (file := root / "tune" / f"{algo}.yaml").is_file():
+            return _of_file(file)
+    if any(o.sweeps and o.key.startswith("algo.") for o in overrides):
+        return {}  # the command line is the space
+    place = f"{own}/tune/{algo}.yaml" if own is not None else f"tune/{algo}.yaml in a directory for --config-dir"
+    raise RequestError(
+        f"algo={algo} has no search space{nearest(algo, options('tune'))}; write {place}, with lines such as "
+        "algo.mu: {log: [0.001, 1]} (an empty mapping {} tunes local.lr alone), or type algo.KEY=V1,V2"
+    )
+
+
+def _of_file(file: Path) -> dict[str, Axis | None]:
+    try:
+        tree = from_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RequestError(f"{file} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if tree is not None and not isinstance(tree, dict):
+        raise RequestError(f"{file} must be a mapping of keys to {_FORMS}")
+    return {str(key): _axis(file, str(key), value) for key, value in (tree or {}).items()}
+
+
+def _axis(file: Path, key: str, value: Any) -> Axis | None:
+    if not key.startswith(("local.", "algo.")):
+        raise RequestError(f"{file}: {key} must be a key of local or algo, such as local.lr")
+    if value is None:
+        return None
+    if isinstance(value, list) and value:
+        return Axis(key, grid=tuple(value))
+    if isinstance(value, Mapping) and len(value) == 1 and (scale := next(iter(value))) in ("log", "uniform"):
+        bounds = value[scale]
+        if isinstance(bounds, list) and len(bounds) == 2:
+            return _range(f"{file}: {key}", key, bounds[0], bounds[1], scale == "log")
+    raise RequestError(f"{file}: {key} must be {_FORMS}, got {value!r}")
+
+
+def _range(what: str, key: str, low: object, high: object, log: bool) -> Axis:
+    a = number(f"{what}, lower bound,", low, above=0 if log else None)
+    return Axis(key, low=a, high=number(f"{what}, upper bound,", high, above=a), log=log)
+
+
+def _typed(o: Override) -> Axis:
+    if o.bounds is not None:
+        return _range(o.key, o.key, *o.bounds, log="log" in o.tags)
+    return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
+
+
+def grid_size(space: Sequence[Axis]) -> int | None:
+    """Return the number of points of a space of grids; None if it has a range."""
+    return None if any(not axis.grid for axis in space) else math.prod(len(axis.grid) for axis in space)

@@ -1,0 +1,146 @@
+"""Examples held out for validation: apart, complete, per client, and none of the test data."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from command_line import run_dir
+from hypothesis import given
+from hypothesis import strategies as st
+from tools import federation, task_for
+
+from fedbench.config.compose import compose_run
+from fedbench.core.errors import RequestError
+from fedbench.data.validation import with_validation
+from fedbench.runs.build_data import federated
+from fedbench.simulation.engine import Engine
+from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.metrics import accuracy_metrics
+from fedbench.simulation.oracles import make_oracle
+from fedbench.simulation.shared_probes import SharedProbes
+
+SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
+FRACTIONS = st.one_of(st.just(0.2), st.floats(0, 0.99))
+
+
+def split_of(data):
+    return data.train.split(), data.validation.split(), data.test.split()
+
+
+@given(SIZES, FRACTIONS, st.integers(0, 5))
+def test_each_client_s_training_examples_are_divided(sizes, fraction, seed):
+    before = federation(sizes)
+    after = with_validation(before, fraction, seed)
+    for rows, (train, held_out, test), untouched in zip(
+        before.train.split(), zip(*split_of(after), strict=True), before.test.split(), strict=True
+    ):
+        assert not set(train) & set(held_out)
+        assert sorted([*train, *held_out]) == sorted(rows)
+        assert len(held_out) == min(int(fraction * len(rows) + 1e-9), max(0, len(rows) - 1))
+        assert len(train) > 0 or not len(rows)
+        assert list(train) == sorted(train)  # full batches keep the stored order
+        assert list(test) == list(untouched)
+
+
+@given(st.integers(2, 30), st.integers(0, 3))
+def test_a_client_s_draw_depends_on_no_other_client(size, seed):
+    sizes = [5, size, 9]
+    draws = []
+    for first in (5, 17):
+        data = federation([first, *sizes[1:]])
+        start = data.train.split()[1][0]
+        draws.append(with_validation(data, 0.3, seed).validation.split()[1] - start)
+    assert draws[0].tolist() == draws[1].tolist()
+
+
+def test_the_seed_of_the_data_decides():
+    data = federation([40, 40])
+    rows = [with_validation(data, 0.5, seed).validation.index.tolist() for seed in (0, 0, 1)]
+    assert rows[0] == rows[1] != rows[2]
+    first, second = with_validation(data, 0.5, 0).validation.split()
+    assert (second - 43).tolist() != first.tolist()  # clients do not hold out the same places
+
+
+@pytest.mark.parametrize("partition", ["data=synthetic_leaf", "data=synthetic_1_1"])
+def test_the_test_examples_of_a_data_set_stay(partition):
+    plain, held = (federated(compose_run([partition, f"data.validation={v}"])) for v in (0, 0.25))
+    assert plain.validation is None
+    assert torch.equal(plain.test.index, held.test.index)
+    assert np.array_equal(plain.train.counts, held.train.counts + held.validation.counts)
+    assert torch.equal(plain.y, held.y)
+
+
+def test_held_out_examples_have_the_noise_of_training_labels():
+    noisy = ["data=synthetic_leaf", "data.noise.clients=1", "data.noise.level=0.9"]
+    plain, held = (federated(compose_run([*noisy, f"data.validation={v}"])) for v in (0, 0.25))
+    assert torch.equal(plain.y, held.y)
+
+
+@pytest.mark.parametrize("value", ["0", "0.0"])
+def test_without_validation_a_run_is_the_one_that_it_was(value):
+    assert compose_run([f"data.validation={value}"]).digest == compose_run([]).digest
+    assert compose_run(["data.validation=0.2"]).digest != compose_run([]).digest
+
+
+@pytest.mark.parametrize("value", ["1", "-0.1", "null", "a"])
+def test_fractions_out_of_range_are_refused(value):
+    with pytest.raises(RequestError, match=r"data.validation must be"):
+        compose_run([f"data.validation={value}"])
+
+
+def measured(data, w, task):
+    return evaluate(SharedProbes(task, Engine(make_oracle(task, "stacked"), "stacked", 100)), data, w)
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_every_metric_of_the_test_examples_is_measured_on_them(personal):
+    """Validation examples in the place of test examples have the same numbers, under other names."""
+    data = with_validation(federation([30, 1, 12, 25]), 0.4, 0)
+    task = task_for(data)
+    w = task.init(torch.Generator().manual_seed(1))
+    w = w.expand(4, -1) * torch.arange(1, 5)[:, None] if personal else w
+    from dataclasses import replace
+
+    found = measured(data, w, task)
+    swapped = measured(replace(data, test=data.validation, validation=None), w, task)
+    ours, theirs = found.summary(), swapped.summary()
+    names = {"test_loss", *accuracy_metrics(np.ones(1), np.ones(1))}
+    assert {k for k in ours if k.startswith("val_")} == {f"val_{n.removeprefix('test_')}" for n in names}
+    for name in names:
+        assert ours[f"val_{name.removeprefix('test_')}"] == theirs[name]
+    table, other = (pd.DataFrame(f.per_client(data.names)) for f in (found, swapped))
+    assert table["n_val"].tolist() == [12, 0, 4, 10]
+    for name, twin in (("val_accuracy", "accuracy"), ("val_loss", "test_loss"), ("val_correct", "correct")):
+        pd.testing.assert_series_equal(table[name], other[twin], check_names=False)
+
+
+def test_clients_without_validation_examples_are_left_out_of_the_mean():
+    data = with_validation(federation([30, 1, 25]), 0.4, 0)  # the second keeps its only example
+    task = task_for(data)
+    found = measured(data, task.init(torch.Generator().manual_seed(1)), task)
+    held = found.held_out
+    assert held.n.tolist() == [12, 0, 10]
+    mean = (held.correct[0] / 12 + held.correct[2] / 10) / 2
+    assert found.summary()["val_accuracy_mean"] == pytest.approx(mean, rel=1e-12)
+
+
+def test_without_any_validation_examples_the_columns_are_null(fed, tmp_path):
+    path = run_dir(tmp_path, fed("rounds=1", "data.clients=3", "data.validation=0.0001")[1])
+    last = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])
+    assert last["val_accuracy_mean"] is None
+    assert last["val_loss"] is None
+    assert last["accuracy_mean"] is not None
+
+
+def test_a_run_records_them_and_other_runs_do_not(fed, tmp_path):
+    plain, held = (
+        run_dir(tmp_path, fed("rounds=2", "data.clients=5", *more)[1]) for more in ([], ["data.validation=0.3"])
+    )
+    columns = [set(json.loads((p / "rounds.jsonl").read_text().splitlines()[0])) for p in (plain, held)]
+    assert columns[1] - columns[0] == {c for c in columns[1] if c.startswith("val_")} != set()
+    assert columns[0] < columns[1]
+    added = {"n_val", "val_correct", "val_accuracy", "val_loss"}
+    tables = [set(pd.read_parquet(p / "clients.parquet").columns) for p in (plain, held)]
+    assert tables[1] - tables[0] == added

@@ -1,0 +1,132 @@
+"""Search spaces: where they come from, what their values are, and what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tools import CONF
+
+from fedbench.config.compose import compose_run
+from fedbench.config.overrides import as_value, parse_overrides
+from fedbench.config.schema import options
+from fedbench.core.errors import RequestError
+from fedbench.tuning.space import Axis, grid_size, search_space
+
+LR = Axis("local.lr", low=1e-4, high=1.0, log=True)
+
+
+def space(algo, *typed, own=None):
+    return search_space(algo, own, parse_overrides(typed))
+
+
+@pytest.mark.parametrize("algo", options("algo"))
+def test_every_method_has_a_space_all_of_whose_values_it_takes(algo):
+    axes = space(algo)
+    assert axes
+    for share in (0.0, 0.5, 0.999):
+        config = compose_run([f"algo={algo}", *(f"{a.key}={as_value(a.at(share))}" for a in axes)])
+        for axis in axes:
+            section, name = axis.key.split(".")
+            assert config.tree[section][name] == axis.at(share)
+
+
+def test_the_client_learning_rate_is_shared_by_all_methods_that_have_one():
+    without = {a for a in options("algo") if LR not in space(a)}
+    assert without == {"fedsps"}
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "tune").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_axis_says_where_its_values_come_from(path):
+    for line in path.read_text().splitlines():
+        if line.startswith(("algo.", "local.")):
+            assert " # " in line, line
+
+
+def test_an_override_replaces_or_fixes_an_axis():
+    assert [a.text for a in space("fedprox")] == [
+        "local.lr=tag(log,interval(0.0001,1))",
+        "algo.mu=0.001,0.01,0.1,0.5,1",
+    ]
+    assert [a.text for a in space("fedprox", "algo.mu=0.1")] == ["local.lr=tag(log,interval(0.0001,1))"]
+    assert [a.text for a in space("fedprox", "algo={mu: 0.1}")] == ["local.lr=tag(log,interval(0.0001,1))"]
+    typed = space("fedprox", "local.lr=interval(0.1,0.2)", "algo.mu=tag(log, interval(0.01, 1))", "local.epochs=1,2")
+    assert [a.text for a in typed] == [
+        "local.lr=interval(0.1,0.2)", "algo.mu=tag(log,interval(0.01,1))", "local.epochs=1,2",
+    ]  # fmt: skip
+
+
+def test_the_text_of_a_space_makes_the_space_again():
+    for algo in options("algo"):
+        axes = space(algo)
+        texts = [a.text for a in axes]
+        again = search_space(algo, None, parse_overrides(texts))
+        assert [a.text for a in again] == texts
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_range_is_on_its_scale(share):
+    assert LR.at(share) == pytest.approx(10 ** (-4 + 4 * share), rel=0.01)
+    linear = Axis("algo.beta", low=-1.0, high=3.0)
+    assert linear.at(share) == pytest.approx(-1 + 4 * share, rel=0.01, abs=1e-9)
+    assert LR.low <= LR.at(share) <= LR.high
+
+
+def test_a_grid_gives_each_value_the_same_share():
+    grid = Axis("algo.mu", grid=(1, 2, 3, 4))
+    assert [grid.at(s) for s in (0, 0.249, 0.25, 0.5, 0.75, 0.999)] == [1, 1, 2, 3, 4, 4]
+    assert grid_size([grid, Axis("algo.x", grid=("a", "b", "c"))]) == 12
+    assert grid_size([grid, LR]) is None
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "edge"),
+    [
+        (LR, 1e-4, "lower"),
+        (LR, 10 ** (-4 + 4 * 0.049), "lower"),  # 5 % of four orders of magnitude
+        (LR, 10 ** (-4 + 4 * 0.051), None),
+        (LR, 0.99, "upper"),
+        (LR, 0.01, None),
+        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 0.1, "lower"),
+        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 1, "upper"),
+        (Axis("algo.mu", grid=(0.1, 1, 0.5)), 0.5, None),
+        (Axis("algo.mu", grid=(0.1, 0.9)), 0.9, None),  # both are ends
+        (Axis("algo.adjust", grid=("plus", "sin", "sqrt")), "plus", None),
+    ],
+)
+def test_the_edge_of_an_axis(axis, value, edge):
+    assert axis.edge(value) == edge
+
+
+def test_a_method_of_ones_own_has_its_space_in_its_own_tree(tmp_path):
+    with pytest.raises(RequestError, match="algo=mine has no search space"):
+        space("mine")
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "mine.yaml").write_text("algo.x: {uniform: [0, 2]}\nlocal.momentum: [0, 0.9]\n")
+    assert [a.text for a in space("mine", own=tmp_path)] == [
+        "local.lr=tag(log,interval(0.0001,1))", "algo.x=interval(0,2)", "local.momentum=0,0.9",
+    ]  # fmt: skip
+    assert [a.key for a in space("mine", "algo.x=1,2")] == ["local.lr", "algo.x"]  # or on the command line
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("rounds: [1, 2]", "must be a key of local or algo"),
+        ("algo.x: {log: [0, 1]}", "lower bound, must be > 0"),
+        ("algo.x: {log: [1, 0.1]}", "upper bound, must be > 1"),
+        ("algo.x: {cosine: [1, 2]}", "must be a list of values"),
+        ("algo.x: 3", "must be a list of values"),
+        ("algo.x: []", "must be a list of values"),
+        ("- algo.x", "must be a mapping"),
+        ("algo.x: [", "cannot be read as YAML"),
+    ],
+)
+def test_a_malformed_space_is_refused(tmp_path, content, text):
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "mine.yaml").write_text(content)
+    with pytest.raises(RequestError, match=text):
+        space("mine", own=tmp_path)
+
+
+def test_what_is_no_key_of_a_method_has_one_value():
+    with pytest.raises(RequestError, match="type one value of participation"):
+        space("fedavg", "participation=0.1,0.5")
