@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from fedbench.config.bounds import refuse_expansion, refuse_large_files
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
@@ -100,6 +101,8 @@ class Composer:
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
 
+        if self.own is not None:
+            refuse_large_files(self.own, (*GROUPS, "hydra"))
         with _LOCK, _hydra_put_back():
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
@@ -287,6 +290,8 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
 
 def _plain(cfg: DictConfig, resolve: bool) -> Tree:
     """Return a composed configuration as dictionaries."""
+    if resolve:
+        refuse_expansion(_plain(cfg, resolve=False))
     tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(k): v for k, v in tree.items()}

@@ -22,6 +22,7 @@ from fedbench.core.errors import (
     typed,
 )  # fmt: skip
 from fedbench.core.options import LabelNoise, SgdOptions
+from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree
 
 Sampling = Literal["uniform", "size"]
@@ -225,12 +226,12 @@ def parse(
         data=_data(tree["data"], seed),
         device=_device(tree["device"]),
         engine=_engine(tree["engine"]),
-        init_path=None if path is None else Path(_text("init.path", path, "a file or null")).expanduser(),
+        init_path=None if path is None else user_path("init.path", _text("init.path", path, "a file or null")),
         model=Component.of(tree["model"]),
         algo=Component.of(tree["algo"]),
         tracker=Component.of(tree["tracker"]),
-        data_dir=Path(_text("data_dir", tree["data_dir"], "a directory")).expanduser(),
-        results_dir=Path(_text("results_dir", tree["results_dir"], "a directory")).expanduser(),
+        data_dir=user_path("data_dir", _text("data_dir", tree["data_dir"], "a directory")),
+        results_dir=user_path("results_dir", _text("results_dir", tree["results_dir"], "a directory")),
         force=boolean("force", tree["force"]),
         tree=tree,
         identity=identify(tree),

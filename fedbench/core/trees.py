@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import yaml
@@ -18,6 +18,16 @@ def from_yaml(text: str) -> Any:
         yaml.YAMLError: If the text is not YAML.
     """
     return yaml.load(text, _LOADER)
+
+
+def yaml_events(text: str) -> Iterator[yaml.Event]:
+    """Yield the events of a YAML document: its values as text, in their order, without any object made of them.
+
+    Raises:
+        yaml.YAMLError: If the text is not YAML.
+    """
+    events: Iterator[yaml.Event] = yaml.parse(text, _LOADER)
+    return events
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:

@@ -80,7 +80,5 @@ def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
     if not are_finite(x):
         raise RequestError(f"{what}: x contains values that are not finite numbers of 32 bits")
     if x.ndim > MOST_DIMENSIONS or (len(x) and not x.size):
-        raise RequestError(
-            f"{what}: x has the shape {list(x.shape)}; it must have 1 to {MOST_DIMENSIONS} dimensions, none of 0"
-        )
+        raise RequestError(f"{what}: x has the shape {list(x.shape)}; none of at most {MOST_DIMENSIONS} may be 0")
     return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)
