@@ -18,6 +18,7 @@ from fedbench.config.bounds import refuse_expansion, refuse_large_files
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
+from fedbench.config.masking import from_environment
 from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, config_dir, options, parse, with_integers
 from fedbench.core.errors import RequestError
@@ -64,8 +65,9 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            tree, names = self._merged(overrides)
-        return parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
+            tree, written, names = self._merged(overrides)
+        config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
+        return replace(config, from_environment=from_environment(written))
 
     def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
@@ -76,7 +78,7 @@ class Composer:
         config = self.config(texts)
         if config.names.experiment is None:
             return config
-        baseline, _ = self._merged(
+        baseline, _, _ = self._merged(
             parse_overrides([f"experiment={config.names.experiment}", f"algo={config.names.algo}"])
         )
         return replace(config, departures=_departures(config.tree, with_integers(baseline)))
@@ -180,9 +182,11 @@ class Composer:
             cfg, choices = self._composed(texts)
             return _plain(cfg, resolve=True), _plain(cfg, resolve=False), _names(choices)
 
-    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Choices]:
-        tree, names = self.with_presets([o.text for o in overrides])
-        return self._with_presets_merged(tree, names.algo, overrides), names
+    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Tree, Choices]:
+        """Return the configuration with presets merged in, resolved and as it is written, and the choices."""
+        *both, names = self.with_references([o.text for o in overrides])
+        tree, written = (self._with_presets_merged(t, names.algo, overrides) for t in both)
+        return tree, written, names
 
     def _with_presets_merged(self, tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
         _refuse_new_data_keys(overrides)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
+from fedbench.config.masking import masked, masked_changes
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
     RequestError,
@@ -144,6 +145,7 @@ class RunConfig:
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
         departures: The keys that differ from the chosen experiment, each with [value there, value here].
+        from_environment: Dotted keys of text from environment variables, which is not stored (``config.masking``).
     """
 
     names: Choices
@@ -170,6 +172,17 @@ class RunConfig:
     identity: Identity
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]]
+    from_environment: frozenset[str] = frozenset()
+
+    @property
+    def stored_tree(self) -> Tree:
+        """The resolved configuration as files and trackers get it: without text from environment variables."""
+        return masked(self.tree, self.from_environment)
+
+    @property
+    def stored_departures(self) -> dict[str, list[Any]]:
+        """``departures`` as files get them."""
+        return masked_changes(self.departures, self.from_environment)
 
     @property
     def digest(self) -> str:

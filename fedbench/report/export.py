@@ -88,10 +88,14 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
     """Return claims as Markdown."""
     heads = ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
-    rows = [[c.id, _verdict(c), headline(c), c.printed, c.text, c.where, _by_setup(c), c.evidence] for c in views]
-    return f"## {in_markdown(title)}: claims\n\n" + markdown(
-        heads, [[cell.replace("|", "/") for cell in r] for r in rows]
-    )
+    rows = [
+        [
+            cell.replace("|", "/")
+            for cell in (c.id, _verdict(c), headline(c), c.printed, c.text, c.where, _by_setup(c), c.evidence)
+        ]
+        for c in views
+    ]
+    return f"## {in_markdown(title)}: claims\n\n" + markdown(heads, rows)
 
 
 def _by_setup(c: ClaimView) -> str:

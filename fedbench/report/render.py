@@ -16,6 +16,7 @@ _LATEX = {
 }
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of what spreadsheets carry out
+_NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( to [-+]?[\d.]+(e[-+]?\d+)?)?")  # a number, or an interval
 _BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
 _ENTITY = re.compile(r"&(?=#?\w+;)")
@@ -82,13 +83,8 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 
 def _inert(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula."""
-    if not isinstance(value, str) or not value.startswith(_FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
+    risky = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBERS.fullmatch(value)
+    return f"'{value}" if risky else value
 
 
 def href(run: Path, page: Path) -> str:

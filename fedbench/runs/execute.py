@@ -90,7 +90,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             recorder.clear()
         elif done := _from_disk(config):  # the other process finished it
             return done
-        run(prepared, recorder, config.tree)
+        run(prepared, recorder, config.stored_tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if is_done(config.path):  # a process that waits holds this very file, and finds DONE
