@@ -24,6 +24,7 @@ _MOST_DEPTH = 40  # of sections in each other, and of interpolations that lead t
 _MOST_SCALAR = 2**16  # characters of a value
 _MOST_EXPANDED = 2**20  # characters of a configuration once interpolations are resolved
 _MOST_OVERRIDE = 2**16  # characters of an override
+_MOST_KEY = 300  # characters of a key
 _MOST_ITEMS = 2000  # values in an override; Hydra's parser takes about a millisecond for each
 _NUMBER = re.compile(r"[-+\d_.:xobeE]{1000,}")
 _REFERENCE = re.compile(r"\.*[A-Za-z_][\w.-]*")
@@ -37,6 +38,8 @@ def refuse_long_override(text: str) -> None:
         RequestError: With its length and what is allowed.
     """
     key = shown(text.partition("=")[0])
+    if len(text.partition("=")[0]) > _MOST_KEY:
+        raise RequestError(f"{key} is not a key: keys have at most {_MOST_KEY} characters")
     if len(text) > _MOST_OVERRIDE:
         raise RequestError(f"the override of {key} has {len(text)} characters; at most {_MOST_OVERRIDE} are read")
     items = sum(text.count(sign) for sign in ",[{(:")
@@ -88,6 +91,8 @@ def _fault_in(text: str) -> str | None:
     total = 0
     for event in yaml_events(text):
         if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_ones):
+                return f"has the alias *{event.anchor} inside of what it names"
             total += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
             total += 1

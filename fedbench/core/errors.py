@@ -19,6 +19,7 @@ _LARGEST_INTEGER = 2**53  # up to here every integer is a float
 _REPR = reprlib.Repr()  # messages stay short, whatever a file contains
 _REPR.maxstring = _REPR.maxother = 300
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
+_LONGEST_WORD = 200  # characters of a name that similar ones are looked for
 DISTRIBUTION = "fedbench-harness"  # what pip installs; `fedbench` on the public index is another project
 
 
@@ -171,6 +172,8 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
+    if len(given) > _LONGEST_WORD:  # the comparison takes quadratic time
+        return ""
     found = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
     if not found:
         return ""

@@ -57,7 +57,7 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile) or error.errno is None:  # of a decoder, not of the file system
             raise _corrupt(archive, error) from error
-        raise RequestError(f"{archive} cannot be unpacked into {target}: {error}") from error
+        raise RequestError(f"{archive} cannot be unpacked into {target}: {str(error)[:300]}") from error
     except Exception as error:  # what reads a corrupt archive may fail in any way
         raise _corrupt(archive, error) from error
 

@@ -11,6 +11,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.data.examples import Examples
 from fedbench.data.files.arrays import read_npz
+from fedbench.data.files.limits import refuse_too_large
 from fedbench.data.sources._classes import are_finite, are_labels, count_of, per_channel
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
@@ -40,11 +41,13 @@ def load(
         RequestError: If an array is missing or invalid; the message names the array and the fault.
     """
     arrays = _arrays(user_path("data.file", file))
-    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
-    if len(x) != len(y) or not len(y):
+    if arrays["x"].ndim and arrays["y"].ndim and len(arrays["x"]) != len(arrays["y"]):
         raise RequestError(
-            f"{file}: x has {len(x)} examples and y {len(y)}; both must have the same number, at least 1"
+            f"{file}: x has {len(arrays['x'])} examples and y {len(arrays['y'])}; both must have the same"
         )
+    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
+    if not len(y):
+        raise RequestError(f"{file}: x and y have no examples; they must have the same number, at least 1")
     count = count_of(y, classes, file)
     owner, names = _owners(file, arrays, len(y))
     images = x.dtype == np.uint8
@@ -89,6 +92,7 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
         return x
     if not are_finite(x):
         raise RequestError(f"{file}: x contains values that are not finite numbers of 32 bits")
+    refuse_too_large(f"the numbers of {file}", 4 * x.size)
     x = x.astype(np.float32) if x.dtype != np.float64 else x
     return x[:, None] if x.ndim == 1 else x
 
