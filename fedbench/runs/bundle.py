@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, shown
+from fedbench.core.errors import RequestError
 from fedbench.runs.store import Fields, Records, ResultStore, Run, as_run, replace_bytes
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class Bundle:
                 config, meta = json.loads(row["config"]), json.loads(row["meta"])
                 yield as_run(path, config, meta, BundledRecords(self, number, path, row))
             except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                raise self._broken("runs.parquet", f"{shown(row['path'])}: {error}") from error
+                raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
 
     def part(self, name: str, number: int) -> Any:
         """Return the rows of a run in one of the tables."""

@@ -1,14 +1,49 @@
-"""What is done to valid files: bytes changed, cut, repeated and exchanged, numbers replaced by the largest there are."""
+"""What is done to valid files: bytes changed, cut, repeated and exchanged, numbers replaced by the largest."""
 
 import re
 
 NUMBERS = (0, 1, -1, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 TEXTS = (
-    b"0", b"-1", b"1e999", b"-1e-999", b"NaN", b"Infinity", b"99999999999999999999", b"9" * 5000, b"null", b"true", b"[]",
-    b"{}", b'""', b"\x00", b"\n", b"\xff\xfe", b"[" * 3000, b"{" * 500, b'{"a":' * 2000, b"../../x", b"/etc/passwd",
-    b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b",", b":", b"=", b"''", b"a" * 70000, b"&a ", b"*a", b"!!python/name:os.system ",
-    b"${oc.env:HOME}", b"${x}", b"<<: ", b"~", b"    ", b"\t", b"%",
-)  # fmt: skip
+    b"0",
+    b"-1",
+    b"1e999",
+    b"-1e-999",
+    b"NaN",
+    b"Infinity",
+    b"99999999999999999999",
+    b"9" * 5000,
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b'""',
+    b"\x00",
+    b"\n",
+    b"\xff\xfe",
+    b"[" * 3000,
+    b"{" * 500,
+    b'{"a":' * 2000,
+    b"../../x",
+    b"/etc/passwd",
+    b"\xed\xa0\x80",
+    b"\\ud800",
+    b"\\u0000",
+    b",",
+    b":",
+    b"=",
+    b"''",
+    b"a" * 70000,
+    b"&a ",
+    b"*a",
+    b"!!python/name:os.system ",
+    b"${oc.env:HOME}",
+    b"${x}",
+    b"<<: ",
+    b"~",
+    b"    ",
+    b"\t",
+    b"%",
+)
 
 
 def mutated(rng, content, others, words=()):

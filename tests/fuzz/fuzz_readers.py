@@ -117,7 +117,9 @@ def npz_attacks():
         npy_header("(2,)", "<U1", b"\xff" * 8), npy_header("(2,)", "<U1", b"\0\xd8\0\0" * 2), npy_header("(2**30,)"),
     ]  # fmt: skip
     made = [zipped({"x.npy": x, "y.npy": y}) for x in bad]
-    made += [zipped({"x.npy": npy(np.eye(2)), "y.npy": y, name: b"1"}) for name in ("", "../x.npy", "a" * 5000, "/", "\0")]
+    made += [
+        zipped({"x.npy": npy(np.eye(2)), "y.npy": y, name: b"1"}) for name in ("", "../x.npy", "a" * 5000, "/", "\0")
+    ]
     made.append(zipped({"x.npy": npy_header("(100000000, 1)", "|u1", b"\0" * 10**8), "y.npy": y}))  # 100 kB, 100 MB
     made.append(zipped({"x.npy": npy(np.eye(2)), "y.npy": y}, zipfile.ZIP_LZMA))
     return made
@@ -205,16 +207,25 @@ def tar_attacks():
     for name in ("../x", "/tmp/fuzz-escape", "", "a\0b", "a" * 5000, "a/" * 3000 + "x", "."):
         made.append(tarred({name: b"1"}))
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+
         def change(info, kind=kind):
             info.type, info.linkname = kind, "/etc/passwd"
+
         made.append(tarred({"x": b""}, change=change))
     zeros = tarred({"x": bytes(3 * 10**7)})
     return [*made, zeros, gzip.compress(zeros), bz2.compress(zeros), lzma.compress(zeros), *map(gzip.compress, made)]
 
 
 def zip_attacks():
-    made = [zipped({name: b"1"}) for name in ("../x", "/tmp/fuzz-escape", "", "a" * 70, "C:/x", "a\\..\\..\\x", "a/" * 900)]
-    made += [zipped({"x": bytes(10**8)}), zipped({str(i): b"" for i in range(3000)}), b"PK\3\4" * 1000, b"PK\5\6" + bytes(18)]
+    made = [
+        zipped({name: b"1"}) for name in ("../x", "/tmp/fuzz-escape", "", "a" * 70, "C:/x", "a\\..\\..\\x", "a/" * 900)
+    ]
+    made += [
+        zipped({"x": bytes(10**8)}),
+        zipped({str(i): b"" for i in range(3000)}),
+        b"PK\3\4" * 1000,
+        b"PK\5\6" + bytes(18),
+    ]
     made += [zipped({"x": b"1" * 999}, m) for m in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2)]
     return [*made, gzip.compress(bytes(10**8)), gzip.compress(gzip.compress(bytes(10**8)))]
 
@@ -241,20 +252,29 @@ class Call:
 def pickle_seeds():
     data = RNG.integers(0, 255, (2, 3072), dtype=np.uint8)
     content = {"data": data, "labels": [1, 2], "filenames": ["a.png", "b.png"], "batch_label": "x"}
-    return [pickle.dumps(content, p) for p in (0, 1, 2, 3, 4, 5)] + [pickle.dumps({"labels": np.arange(2), "data": data})]
+    return [pickle.dumps(content, p) for p in (0, 1, 2, 3, 4, 5)] + [
+        pickle.dumps({"labels": np.arange(2), "data": data})
+    ]
 
 
 def pickle_attacks():
     import os
     import subprocess
 
-    calls = [Call(os.system, "touch fuzz-ran"), Call(eval, "1"), Call(exec, "1"), Call(subprocess.Popen, "true"), Call(open, "x", "w")]
+    calls = [
+        Call(os.system, "touch fuzz-ran"),
+        Call(eval, "1"),
+        Call(exec, "1"),
+        Call(subprocess.Popen, "true"),
+        Call(open, "x", "w"),
+    ]
     doubled = b"\x80\x02)" + b"q\0h\0\x86" * 60 + b"q\1}h\1K\1s."  # a tuple of itself twice, sixty times, as a key
     lists = b"\x80\x02]q\0" + b"".join(b"](" + b"h\0" * 50 + b"eq\0" for _ in range(8)) + b"."
     data = b"\x80\x02}(X\4\0\0\0data" + lists[2:-1] + b"X\6\0\0\0labels" + lists[2:-1] + b"u."
     huge = [b"\x80\x05" + c + struct.pack("<Q", 2**40) + b"x." for c in (b"\x8e", b"\x96", b"\x8d", b"\x95")]
-    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1000000000\ntcnumpy\ndtype\n(S'S0'\nI0\nI1\ntR(I3\nS'|'\nNNNI-1\nI-1\nI0\ntbI00\nS''\ntb."
-    deep = [b"(" * 20000 + b"." , b"]" * 50000 + b"a" * 49999 + b".", b")" + b"\x85" * 50000 + b"."]
+    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1000000000\ntcnumpy\ndtype\n"
+    empty += b"(S'S0'\nI0\nI1\ntR(I3\nS'|'\nNNNI-1\nI-1\nI0\ntbI00\nS''\ntb."
+    deep = [b"(" * 20000 + b".", b"]" * 50000 + b"a" * 49999 + b".", b")" + b"\x85" * 50000 + b"."]
     return [*map(pickle.dumps, calls), *(pickle.dumps(c, 0) for c in calls), doubled, lists, data, *huge, empty, *deep]
 
 
@@ -367,8 +387,32 @@ def leaf_attacks():
     deep = b"[" * 100000 + b"]" * 100000
     nested = "[" * 60 + "1" + "]" * 60
     empty = b'{"users": ["u"], "num_samples": [1], "user_data": {"u": {"x": %s, "y": [0]}}}'
-    tops = [deep, b"[" * 10**6, b'{"users":' * 5000, b"9" * 10**6, b"", b"null", b"\xff", b'{"users": [[[[]]]], "num_samples": [1], "user_data": {}}']
-    return [*tops, *(empty % x for x in (deep[:1800], nested.encode(), b"[[]]", b"[1e400]", b'["1"]', b"[null]", b'["\\ud800"]', b"[" + b"9" * 4000 + b"]"))]
+    tops = [
+        deep,
+        b"[" * 10**6,
+        b'{"users":' * 5000,
+        b"9" * 10**6,
+        b"",
+        b"null",
+        b"\xff",
+        b'{"users": [[[[]]]], "num_samples": [1], "user_data": {}}',
+    ]
+    return [
+        *tops,
+        *(
+            empty % x
+            for x in (
+                deep[:1800],
+                nested.encode(),
+                b"[[]]",
+                b"[1e400]",
+                b'["1"]',
+                b"[null]",
+                b'["\\ud800"]',
+                b"[" + b"9" * 4000 + b"]",
+            )
+        ),
+    ]
 
 
 def read_leaf(root):
@@ -489,8 +533,17 @@ def config_attacks():
     words = b"a0: xxxxxxxxxx\n" + b"".join(b"a%d: '%s'\n" % (i, b"${.a%d}" % (i - 1) * 9) for i in range(1, 12))
     chain_ = b"".join(b"a%d: ${.a%d}\n" % (i, i + 1) for i in range(1500)) + b"a1500: x\n"
     many = [b"z: " + b"x" * 5_000_000, b"z: [" + b"1," * 200_000 + b"]", laughs, words, chain_, b"z: " + b"[" * 5000]
-    many += [b"z: " + b"9" * 5000, b"z: !!python/object/apply:os.system [touch fuzz-ran]", b"z: &a [*a]", b"z: ${.z}", b"z: ${${.mu}}"]
-    code = [ALGO.replace(b"fedbench.algorithms.fedprox.fedprox", t) for t in (b"os.system", b"builtins.eval", b"subprocess.run")]
+    many += [
+        b"z: " + b"9" * 5000,
+        b"z: !!python/object/apply:os.system [touch fuzz-ran]",
+        b"z: &a [*a]",
+        b"z: ${.z}",
+        b"z: ${${.mu}}",
+    ]
+    code = [
+        ALGO.replace(b"fedbench.algorithms.fedprox.fedprox", t)
+        for t in (b"os.system", b"builtins.eval", b"subprocess.run")
+    ]
     return [*(ALGO + m for m in many), *code]
 
 
@@ -515,7 +568,17 @@ OVERRIDES = [
 
 
 def override_attacks():
-    values = (b"[" * 4000, b"1," * 200_000, b"x" * 5_000_000, b"9" * 5000, b"~nobody-at-all/x", b"a\0b", b"a" * 300, b"a/" * 3000, b"\xff")
+    values = (
+        b"[" * 4000,
+        b"1," * 200_000,
+        b"x" * 5_000_000,
+        b"9" * 5000,
+        b"~nobody-at-all/x",
+        b"a\0b",
+        b"a" * 300,
+        b"a/" * 3000,
+        b"\xff",
+    )
     return [k + b"=" + v for k in (b"results_dir", b"keep_clients", b"data_dir", b"rounds") for v in values]
 
 
@@ -533,10 +596,20 @@ def stored_run(root):
 
     folder = root / "smoke/fedavg/abc/seed_0"
     folder.mkdir(parents=True)
-    meta = {"algo": "fedavg", "hash": "abc", "status": "done", "data": "d", "model": "m", "experiment": "smoke", "seed": 0}
+    meta = {
+        "algo": "fedavg",
+        "hash": "abc",
+        "status": "done",
+        "data": "d",
+        "model": "m",
+        "experiment": "smoke",
+        "seed": 0,
+    }
     meta |= {"rounds": 2, "departures": {}, "overrides": [], "sources": [], "unofficial": []}
     (folder / "meta.json").write_text(json.dumps(meta))
-    (folder / "config.yaml").write_text("rounds: 2\nalgo: {_target_: fedbench.algorithms.fedavg.fedavg}\nlocal: {lr: 0.1}\n")
+    (folder / "config.yaml").write_text(
+        "rounds: 2\nalgo: {_target_: fedbench.algorithms.fedavg.fedavg}\nlocal: {lr: 0.1}\n"
+    )
     rows = [{"round": r, "accuracy_mean": 0.5, "seconds_train": 0.1} for r in (0, 1, 2)]
     (folder / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     pd.DataFrame({"round": [2, 2], "client": ["a", "b"], "accuracy": [0.5, 0.6]}).to_parquet(folder / "clients.parquet")
@@ -658,7 +731,13 @@ def tensor_attacks():
         return struct.pack("<Q", len(text)) + text + b"\0" * 8
 
     huge = {"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
-    return [struct.pack("<Q", 2**62) + b"{}", of(huge), of({"a": {"dtype": "F32", "shape": [2] * 64, "data_offsets": [0, 8]}}), b"", of([])]
+    return [
+        struct.pack("<Q", 2**62) + b"{}",
+        of(huge),
+        of({"a": {"dtype": "F32", "shape": [2] * 64, "data_offsets": [0, 8]}}),
+        b"",
+        of([]),
+    ]
 
 
 def read_tensors(root):
@@ -669,35 +748,106 @@ def read_tensors(root):
 
 READERS = [
     Reader("npz", npz_seeds, into("a.npz"), read_npz, attacks=npz_attacks, share=3),
-    Reader("npz, its arrays", lambda: [npy(np.eye(3)), npy(np.arange(3)), npy(np.zeros((3, 1, 2, 2), np.uint8))], put_arrays, read_npz, share=3),
+    Reader(
+        "npz, its arrays",
+        lambda: [npy(np.eye(3)), npy(np.arange(3)), npy(np.zeros((3, 1, 2, 2), np.uint8))],
+        put_arrays,
+        read_npz,
+        share=3,
+    ),
     Reader("idx", idx_seeds, into("a"), read_idx, attacks=idx_attacks, share=3),
-    Reader("idx, gzipped", lambda: list(map(gzip.compress, idx_seeds())), into("a.gz"), read_idx, attacks=packed_attacks),
-    Reader("idx in a gzip", idx_seeds, lambda root, c: into("a.gz")(root, gzip.compress(c)), read_idx, attacks=idx_attacks),
-    Reader("zip", lambda: [zipped(FILES), zipped(FILES, zipfile.ZIP_STORED)], into("a.bin"), read_archive, attacks=zip_attacks, share=2),
+    Reader(
+        "idx, gzipped", lambda: list(map(gzip.compress, idx_seeds())), into("a.gz"), read_idx, attacks=packed_attacks
+    ),
+    Reader(
+        "idx in a gzip", idx_seeds, lambda root, c: into("a.gz")(root, gzip.compress(c)), read_idx, attacks=idx_attacks
+    ),
+    Reader(
+        "zip",
+        lambda: [zipped(FILES), zipped(FILES, zipfile.ZIP_STORED)],
+        into("a.bin"),
+        read_archive,
+        attacks=zip_attacks,
+        share=2,
+    ),
     Reader("tar", tar_seeds, into("a.bin"), read_archive, attacks=tar_attacks, share=2),
     Reader("tar.gz", lambda: list(map(gzip.compress, tar_seeds())), into("a.bin"), read_archive),
     Reader("tar in a gzip", tar_seeds, lambda root, c: into("a.bin")(root, gzip.compress(c)), read_archive),
-    Reader("tar.bz2, tar.xz", lambda: [f(t) for t in tar_seeds() for f in (bz2.compress, lzma.compress)], into("a.bin"), read_archive),
+    Reader(
+        "tar.bz2, tar.xz",
+        lambda: [f(t) for t in tar_seeds() for f in (bz2.compress, lzma.compress)],
+        into("a.bin"),
+        read_archive,
+    ),
     Reader("pickle", pickle_seeds, into("a"), read_pickle, (pickle.UnpicklingError,), pickle_attacks, share=3),
     Reader("pickle of CIFAR", pickle_seeds, into("test_batch"), read_cifar, attacks=pickle_attacks, share=3),
     Reader("images", image_seeds, put_image, read_images, attacks=image_attacks, share=1),
     Reader("images, scaled", image_seeds, put_image, read_scaled_images, attacks=image_attacks, share=1),
     Reader("NIST, its images", image_seeds, put_nist, read_nist, attacks=image_attacks, share=1),
-    Reader("NIST, its zip", lambda: [zipped(nist_parts(image_seeds_once()[0])[1])], put_nist_zip, read_nist, attacks=zip_attacks),
-    Reader("LEAF JSON", lambda: [leaf([[1, 2.5], [0, 1]], [0, 1]), leaf([1, 2], [0, 1])], into("a.json"), read_leaf, attacks=leaf_attacks, share=3),
+    Reader(
+        "NIST, its zip",
+        lambda: [zipped(nist_parts(image_seeds_once()[0])[1])],
+        put_nist_zip,
+        read_nist,
+        attacks=zip_attacks,
+    ),
+    Reader(
+        "LEAF JSON",
+        lambda: [leaf([[1, 2.5], [0, 1]], [0, 1]), leaf([1, 2], [0, 1])],
+        into("a.json"),
+        read_leaf,
+        attacks=leaf_attacks,
+        share=3,
+    ),
     Reader("FEMNIST", femnist_seeds, into("a.json"), read_femnist, attacks=leaf_attacks),
-    Reader("Shakespeare, JSON", lambda: [leaf(["a" * 80, "b c." * 20], ["x", "y"])], into("a.json"), read_shakespeare_json, attacks=leaf_attacks),
-    Reader("Shakespeare, text", lambda: [play()], into("shakespeare/data/raw_data/raw_data.txt"), read_shakespeare, words=(b"by William Shakespeare", b"THE COMEDY OF ERRORS")),
+    Reader(
+        "Shakespeare, JSON",
+        lambda: [leaf(["a" * 80, "b c." * 20], ["x", "y"])],
+        into("a.json"),
+        read_shakespeare_json,
+        attacks=leaf_attacks,
+    ),
+    Reader(
+        "Shakespeare, text",
+        lambda: [play()],
+        into("shakespeare/data/raw_data/raw_data.txt"),
+        read_shakespeare,
+        words=(b"by William Shakespeare", b"THE COMEDY OF ERRORS"),
+    ),
     Reader("Sentiment140", tweets, put_tweets, read_tweets, words=(b'"', b'""')),
     Reader("GloVe", lambda: [GLOVE], into("glove.txt"), read_glove),
     Reader("WikiText-2", lambda: [b" = Title = \n a b c d <unk> e\n" * 10], put_words, read_words),
     Reader("Tiny-ImageNet, lists", lambda: [b"n01\n\0\0v.JPEG\tn01\t0\t0\n"], put_tiny, read_tiny, share=0.5),
-    Reader("Clothing1M, lists", lambda: [b"images/0/a.jpg\nimages/0/b.jpg\n\0\0images/0/a.jpg 3\nimages/0/b.jpg 13\n"], put_clothing, read_clothing),
-    Reader("config file", lambda: [ALGO], into("algo/own.yaml"), read_config, attacks=config_attacks, share=0.05, words=(b"_target_: os.system", b"${oc.env:A,b}", b"defaults: [x]")),
-    Reader("config file, listed", lambda: [ALGO], into("data/own.yaml"), read_listed, attacks=config_attacks, share=0.05),
+    Reader(
+        "Clothing1M, lists",
+        lambda: [b"images/0/a.jpg\nimages/0/b.jpg\n\0\0images/0/a.jpg 3\nimages/0/b.jpg 13\n"],
+        put_clothing,
+        read_clothing,
+    ),
+    Reader(
+        "config file",
+        lambda: [ALGO],
+        into("algo/own.yaml"),
+        read_config,
+        attacks=config_attacks,
+        share=0.05,
+        words=(b"_target_: os.system", b"${oc.env:A,b}", b"defaults: [x]"),
+    ),
+    Reader(
+        "config file, listed", lambda: [ALGO], into("data/own.yaml"), read_listed, attacks=config_attacks, share=0.05
+    ),
     Reader("override", lambda: OVERRIDES, into("a"), read_override, attacks=override_attacks, share=0.05),
-    *(Reader(f"run, {n}", run_part(n), put_run(n), read_results, share=0.2) for n in ("meta.json", "config.yaml", "rounds.jsonl", "clients.parquet", "DONE")),
-    *(Reader(f"bundle, {n}", bundle_part(n), put_bundle(n), read_results, attacks=bundle_attacks, share=0.2) for n in ("bundle.json", "runs.parquet", "rounds.parquet", "clients.parquet", "curves.parquet")),
-    *(Reader(f"prepared, {n}", lambda n=n: [prepared_seeds()[n]], put_prepared(n), read_prepared, share=0.3) for n in ("manifest.json", "x.npy")),
+    *(
+        Reader(f"run, {n}", run_part(n), put_run(n), read_results, share=0.2)
+        for n in ("meta.json", "config.yaml", "rounds.jsonl", "clients.parquet", "DONE")
+    ),
+    *(
+        Reader(f"bundle, {n}", bundle_part(n), put_bundle(n), read_results, attacks=bundle_attacks, share=0.2)
+        for n in ("bundle.json", "runs.parquet", "rounds.parquet", "clients.parquet", "curves.parquet")
+    ),
+    *(
+        Reader(f"prepared, {n}", lambda n=n: [prepared_seeds()[n]], put_prepared(n), read_prepared, share=0.3)
+        for n in ("manifest.json", "x.npy")
+    ),
     Reader("safetensors", tensors, into("a.safetensors"), read_tensors, attacks=tensor_attacks),
-]  # fmt: skip
+]

@@ -23,6 +23,7 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -34,7 +35,16 @@ STUCK = 30  # seconds after which a case that no signal ends has its process end
 MEMORY = 2**28  # bytes that a case may add to what the process has
 SPACE = 2**32  # bytes of addresses that a process may add to what its imports take
 PART = 10_000  # cases of a child process
-STARTED = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "pty.spawn", "os.spawn"}
+STARTED = {
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "subprocess.Popen",
+    "socket.connect",
+    "pty.spawn",
+    "os.spawn",
+}
 CHANGED = {"os.mkdir", "os.rename", "os.remove", "os.symlink", "os.link", "os.rmdir", "os.truncate"}
 
 
@@ -62,7 +72,7 @@ class Watch:
 
     def _inside(self, path):
         text = os.fspath(path)
-        return not os.path.isabs(text) or text.startswith((self.root, os.devnull))
+        return not text.startswith(os.sep) or text.startswith((self.root, os.devnull))
 
 
 def content_of(reader, number):
@@ -136,15 +146,13 @@ def child(name, first, count, out, only_bad=True):
     for valid in reader.contents():  # imports whatever it needs
         root.mkdir()
         reader.put(root, valid)
-        try:
+        with suppress(reader.clean):
             reader.read(root)
-        except reader.clean:
-            pass
         shutil.rmtree(root)
     addresses = memory("VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (addresses + SPACE, resource.RLIM_INFINITY))
     progress = Path(out)
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (to the end)
+    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (to the end)
     try:
         for number in range(first, first + count):
             progress.write_text(json.dumps({"at": number, "counts": counts}))
