@@ -10,7 +10,8 @@ JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all test-faults golden lint type format docs site notebook dist bench reproduce-tables tables clean
+.PHONY: help setup demo smoke test test-all test-faults test-fuzz golden lint type licences audit format docs site notebook dist bench \
+  reproduce-tables tables clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -53,6 +54,22 @@ lint: .venv/dev ## check the style
 
 type: .venv/dev ## check the types
 	$(BIN)/mypy
+
+# names of the pinned packages; packages that somebody has installed besides are not ours to check
+PINNED = $(shell sed -nE 's/^([A-Za-z0-9_.-]+)==.*/\1/p' requirements/constraints.txt)
+# permissive licences, and MPL, which asks for the source of changed files only; parts of names, since packages spell them
+LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;ISC;MPL;Mozilla Public License;Unlicense;CC0
+
+licences: .venv/dev ## check the licences of the dependencies
+	$(BIN)/pip-licenses --packages $(PINNED) --from=mixed --partial-match --allow-only="$(LICENCES)" --summary
+
+audit: licences ## check the dependencies for known vulnerabilities (needs the network) and for their licences, and the code
+	$(BIN)/ruff check --select S .
+	$(BIN)/pip-audit --requirement requirements/constraints.txt --no-deps --disable-pip
+
+COUNT ?= 100000
+test-fuzz: .venv/dev ## read COUNT hostile files with every reader (minutes)
+	$(BIN)/python tests/fuzz/fuzz_run.py --count $(COUNT)
 
 format: .venv/dev ## format the code
 	$(BIN)/ruff check --fix .

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbench.config.schema import TOP_KEYS, options
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.paths import user_path
 
 _SWITCHES = {"-m": "multirun", "--multirun": "multirun", "-r": "run", "--run": "run", "--resolve": "resolve"}
 _SWITCHES |= {"-sc": "completion", "--shell-completion": "completion"}
@@ -50,7 +51,7 @@ def take_config_dir(args: Sequence[str]) -> tuple[Path | None, list[str]]:
     for arg in args:
         name, equals, value = arg.partition("=")
         if awaited or (name in ("--config-dir", "-cd") and equals):
-            folder, awaited = Path(arg if awaited else value).expanduser(), False
+            folder, awaited = user_path("--config-dir", arg if awaited else value), False
             if not folder.is_dir():
                 raise RequestError(
                     f"--config-dir {folder} is not a directory; it contains config files, such as algo/NAME.yaml"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
 
+from fedbench.config.bounds import fault_of
 from fedbench.config.overrides import LISTED as GROUPS_LISTED
 from fedbench.config.overrides import unknown_choice
 from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import from_yaml
+from fedbench.core.trees import from_yaml, yaml_events
 from fedbench.data.citations import citation
 
 _ALL = (*GROUPS_LISTED, "table")
@@ -38,12 +40,8 @@ def list_choices(args: Sequence[str], own: Path | None) -> str:
     for group in args or _ALL:
         if not args:
             lines.append(f"{group}:")
-        try:
-            with user_code_from(own):
-                rows = _rows(group, own, costs=bool(args))
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
-            fault = " ".join(str(error).split())
-            raise RequestError(f"a config file in {own} cannot be read: {fault}") from error
+        with user_code_from(own):
+            rows = _rows(group, own, costs=bool(args))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             lines.append("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
@@ -76,8 +74,18 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
         from fedbench.runs.build import cost_of  # imports torch
 
         heads = ("algorithm", "models down/up, and more", "measured first", "")
-        return [heads, *((name, *cost_of(path), _about(path)) for name, path in found)]
-    return [(name, _about(path)) for name, path in found]
+        return [heads, *(_row(name, path, cost_of) for name, path in found)]
+    return [_row(name, path) for name, path in found]
+
+
+def _row(name: str, path: Path, costs: Callable[[Path], tuple[str, str]] | None = None) -> tuple[str, ...]:
+    """Return the row of a config file; one that cannot be read is listed with its fault."""
+    nothing = ("", "") if costs else ()
+    try:
+        about = _about(path)
+        return (name, *(costs(path) if costs else ()), about)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        return (name, *nothing, f"cannot be read: {path}: {' '.join(str(error).split())[:300]}")
 
 
 def _data_set(name: str, own: Path | None) -> str:
@@ -105,8 +113,20 @@ def _data_set(name: str, own: Path | None) -> str:
 
 
 def _about(path: Path) -> str:
-    """Return the first comment of a config file."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    """Return the first comment of a config file that is valid YAML.
+
+    Raises:
+        RequestError: If it is too large.
+        OSError: If it cannot be read.
+        UnicodeDecodeError: If it is not text in UTF-8.
+        yaml.YAMLError: If it is not YAML.
+    """
+    if fault := fault_of(path):
+        raise RequestError(f"it {fault}")
+    text = path.read_text(encoding="utf-8")
+    if not path.is_relative_to(config_dir()):
+        deque(yaml_events(text), maxlen=0)  # only whether it is YAML
+    for line in text.splitlines():
         if line.startswith("# ") and "@package" not in line:
             return line.removeprefix("# ")
     return ""

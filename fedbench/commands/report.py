@@ -9,6 +9,7 @@ from pathlib import Path
 from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import Parser, RequestError, choice
+from fedbench.core.paths import user_path
 from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
@@ -62,7 +63,7 @@ def report(args: Sequence[str]) -> str:
     if {"-h", "--help"} & set(args):
         return _parser().format_help().rstrip()
     asked = _parser().parse_args(list(args))
-    folder = Path(asked.folder).expanduser()
+    folder = user_path("DIR", asked.folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
     if asked.best is not None:
@@ -77,7 +78,7 @@ def report(args: Sequence[str]) -> str:
                 )
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
-        return write_report(folder, Path(asked.into).expanduser() if asked.into else None, asked.paper)
+        return write_report(folder, user_path("--into", asked.into) if asked.into else None, asked.paper)
     if asked.into or asked.paper:
         raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
     alpha = 0.05 if asked.alpha is None else asked.alpha

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from fedbench.config.bounds import refuse_expansion, refuse_large_files
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
+from fedbench.config.masking import from_environment
 from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, config_dir, options, parse, with_integers
 from fedbench.core.errors import RequestError
@@ -63,8 +65,9 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            tree, names = self._merged(overrides)
-        return parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
+            tree, written, names = self._merged(overrides)
+        config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
+        return replace(config, from_environment=from_environment(written))
 
     def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
@@ -75,7 +78,7 @@ class Composer:
         config = self.config(texts)
         if config.names.experiment is None:
             return config
-        baseline, _ = self._merged(
+        baseline, _, _ = self._merged(
             parse_overrides([f"experiment={config.names.experiment}", f"algo={config.names.algo}"])
         )
         return replace(config, departures=_departures(config.tree, with_integers(baseline)))
@@ -100,6 +103,8 @@ class Composer:
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
 
+        if self.own is not None:
+            refuse_large_files(self.own, (*GROUPS, "hydra"))
         with _LOCK, _hydra_put_back():
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
@@ -177,9 +182,11 @@ class Composer:
             cfg, choices = self._composed(texts)
             return _plain(cfg, resolve=True), _plain(cfg, resolve=False), _names(choices)
 
-    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Choices]:
-        tree, names = self.with_presets([o.text for o in overrides])
-        return self._with_presets_merged(tree, names.algo, overrides), names
+    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Tree, Choices]:
+        """Return the configuration with presets merged in, resolved and as it is written, and the choices."""
+        *both, names = self.with_references([o.text for o in overrides])
+        tree, written = (self._with_presets_merged(t, names.algo, overrides) for t in both)
+        return tree, written, names
 
     def _with_presets_merged(self, tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
         _refuse_new_data_keys(overrides)
@@ -287,6 +294,8 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
 
 def _plain(cfg: DictConfig, resolve: bool) -> Tree:
     """Return a composed configuration as dictionaries."""
+    if resolve:
+        refuse_expansion(_plain(cfg, resolve=False))
     tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(k): v for k, v in tree.items()}

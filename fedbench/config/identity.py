@@ -21,6 +21,7 @@ from fedbench.config.keys import USER_FILES, changes_no_numbers, is_neutral, wit
 from fedbench.config.names import present, renamed, stable, within_fedbench
 from fedbench.config.user_code import source_files, versions
 from fedbench.core.errors import RequestError
+from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree
 
 IDENTITY_FORMAT = 1
@@ -163,7 +164,7 @@ def _user_paths(config: Tree) -> dict[str, Path]:
 
 
 def _contents(paths: Mapping[str, Path], config: Tree) -> dict[str, str]:
-    apart = Path(config["results_dir"]).expanduser()
+    apart = user_path("results_dir", config["results_dir"])
     return {key: content_digest(path, apart) for key, path in paths.items()}
 
 

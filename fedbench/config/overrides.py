@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbench.config.bounds import MOST_BYTES, refuse_long_override
 from fedbench.config.keys import USER_FILES
 from fedbench.config.schema import options
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import RequestError, nearest, shown
 from fedbench.core.trees import config_value, leaves
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
     if isinstance(given, Mapping):
         texts = [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
     elif isinstance(given, str):
+        if len(given) > MOST_BYTES:
+            raise RequestError(f"overrides have {len(given)} characters; at most {MOST_BYTES} are read")
         try:
             texts = shlex.split(given)
         except ValueError as error:
@@ -123,8 +126,15 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 def _as_path(key: str, value: str) -> str:
     """Return a path in Hydra's grammar; in paths of data that do not exist as a whole, commas separate several."""
-    several = key not in _DIRECTORIES and "," in value and not Path(value).expanduser().exists()
+    several = key not in _DIRECTORIES and "," in value and not _exists(value)
     return ",".join(quoted(part) for part in value.split(",")) if several else quoted(value)
+
+
+def _exists(value: str) -> bool:
+    try:
+        return Path(value).expanduser().exists()
+    except (OSError, RuntimeError):  # too long for a path, or in a home directory that cannot be found
+        return False
 
 
 def as_value(value: object) -> str:
@@ -168,6 +178,7 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
 
 
 def _parse(text: str) -> Override | None:
+    refuse_long_override(text)
     name, equals, value = text.partition("=")
     bare = name.lstrip("+")
     if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
@@ -207,16 +218,19 @@ def by_hydra(text: str) -> HydraOverride:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    refuse_long_override(text)
     try:
         return OverridesParser.create().parse_override(text)
-    except HydraException as error:
+    except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         key, equals, value = text.partition("=")
         if not equals:
-            raise RequestError(f"{text!r} is not an override; overrides are KEY=VALUE, such as rounds=10") from error
+            raise RequestError(
+                f"{shown(text)} is not an override; overrides are KEY=VALUE, such as rounds=10"
+            ) from error
         if not re.fullmatch(r"\+{0,2}[\w./@:-]+", key):
-            raise RequestError(f"{text!r} cannot be read as KEY=VALUE: {key!r} is not a key") from error
-        remedy = f"quote values with spaces, brackets or other special characters: \"{key}='{value}'\""
-        raise RequestError(f"{text!r} cannot be read as KEY=VALUE; {remedy}") from error
+            raise RequestError(f"{shown(text)} cannot be read as KEY=VALUE: {shown(key)} is not a key") from error
+        remedy = f"quote values with spaces, brackets or other special characters: \"{key}='{value[:300]}'\""
+        raise RequestError(f"{shown(text)} cannot be read as KEY=VALUE; {remedy}") from error
 
 
 def _texts(parsed: HydraOverride) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
+from fedbench.config.masking import masked, masked_changes
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
     RequestError,
@@ -23,6 +24,7 @@ from fedbench.core.errors import (
 )  # fmt: skip
 from fedbench.core.mirrors import Mirror, mirrors_of
 from fedbench.core.options import LabelNoise, SgdOptions
+from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree, config_value
 
 Sampling = Literal["uniform", "size"]
@@ -148,6 +150,7 @@ class RunConfig:
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
         departures: The keys that differ from the chosen experiment, each with [value there, value here].
+        from_environment: Dotted keys of text from environment variables, which is not stored (``config.masking``).
     """
 
     names: Choices
@@ -177,6 +180,17 @@ class RunConfig:
     identity: Identity
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]]
+    from_environment: frozenset[str] = frozenset()
+
+    @property
+    def stored_tree(self) -> Tree:
+        """The resolved configuration as files and trackers get it: without text from environment variables."""
+        return masked(self.tree, self.from_environment)
+
+    @property
+    def stored_departures(self) -> dict[str, list[Any]]:
+        """``departures`` as files get them."""
+        return masked_changes(self.departures, self.from_environment)
 
     @property
     def digest(self) -> str:
@@ -233,12 +247,12 @@ def parse(
         data=_data(tree["data"], seed),
         device=_device(tree["device"]),
         engine=_engine(tree["engine"]),
-        init_path=None if path is None else Path(_text("init.path", path, "a file or null")).expanduser(),
+        init_path=None if path is None else user_path("init.path", _text("init.path", path, "a file or null")),
         model=Component.of(tree["model"]),
         algo=Component.of(tree["algo"]),
         tracker=Component.of(tree["tracker"]),
-        data_dir=Path(_text("data_dir", tree["data_dir"], "a directory")).expanduser(),
-        results_dir=Path(_text("results_dir", tree["results_dir"], "a directory")).expanduser(),
+        data_dir=user_path("data_dir", _text("data_dir", tree["data_dir"], "a directory")),
+        results_dir=user_path("results_dir", _text("results_dir", tree["results_dir"], "a directory")),
         force=boolean("force", tree["force"]),
         keep_state=boolean("keep_state", tree["keep_state"]),
         objective=_text("objective", tree["objective"], "auto or a column of rounds.jsonl, such as accuracy_mean"),

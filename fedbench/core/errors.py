@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import reprlib
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
@@ -14,6 +16,10 @@ T = TypeVar("T")
 
 _LARGEST = 1e30  # absolute value of any number: its neighbours still fit into float32
 _LARGEST_INTEGER = 2**53  # up to here every integer is a float
+_REPR = reprlib.Repr()  # messages stay short, whatever a file contains
+_REPR.maxstring = _REPR.maxother = 300
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
+_LONGEST_WORD = 200  # characters of a name that similar ones are looked for
 DISTRIBUTION = "fedbench-harness"  # what pip installs; `fedbench` on the public index is another project
 
 
@@ -65,7 +71,15 @@ def typed(value: object) -> str:
     """Return a value as a message shows it: null, true and false as they are typed, text in quotes."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)
+    return shown(value)
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of a value, shortened if it is long or deep: values come from files of any content."""
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # an integer with more digits than Python prints
+        return f"an integer with more than {sys.get_int_max_str_digits()} digits"
 
 
 def number(
@@ -158,6 +172,8 @@ def choice(name: str, value: object, allowed: Iterable[T]) -> T:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return ``'; did you mean X?'`` for the known given closest to ``given``, or an empty string."""
+    if len(given) > _LONGEST_WORD:  # the comparison takes quadratic time
+        return ""
     found = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
     if not found:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import yaml
@@ -33,6 +33,16 @@ def _check_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {_DEEPEST} levels deep")
+
+
+def yaml_events(text: str) -> Iterator[yaml.Event]:
+    """Yield the events of a YAML document: its values as text, in their order, without any object made of them.
+
+    Raises:
+        yaml.YAMLError: If the text is not YAML.
+    """
+    events: Iterator[yaml.Event] = yaml.parse(text, _LOADER)
+    return events
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedbench.analysis.tables import Cell, Column, TableData
 from fedbench.report.claim_views import AXIS_WORDS
-from fedbench.report.render import csv_text, escape, latex, markdown
+from fedbench.report.render import csv_text, escape, in_markdown, latex, markdown, one_line
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 from fedbench.report.words import CELLS, CLAIMS, HEADLINES, claim_mark
 from fedbench.runs.records import Fields
@@ -25,27 +25,32 @@ Part = tuple[list[str], list[list[str]]]  # headings, rows
 def table_markdown(view: TableView) -> str:
     """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
     further = f" {_FURTHER}" if any(_has_further(block) for block in view.blocks) else ""
-    parts = [f"{view.title}: {view.caption}\n"]
+    title, caption = in_markdown(view.title), in_markdown(view.caption)
+    parts = [f"{title}: {caption}\n"]
     if view.with_paper:
-        parts = [f"## {view.title}\n", f"{view.caption}. {_LEGEND}{further}\n"]
+        parts = [f"## {title}\n", f"{caption}. {_LEGEND}{further}\n"]
     for block in view.blocks:
         if block.title:
-            parts.append(f"### {block.title}\n")
+            parts.append(f"### {in_markdown(block.title)}\n")
         parts += [markdown(*part) for part in _parts(view, block)]
-        parts += ["".join(f"- {text}\n" for text in _reduced(block.lines)), ""]
-    parts.append("".join(f"- {n}\n" for n in [*view.notes, *_impossible(view)]))
+        parts += ["".join(f"- {in_markdown(text)}\n" for text in _reduced(block.lines)), ""]
+    parts.append("".join(f"- {in_markdown(n)}\n" for n in [*view.notes, *_impossible(view)]))
     return "\n".join(p for p in parts if p) + ("\n" if view.with_paper else "")
 
 
 def table_latex(view: TableView) -> str:
     """Return a table as LaTeX (booktabs): the tabulars of each setup, then its reductions; other notes are comments."""
-    parts = [f"% {view.title}: {view.caption}\n"]
+    parts = [_comment(f"{view.title}: {view.caption}")]
     for block in view.blocks:
         cuts = _reduced(block.lines)
-        parts += [f"% {block.title}\n" if block.title else "", *(f"% {text}\n" for text in cuts)]
+        parts += [_comment(block.title) if block.title else "", *map(_comment, cuts)]
         parts += [latex(*part) for part in _parts(view, block)]
         parts += [*(f"\\par{{\\footnotesize {escape(text)}}}\n" for text in cuts), "\n"]
-    return "".join(parts) + "".join(f"% {n}\n" for n in view.notes)
+    return "".join(parts) + "".join(map(_comment, view.notes))
+
+
+def _comment(text: str) -> str:
+    return f"% {one_line(text)}\n"
 
 
 def table_csv(table: TableData, view: TableView) -> str:
@@ -83,8 +88,14 @@ def _numbers(column: Column, cell: Cell) -> Fields:
 def claims_markdown(views: Sequence[ClaimView], title: str) -> str:
     """Return claims as Markdown."""
     heads = ["claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence"]
-    rows = [[c.id, _verdict(c), headline(c), c.printed, c.text, c.where, _by_setup(c), c.evidence] for c in views]
-    return f"## {title}: claims\n\n" + markdown(heads, [[cell.replace("|", "/") for cell in r] for r in rows])
+    rows = [
+        [
+            cell.replace("|", "/")
+            for cell in (c.id, _verdict(c), headline(c), c.printed, c.text, c.where, _by_setup(c), c.evidence)
+        ]
+        for c in views
+    ]
+    return f"## {in_markdown(title)}: claims\n\n" + markdown(heads, rows)
 
 
 def _by_setup(c: ClaimView) -> str:

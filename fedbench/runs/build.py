@@ -24,6 +24,7 @@ from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.measured_choice import FormChoice, Sample
+from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
@@ -105,7 +106,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
         "hash": config.digest,
         **config.identity.facts,
         **asdict(config.names),
-        "departures": config.departures,
+        "departures": config.stored_departures,
         "overrides": list(config.overrides),
         "sources": list(data.sources),
         "unofficial": list(data.unofficial),
@@ -279,15 +280,7 @@ def _initial(task: Task, config: RunConfig) -> Tensor:
     path = config.init_path
     if path is None:
         return task.init(generator(config.seed, Purpose.INIT))
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise RequestError(f"init.path={path} does not exist; it must be a .safetensors file, or null")
-    try:
-        named = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise RequestError(f"init.path={path} cannot be read as a .safetensors file: {error}") from error
+    named = read_tensors(path, "init.path")
     return task.layout.flatten(named).to(task.device, task.dtype)
 
 

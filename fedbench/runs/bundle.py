@@ -39,6 +39,8 @@ FOLDER = "evidence"
 _MANIFEST = "bundle.json"
 _FORMAT = 1
 _TABLES = ("runs", "rounds", "curves", "clients")
+_COLUMNS = ["path", "done", "all_clients", "config", "meta", "documents", "keys", "curves", "client_columns"]
+_MOST_RUNS, _MOST_VALUES = 1_000_000, 500_000_000  # of a bundle
 _LEVEL = 19  # of zstd: bundles are written once
 _DIRECTORIES = ("results_dir", "data_dir")  # of the machine, which are no part of a published run
 
@@ -297,7 +299,10 @@ class Bundle:
         self.damaged: list[str] = list(facts["damaged"])
         contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
         try:
-            self._runs, *tables = (_read(contents[f"{name}.parquet"]) for name in _TABLES)
+            most = [_MOST_RUNS, *[_MOST_VALUES] * (len(_TABLES) - 1)]
+            self._runs, *tables = (_read(contents[f"{t}.parquet"], n) for t, n in zip(_TABLES, most, strict=True))
+            if len(self._runs):  # a table without rows has no columns
+                self._runs = self._runs.select(_COLUMNS)
         except (KeyError, ValueError, OSError) as error:
             raise self._broken("its tables", f"cannot be read: {error}") from error
         self._tables = dict(zip(_TABLES[1:], tables, strict=True))
@@ -314,12 +319,12 @@ class Bundle:
 
     def __iter__(self) -> Iterator[Run]:
         for number, row in enumerate(self._runs.to_pylist()):
-            path = self.root / row["path"]
             try:
+                path = self.root / row["path"]
                 config, meta = json.loads(row["config"]), json.loads(row["meta"])
                 yield as_run(path, config, meta, BundledRecords(self, number, path, row))
-            except ValueError as error:
-                raise self._broken("runs.parquet", f"{row['path']}: {error}") from error
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
 
     def part(self, name: str, number: int) -> Any:
         """Return the rows of a run in one of the tables."""
@@ -355,11 +360,16 @@ class Bundle:
         )
 
 
-def _read(content: bytes) -> Any:
+def _read(content: bytes, most_rows: int) -> Any:
+    """Return a table, unless it declares more rows or values than a report has: few bytes can stand for any number."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(pa.BufferReader(content))
+    file = pq.ParquetFile(pa.BufferReader(content))
+    rows, columns = file.metadata.num_rows, file.metadata.num_columns
+    if rows > most_rows or rows * columns > _MOST_VALUES:
+        raise ValueError(f"it declares {rows} rows of {columns} columns; at most {most_rows} rows are read")
+    return file.read()
 
 
 class BundledRecords:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedbench.core.errors import RequestError
+from fedbench.core.paths import user_path
 from fedbench.runs.bundle import stored
 from fedbench.runs.records import DamagedRun
 from fedbench.runs.store import Run
@@ -48,7 +49,7 @@ def load_results(directory: str | Path = "results") -> Results:
     """
     if not isinstance(directory, str | Path):
         raise RequestError(f"directory must be a path, got {directory!r}")
-    root = Path(directory).expanduser()
+    root = user_path("directory", directory)
     if not root.is_dir():
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")
     store = stored(root)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
+from fedbench.core.paths import user_path
 from fedbench.runs.execute import Outcome, execute
 from fedbench.runs.store import Run
 
@@ -50,7 +51,7 @@ def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: 
 
     if not isinstance(config_dir, str | Path | None):
         raise RequestError(f"config_dir must be a path, got {config_dir!r}")
-    folder = None if config_dir is None else Path(config_dir).expanduser()
+    folder = None if config_dir is None else user_path("config_dir", config_dir)
     if folder is not None and not folder.is_dir():
         raise RequestError(f"config_dir={folder} is not a directory")
     return start(to_overrides(overrides), folder).run

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.errors import RequestError
+
 _PIECE = 2**24  # bytes that are copied at once
 _NAMES = {
     torch.uint64: "U64", torch.int64: "I64", torch.float64: "F64", torch.complex64: "C64", torch.float32: "F32",
@@ -44,6 +46,28 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
         for name in names:
             for piece in _pieces(tensors[name].detach()):
                 file.write(piece.data)
+
+
+def read_tensors(path: Path, name: str) -> dict[str, Tensor]:
+    """Return the tensors of a file in the safetensors format.
+
+    Args:
+        path: The file.
+        name: Key that names it, for messages.
+
+    Raises:
+        RequestError: If it does not exist, or is not such a file.
+    """
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise RequestError(f"{name}={path} does not exist; it must be a .safetensors file, or null")
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except Exception as error:  # of a corrupt file the library raises KeyError and others besides its own error
+        fault = " ".join(str(error).split()) or type(error).__name__
+        raise RequestError(f"{name}={path} cannot be read as a .safetensors file: {fault[:300]}") from error
+    return found
 
 
 def _pieces(v: Tensor) -> Iterator[np.ndarray]:

@@ -275,7 +275,7 @@ def test_an_encrypted_zip(tmp_path, refused):
     raw[6] |= 1  # the flags of the file, and of its entry in the directory
     raw[raw.index(b"PK\1\2") + 8] |= 1
     path.write_bytes(raw)
-    refused(path, "'secret' .* is encrypted, password required")
+    refused(path, "'secret' is encrypted")
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -172,8 +172,7 @@ def test_a_pickle_cannot_change_the_reader(module, name):
 
 def test_memory_is_not_taken_for_what_is_not_there():
     huge = b"\x80\x02]r" + struct.pack("<I", 2**31) + b"."
-    with pytest.raises(pickle.UnpicklingError, match="object 2147483648 in 9 bytes"):
-        arrays_only(huge)
+    assert arrays_only(huge) == []  # the memory of 2^31 objects that it declares is a dictionary of one
     for code in (b"\x8e", b"\x96", b"\x8d"):  # bytes, a bytearray and text of 2^60
         with pytest.raises(pickle.UnpicklingError, match="corrupt"):
             arrays_only(b"\x80\x05" + code + struct.pack("<Q", 2**60) + b"abc.")

@@ -1,31 +1,31 @@
 """Unpack an archive completely or not at all, inside one directory and below a size.
 
 Archives are compared with their published checksums before they come here (``download.unpacked``), tarfile's data
-filter and zipfile do the work. The checks below make a mirror's mistake or a wrong ``most_bytes`` an error, not a mess.
+filter and zipfile do the work. The checks below make a mirror's mistake, or an archive made to fill a disk or the
+memory, an error and not a mess.
 """
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
 import stat
 import tarfile
 import tempfile
 import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
+from typing import IO, Any
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 
-_CORRUPT = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    UnicodeError,
-    RuntimeError,  # zipfile: a member is encrypted, or compressed by a method that it does not know
-)
+_MOST_MEMBERS = 1_000_000  # of an archive that is unpacked; the largest official one has 270,000
+_MOST_HEADER = 2**20  # bytes that tarfile may read at once: names and further facts of a member
+_PACKED = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # first bytes -> how it is opened
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others need as much memory as their headers ask for
 
 
 def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
@@ -42,8 +42,8 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
 
     Raises:
         RequestError: If the archive is corrupt, encrypted, empty or of another format; if it contains a link, a device
-            or a name that leads out of ``target``; if it unpacks to more than ``most_bytes``; or if ``target`` cannot
-            be written.
+            or a name that leads out of ``target``; if it unpacks to more than ``most_bytes`` or has more than a million
+            members; or if ``target`` cannot be written.
     """
     try:
         near = next(p for p in target.absolute().parents if p.exists())  # on target's disk, so that renames work
@@ -52,20 +52,77 @@ def unpack(archive: Path, target: Path, *, most_bytes: int) -> None:
             content.mkdir()
             _extract(archive, content, _Limits(archive, most_bytes))
             _move_into_place(content, target)
-    except _CORRUPT as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
-        raise RequestError(
-            f"{archive} is corrupt or not an archive ({reason}); remove it to download it again"
-        ) from error
+    except RequestError:
+        raise
     except OSError as error:
-        raise RequestError(f"{archive} cannot be unpacked into {target}: {error}") from error
+        if isinstance(error, gzip.BadGzipFile) or error.errno is None:  # of a decoder, not of the file system
+            raise _corrupt(archive, error) from error
+        raise RequestError(f"{archive} cannot be unpacked into {target}: {str(error)[:300]}") from error
+    except Exception as error:  # what reads a corrupt archive may fail in any way
+        raise _corrupt(archive, error) from error
+
+
+def _corrupt(
+    archive: Path, error: Exception, remedy: str = "remove it to download it again", what: str = "an archive"
+) -> RequestError:
+    reason = " ".join((str(error) or type(error).__name__).split()).rstrip(":")[:300]
+    return RequestError(f"{archive} is corrupt or not {what} ({reason}); {remedy}")
+
+
+@contextmanager
+def opened_zip(
+    path: Path, remedy: str = "remove it to download it again", what: str = "an archive"
+) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive whose members are read in place.
+
+    Args:
+        path: The archive.
+        remedy: What to do with a corrupt one.
+        what: What it must be, for messages.
+
+    Raises:
+        RequestError: If it is not a complete zip archive of members that are stored or deflated.
+    """
+    try:
+        packed = zipfile.ZipFile(path)
+    except Exception as error:  # as in ``unpack``
+        raise _corrupt(path, error, remedy, what) from error
+    with packed:
+        for info in packed.infolist():
+            if info.flag_bits & 1:
+                raise _corrupt(path, ValueError(f"{shown(info.filename)} is encrypted"), remedy, what)
+            if info.compress_type not in _METHODS:
+                fault = f"{shown(info.filename)} has the compression method {info.compress_type}, and 0 and 8 are read"
+                raise _corrupt(path, ValueError(fault), remedy, what)
+        yield packed
+
+
+@contextmanager
+def member_of(packed: zipfile.ZipFile, name: str, path: Path) -> Iterator[IO[bytes]]:
+    """Open a member of a zip archive; whatever goes wrong while it is read is the archive's fault.
+
+    Args:
+        packed: The open archive.
+        name: Name of the member.
+        path: The archive's path, for messages.
+
+    Raises:
+        RequestError: If there is no such member, or it is corrupt.
+    """
+    try:
+        with packed.open(name) as file:
+            yield file
+    except RequestError:
+        raise
+    except Exception as error:  # as in ``unpack``
+        raise _corrupt(path, error) from error
 
 
 class _Limits:
-    """What the members of an archive may be called and how large they may be together."""
+    """What the members of an archive may be called, how many they may be and how large together."""
 
     def __init__(self, archive: Path, most_bytes: int) -> None:
-        self._archive, self._most, self._total = archive, most_bytes, 0
+        self._archive, self.most_bytes, self._total, self._members = archive, most_bytes, 0, 0
 
     def check(self, name: str, size: int, *, plain: bool = True) -> None:
         """Count a member; reject it if its name leads out of the directory or the total is too large.
@@ -76,18 +133,22 @@ class _Limits:
             plain: Whether it is a file or a directory.
         """
         if not plain:
-            raise self.rejected(f"{name!r} is neither a file nor a directory")
+            raise self.rejected(f"{shown(name)} is neither a file nor a directory")
         path = PureWindowsPath(name)
         if path.anchor or ".." in path.parts:
-            raise self.rejected(f"{name!r} leads out of the directory")
-        self._total += size
-        if self._total > self._most:
-            raise self.rejected(f"it unpacks to more than the expected {self._most} bytes")
+            raise self.rejected(f"{shown(name)} leads out of the directory")
+        if "\0" in name or not (path.parts or name.rstrip("/") == "."):  # tar files may begin with "./"
+            raise self.rejected(f"{shown(name)} is not a name")
+        self._members += 1
+        if self._members > _MOST_MEMBERS:
+            raise self.rejected(f"it has more than {_MOST_MEMBERS} members")
+        self.add(size)
 
-    def tar_filter(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-        """Check a member and return it with the permissions and the time of a new file."""
-        self.check(member.name, member.size, plain=member.isreg() or member.isdir())
-        return tarfile.data_filter(member, path).replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
+    def add(self, size: int) -> None:
+        """Count bytes that are unpacked; reject the archive if the total is too large."""
+        self._total += size
+        if size < 0 or self._total > self.most_bytes:
+            raise self.rejected(f"it unpacks to more than the expected {self.most_bytes} bytes")
 
     def rejected(self, reason: str) -> RequestError:
         """Return the error for an archive that must not be unpacked."""
@@ -100,21 +161,68 @@ def _extract(archive: Path, content: Path, limits: _Limits) -> None:
     with archive.open("rb") as file:
         start = file.read(2)
     if start == b"PK":
-        with zipfile.ZipFile(archive) as packed:
+        with opened_zip(archive) as packed:
             for info in packed.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)  # 0 unless the archive was made under Unix
                 limits.check(info.filename, info.file_size, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
             packed.extractall(content)  # no member becomes larger than the size just checked
-    elif start == b"\x1f\x8b" and not tarfile.is_tarfile(archive):
+    elif start == b"\x1f\x8b" and not _is_tar(archive):
         with gzip.open(archive) as stream, (content / archive.name.removesuffix(".gz")).open("wb") as out:
             while chunk := stream.read(1 << 20):
-                limits.check(archive.name, len(chunk))
+                limits.add(len(chunk))
                 out.write(chunk)
     else:
-        with tarfile.open(archive) as packed:
-            packed.extractall(content, filter=limits.tar_filter)
+        with _PACKED.get(start, io.open)(archive, "rb") as stream, _tar(stream, limits) as members:
+            for member in members:
+                plain = (member.isreg() or member.isdir()) and not member.issparse()
+                limits.check(member.name, member.size, plain=plain)
+            members.extractall(content, filter=_unremarkable)
     if not any(content.iterdir()):
         raise tarfile.ReadError("it contains no files")
+
+
+def _is_tar(archive: Path) -> bool:
+    """Return whether a gzipped file contains a tar archive: its first block has the mark of one, or is empty."""
+    with gzip.open(archive) as stream:
+        block = stream.read(tarfile.BLOCKSIZE)
+    return block[257:262] == b"ustar" or (len(block) == tarfile.BLOCKSIZE and not any(block))
+
+
+def _tar(stream: Any, limits: _Limits) -> tarfile.TarFile:
+    return tarfile.open(fileobj=_Bounded(stream, limits), mode="r:")  # type: ignore[call-overload,no-any-return]
+
+
+class _Bounded:
+    """The unpacked bytes of a tar archive: neither a header nor the whole may be larger than such a thing can be."""
+
+    def __init__(self, stream: Any, limits: _Limits) -> None:
+        self._stream, self._limits = stream, limits
+        # every member has a header of one block, its facts take a few, and the last block of each is filled up
+        self._most = 2 * limits.most_bytes + 8 * tarfile.RECORDSIZE + 64 * tarfile.BLOCKSIZE
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; tarfile copies members in pieces, so that only headers are read at once."""
+        if not 0 <= size <= _MOST_HEADER:
+            raise self._limits.rejected(f"a header declares {size} bytes")
+        content: bytes = self._stream.read(size)
+        return content
+
+    def seek(self, position: int) -> int:
+        """Go to a position; of a compressed archive everything before it is decompressed."""
+        if position > self._most:
+            raise self._limits.rejected(f"it unpacks to more than the expected {self._limits.most_bytes} bytes")
+        found: int = self._stream.seek(position)
+        return found
+
+    def tell(self) -> int:
+        """Return the position."""
+        found: int = self._stream.tell()
+        return found
+
+
+def _unremarkable(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+    """Return a member with the permissions and the time of a new file."""
+    return tarfile.data_filter(member, path).replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
 def _move_into_place(content: Path, target: Path) -> None:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
+import struct
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 
+from fedbench.data.files.limits import MOST_DIMENSIONS
+
+_READ = pickle._Unpickler.dispatch  # opcode -> how it is read
 _PLAIN = re.compile(r"[biufc][0-9]{1,2}|[SU][0-9]{1,9}")  # types of elements without objects, fields or units
 
 
@@ -31,28 +35,73 @@ def arrays_only(raw: bytes, encoding: str = "latin1") -> Any:
         pickle.UnpicklingError: If it is corrupt, or refers to anything else.
     """
     try:
-        _look_through(raw)
-        return _ArraysOnly(io.BytesIO(raw), encoding=encoding).load()
+        return _ArraysOnly(raw, encoding).load()
     except pickle.UnpicklingError:
         raise
     except Exception as error:  # a corrupt pickle may fail in any way; callers expect one exception
-        raise pickle.UnpicklingError(f"it is corrupt ({type(error).__name__}: {error})") from error
+        fault = " ".join(str(error).split())[:300]
+        raise pickle.UnpicklingError(f"it is corrupt ({type(error).__name__}: {fault})") from error
 
 
-def _look_through(raw: bytes) -> None:
-    """Reject numbers that would make the reader allocate memory for content that does not exist."""
-    for code, argument, _ in pickletools.genops(raw):  # notices content that is shorter than declared
-        if "PUT" in code.name and argument is not None and argument > len(raw):
-            raise pickle.UnpicklingError(f"it is corrupt (object {argument} in {len(raw)} bytes)")
+class _ArraysOnly(pickle._Unpickler):
+    """The standard library's reader that is written in Python, with stricter opcodes.
 
+    The compiled one cannot be kept from hashing keys of any form, which takes 2^n steps for n tuples that each contain
+    the one before twice, nor from setting attributes of what a pickle names.
+    """
 
-class _ArraysOnly(pickle.Unpickler):
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {**_READ}
+
+    def __init__(self, raw: bytes, encoding: str) -> None:
+        super().__init__(io.BytesIO(raw), encoding=encoding)
+        self.size = len(raw)
+
     def find_class(self, module: str, name: str) -> Any:
         module = module.replace("numpy.core", "numpy._core")  # renamed in NumPy 2
         try:
             return _KNOWN[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}") from None
+
+
+def _plain_keys(opcode: bytes, keys: Callable[[list[Any]], list[Any]]) -> Callable[[Any], None]:
+    """Return the reader of an opcode that makes keys of values on the stack."""
+
+    def read(self: Any) -> None:
+        _refuse_deep(keys(self.stack))
+        _READ[opcode[0]](self)
+
+    return read
+
+
+def _refuse_deep(keys: Iterable[object]) -> None:
+    for key in keys:
+        if key is not None and not isinstance(key, str | bytes | int | float | np.generic):
+            raise pickle.UnpicklingError(f"it is corrupt (a {type(key).__name__} is a key, or in a set)")
+
+
+def _build(self: Any) -> None:
+    if not isinstance(self.stack[-2], _Array | _Dtype):
+        raise pickle.UnpicklingError(f"it sets attributes of a {type(self.stack[-2]).__name__}")
+    _READ[pickle.BUILD[0]](self)
+
+
+def _bytearray(self: Any) -> None:
+    (declared,) = struct.unpack("<Q", self.read(8))
+    if declared > self.size:
+        raise pickle.UnpicklingError(f"it is corrupt ({declared} bytes in {self.size})")
+    self.append(bytearray(self.read(declared)))
+
+
+_ArraysOnly.dispatch |= {
+    pickle.SETITEM[0]: _plain_keys(pickle.SETITEM, lambda stack: stack[-2:-1]),
+    pickle.SETITEMS[0]: _plain_keys(pickle.SETITEMS, lambda stack: stack[::2]),
+    pickle.DICT[0]: _plain_keys(pickle.DICT, lambda stack: stack[::2]),
+    pickle.ADDITEMS[0]: _plain_keys(pickle.ADDITEMS, lambda stack: stack),
+    pickle.FROZENSET[0]: _plain_keys(pickle.FROZENSET, lambda stack: stack),
+    pickle.BUILD[0]: _build,
+    pickle.BYTEARRAY8[0]: _bytearray,
+}
 
 
 class _Dtype:
@@ -67,7 +116,10 @@ class _Dtype:
         self._order = _text(state[1])  # the only fact that the code does not contain
 
     def real(self) -> np.dtype[Any]:
-        return np.dtype(self._code).newbyteorder(self._order)  # type: ignore[arg-type]
+        found = np.dtype(self._code).newbyteorder(self._order)  # type: ignore[arg-type]
+        if not found.itemsize:  # any number of its elements would fit into no bytes
+            raise pickle.UnpicklingError(f"it has arrays of type {self._code!r}, of no bytes")
+        return found
 
 
 class _Array(np.ndarray[Any, Any]):
@@ -75,6 +127,8 @@ class _Array(np.ndarray[Any, Any]):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, dtype, fortran, content = state
+        if len(shape) > MOST_DIMENSIONS:
+            raise pickle.UnpicklingError(f"it has an array of {len(shape)} dimensions; at most {MOST_DIMENSIONS}")
         if isinstance(content, str):  # as Python 2 wrote it
             content = content.encode("latin1")
         super().__setstate__((version, shape, dtype.real(), fortran, content))  # compares the sizes
@@ -94,6 +148,8 @@ def _scalar(dtype: _Dtype, content: bytes | str) -> Any:
 
 
 def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: Any, *axes: tuple[int, ...]) -> Any:
+    if len(shape) > MOST_DIMENSIONS:
+        raise pickle.UnpicklingError(f"it has an array of {len(shape)} dimensions; at most {MOST_DIMENSIONS}")
     flat = np.frombuffer(content, dtype.real())
     return flat.reshape(shape).transpose(axes[0]) if axes else flat.reshape(shape, order=order)
 
@@ -102,11 +158,27 @@ def _latin1(text: str, *_: object) -> bytes:
     return text.encode("latin1")
 
 
+def _ordered(items: Iterable[tuple[Any, Any]] | None = None) -> OrderedDict[Any, Any]:
+    pairs = list(items or ())
+    _refuse_deep(key for key, _ in pairs)
+    return OrderedDict(pairs)
+
+
+def _set(items: list[Any]) -> set[Any]:
+    _refuse_deep(items)
+    return set(items)
+
+
+def _frozenset(items: list[Any]) -> frozenset[Any]:
+    _refuse_deep(items)
+    return frozenset(items)
+
+
 def _no_bytes() -> bytes:
     return b""
 
 
-# Only functions without defaults and built-in classes: a pickle can set attributes of anything it names.
+# Only functions, whose arguments are checked; no attribute of them can be set (``_build``).
 _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _empty,
     ("numpy._core.multiarray", "scalar"): _scalar,
@@ -114,10 +186,10 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): "numpy.ndarray",  # only ever the argument of _reconstruct
     ("numpy", "dtype"): lambda *arguments: _Dtype(*arguments),
     ("_codecs", "encode"): _latin1,  # how Python 3 writes bytes for Python 2
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): lambda *arguments: _ordered(*arguments),
     **{
         (module, name): made
         for module in ("builtins", "__builtin__")
-        for name, made in (("set", set), ("frozenset", frozenset), ("bytes", _no_bytes))
+        for name, made in (("set", _set), ("frozenset", _frozenset), ("bytes", _no_bytes))
     },
 }

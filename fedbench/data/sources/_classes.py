@@ -45,6 +45,11 @@ def are_labels(y: np.ndarray) -> bool:
     return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
 
 
+def are_finite(x: np.ndarray) -> bool:
+    """Return whether the numbers x stay finite in float32, in which models compute."""
+    return x.dtype.kind != "f" or bool((np.abs(x) <= np.finfo(np.float32).max).all())
+
+
 def count_of(y: np.ndarray, classes: object, where: str) -> int:
     """Return the number of classes: ``classes``, or the largest label plus one.
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 from PIL import Image
 
 from fedbench.core.errors import RequestError
 from fedbench.data.files.download import Remote, unpacked
+from fedbench.data.files.limits import refuse_too_large
 
 _CHUNK = 256  # images that a thread decodes at a time
-_SHARE = 0.8  # largest fraction of the free memory for decoded images
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,8 @@ def decode(
             into memory.
     """
     channels, height, width = shape
-    need, free = len(names) * channels * height * width, psutil.virtual_memory().available
+    refuse_too_large(f"{len(names)} images", len(names) * channels * height * width, remedy)
     tail = f"; {remedy}" if remedy else ""
-    if need > _SHARE * free:
-        raise RequestError(f"{len(names)} images need {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free{tail}")
     mode = "L" if channels == 1 else "RGB"
     pixels = np.empty((len(names), *shape), dtype=np.uint8)
 
@@ -122,16 +119,21 @@ def decode(
             try:
                 with opened(t) as image:
                     ready = image if change is None else change(image)
-                    if ready.size != (width, height):
-                        got = f"{ready.size[0]}x{ready.size[1]}"
-                        raise RequestError(f"{names[t]} is {got}, expected {width}x{height}{tail}")
-                    pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
-            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-                if isinstance(error, RequestError):
-                    raise
-                raise RequestError(f"{names[t]} cannot be read as an image: {error}") from error
+                    size = ready.size
+                    if size == (width, height):  # else it is not decoded
+                        pixels[t] = np.asarray(ready.convert(mode)).reshape(height, width, channels).transpose(2, 0, 1)
+            except Exception as error:  # the decoder of a corrupt file may fail in any way
+                raise unreadable(names[t], error) from error
+            if size != (width, height):
+                raise RequestError(f"{names[t]} is {size[0]}x{size[1]}, expected {width}x{height}{tail}")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(fill, range(0, len(names), _CHUNK)):
             pass
     return pixels
+
+
+def unreadable(name: object, error: Exception) -> RequestError:
+    """Return the error for an image that cannot be read."""
+    fault = " ".join(str(error).split()) or type(error).__name__
+    return RequestError(f"{name} cannot be read as an image: {fault}")

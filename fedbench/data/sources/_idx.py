@@ -11,7 +11,9 @@ from typing import IO
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.data.files.limits import DEFLATE_RATIO, filled, length_of, refuse_too_large, size_of
 
+_DIMENSIONS = 3  # of images; labels have one
 _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
 
 
@@ -22,33 +24,42 @@ def read(path: Path) -> np.ndarray:
         RequestError: If the file is not a complete idx file of unsigned bytes.
     """
     with path.open("rb") as file:
-        return parse(file, str(path))
+        return parse(file, str(path), length_of(file))
 
 
-def parse(file: IO[bytes], name: str) -> np.ndarray:
+def parse(file: IO[bytes], name: str, size: int) -> np.ndarray:
     """Return the array in an open idx file, uint8, of the shape given in the file.
 
     Args:
         file: The open file, at its beginning.
         name: Name of the file, for messages; it is decompressed if this ends in .gz.
+        size: Its size in bytes.
 
     Raises:
         RequestError: If the file is not a complete idx file of unsigned bytes.
     """
+    packed = name.endswith(".gz")
     try:
-        stream = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+        most = size * (DEFLATE_RATIO if packed else 1)
+        stream = gzip.GzipFile(fileobj=file) if packed else file
         magic: bytes = stream.read(4)
-        if len(magic) < 4 or magic[:3] != bytes([0, 0, _BYTES]):
-            raise RequestError(f"{name} is not an idx file of bytes: it begins with {magic.hex() or 'nothing'}")
+        if len(magic) < 4 or magic[:3] != bytes([0, 0, _BYTES]) or not 1 <= magic[3] <= _DIMENSIONS:
+            raise RequestError(
+                f"{name} is not an idx file of bytes with 1 to {_DIMENSIONS} dimensions: it begins with "
+                f"{magic.hex() or 'nothing'}"
+            )
         lengths = struct.unpack(f">{magic[3]}I", stream.read(4 * magic[3]))
-        count = int(np.prod(lengths, dtype=object))  # as Python integers, which no header can make overflow
-        body = stream.read(count + 1)  # one more byte shows that a file is too long
-    except (EOFError, OSError, OverflowError, MemoryError, struct.error, zlib.error) as error:
+        count = size_of(lengths, 1)
+        if count > most:
+            raise RequestError(f"{name} declares {list(lengths)}, {count} bytes, but contains {most} at most")
+        refuse_too_large(f"the bytes of {name}", count)
+        body, more = filled(stream, count), stream.read(1)
+    except (EOFError, OSError, struct.error, zlib.error) as error:
         raise RequestError(f"{name} is not a complete idx file: {error}; download it again") from error
-    if len(body) != count:
+    if len(body) != count or more:
         held = f"{len(body)}" if len(body) < count else "more"
         raise RequestError(f"{name} declares {list(lengths)}, {count} bytes, but contains {held}; download it again")
-    return np.frombuffer(body, dtype=np.uint8).reshape(lengths)
+    return body.reshape(lengths)
 
 
 def images_of(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:

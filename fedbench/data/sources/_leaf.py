@@ -7,8 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
+from fedbench.core.paths import user_path
+from fedbench.data.files.limits import refuse_too_large
+from fedbench.data.files.texts import is_text
 
+_PER_BYTE = 8  # bytes of memory per byte of JSON, at least: a number of 17 digits takes 32 and a place in a list 8
 _KEYS = ("users", "num_samples", "user_data")
 
 
@@ -40,7 +44,7 @@ def json_files(where: str, option: str) -> list[Path]:
     Raises:
         RequestError: If there is none.
     """
-    path = Path(str(where)).expanduser()
+    path = user_path(option, where)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not path.exists():
         fault = "contains no .json file" if path.exists() else "does not exist"
@@ -57,11 +61,14 @@ def content_of(file: Path) -> dict[str, Any]:
         RequestError: If it is not in LEAF's JSON format; users are not checked.
     """
     try:
+        refuse_too_large(f"the numbers of {file}", file.stat().st_size * _PER_BYTE, "split it into several files")
         content = json.loads(file.read_text(encoding="utf-8-sig"))
+    except RequestError:
+        raise
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict) or any(k not in content for k in _KEYS):
-        got = sorted(content) if isinstance(content, dict) else type(content).__name__
+        got = shown(list(content)) if isinstance(content, dict) else type(content).__name__
         raise RequestError(f"{file} is not in LEAF's JSON format: expected the keys {', '.join(_KEYS)}, got {got}")
     users, sizes, data = (content[k] for k in _KEYS)
     lists = isinstance(users, list) and isinstance(sizes, list) and len(users) == len(sizes)
@@ -83,12 +90,14 @@ def users_of(files: Iterable[Path]) -> Iterator[User]:
     for file in files:
         content = content_of(file)
         for user, size in zip(content["users"], content["num_samples"], strict=True):
-            place = f"{file}: user {user!r}"
-            if str(user) in seen:
+            place = f"{file}: user {shown(user)}"
+            if not isinstance(user, str) or not user or not is_text(user):
+                raise RequestError(f"{place} must be a name in quotes")
+            if user in seen:
                 raise RequestError(f"{place} occurs twice; a user must be in one file only")
-            seen.add(str(user))
+            seen.add(user)
             # freed at once: as Python numbers an entry takes 16 times as much memory as its arrays
-            entry = content["user_data"].pop(user, None) if isinstance(user, str) else None
+            entry = content["user_data"].pop(user, None)
             if not isinstance(entry, dict) or "x" not in entry or "y" not in entry:
                 raise RequestError(f"{place} has no user_data with x and y")
-            yield User(place, str(user), entry["x"], entry["y"], size)
+            yield User(place, user, entry["x"], entry["y"], size)

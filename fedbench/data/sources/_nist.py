@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -16,6 +15,8 @@ from PIL import Image
 
 from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples
+from fedbench.data.files.archives import member_of, opened_zip
+from fedbench.data.files.images import open_image
 from fedbench.data.sources._folders import decode
 
 _SIDE = 28
@@ -32,18 +33,20 @@ def _images(path: Path) -> Iterator[_Images]:
     """Open the images of ``by_class`` or ``by_write``, a directory or its archive."""
     if path.is_dir():
         names = sorted(p.relative_to(path.parent).as_posix() for p in path.rglob("*.png"))
-        yield names, lambda name: (path.parent / name).read_bytes()
+        yield names, lambda name: _start_of(path.parent / name)
         return
-    try:
-        with zipfile.ZipFile(path) as packed:
+    with opened_zip(path) as packed:
 
-            def read(name: str) -> bytes:
-                with packed.open(name) as file:
-                    return file.read(_MOST)
+        def read(name: str) -> bytes:
+            with member_of(packed, name, path) as file:
+                return file.read(_MOST)
 
-            yield sorted(n for n in packed.namelist() if n.endswith(".png")), read
-    except zipfile.BadZipFile as error:
-        raise RequestError(f"{path} is not a complete zip archive: {error}; remove it to download it again") from error
+        yield sorted(n for n in packed.namelist() if n.endswith(".png")), read
+
+
+def _start_of(file: Path) -> bytes:
+    with file.open("rb") as content:
+        return content.read(_MOST)
 
 
 def by_writer(by_class: Path, by_write: Path, origin: str) -> Examples:
@@ -104,7 +107,7 @@ def _labelled(path: Path, images: _Images, labels: dict[bytes, int], origin: str
     return Examples(
         x=decode(
             names,
-            lambda t: Image.open(BytesIO(read(names[t]))),
+            lambda t: open_image(BytesIO(read(names[t]))),
             (1, _SIDE, _SIDE),
             change=lambda image: image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS),
         ),

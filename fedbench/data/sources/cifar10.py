@@ -75,12 +75,12 @@ def read_pickles(files: Sequence[Path], md5: Mapping[str, str], key: str, classe
         genuine &= hashlib.md5(raw).hexdigest() == md5[path.name]
         try:
             content = arrays_only(raw)
-            x, y = np.asarray(content["data"], dtype=np.uint8), np.asarray(content[key], dtype=np.int64)
+            x, y = _bytes(content["data"]), _integers(content[key])
             if y.size and not 0 <= y.min() <= y.max() < classes:
                 raise ValueError(f"it contains labels from {y.min()} to {y.max()}, expected 0 to {classes - 1}")
             xs.append(x.reshape(len(y), 3, 32, 32))
             ys.append(y)
-        except (pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
+        except (pickle.UnpicklingError, LookupError, TypeError, ValueError, OverflowError) as error:
             raise RequestError(
                 f"{path} is not a file of {archive.what}: {error}; unpack {archive.urls[0]} (md5 {archive.md5}) again"
             ) from error
@@ -89,3 +89,16 @@ def read_pickles(files: Sequence[Path], md5: Mapping[str, str], key: str, classe
     return Examples(
         np.concatenate(xs), np.concatenate(ys), classes, held_out=held_out, sources=sources, unofficial=unofficial
     )
+
+
+def _bytes(x: object) -> np.ndarray:
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint8:
+        raise ValueError("its data are not an array of bytes")
+    return np.asarray(x)
+
+
+def _integers(y: object) -> np.ndarray:
+    """Return labels as int64 [T], if they are numbers: a list of lists of lists could need any amount of memory."""
+    if not isinstance(y, list | tuple | np.ndarray) or not all(isinstance(v, int | np.integer) for v in y):
+        raise ValueError("its labels are not a list of integers")
+    return np.asarray(y, dtype=np.int64)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
+from fedbench.data.files.images import open_image
 from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
 _PARTS = ("train", "valid", "test")
@@ -64,7 +64,7 @@ def _read(folders: list[Path], valid: str) -> Examples:
         labels += [_CLASSES.index(folder.name)] * len(found)
         held_out += [part == "test"] * len(found)
     return Examples(
-        x=decode(files, lambda t: Image.open(files[t]), (3, 32, 32)),
+        x=decode(files, lambda t: open_image(files[t]), (3, 32, 32)),
         y=np.array(labels),
         classes=len(_CLASSES),
         held_out=np.array(held_out),

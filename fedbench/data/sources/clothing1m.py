@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedbench.core.errors import RequestError, choice, integer
+from fedbench.core.errors import RequestError, choice, integer, shown
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
+from fedbench.data.files.images import open_image
+from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import decode
 
 _NAMES = ("clothing1m", "clothing1M")
 _CLASSES = 14
+_LABELS = {str(label) for label in range(_CLASSES)}
 
 
 def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
@@ -59,7 +62,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
         return Examples(
             x=decode(
                 files,
-                lambda t: Image.open(files[t]),
+                lambda t: open_image(files[t]),
                 (3, side, side),
                 change=lambda image: image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR),
                 remedy="lower data.source.size or data.source.images",
@@ -78,17 +81,19 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """Return the images in a key list, and their labels from a table of lines ``image label``."""
     table: dict[str, int] = {}
-    for number, line in enumerate(labels.read_text().splitlines(), 1):
+    for number, line in enumerate(text_of(labels).splitlines(), 1):
         image, _, label = line.strip().rpartition(" ")
-        if not label.isdigit() or int(label) >= _CLASSES:
+        if label not in _LABELS:
             raise RequestError(
-                f"{labels}, line {number}: expected an image and a label 0 to {_CLASSES - 1}, got {line!r}"
+                f"{labels}, line {number}: expected an image and a label 0 to {_CLASSES - 1}, got {shown(line)}"
             )
         table[image] = int(label)
-    names = keys.read_text().split()
+    names = text_of(keys).split()
     for name in names:
         if name not in table:
-            raise RequestError(f"{keys} names {name}, which has no label in {labels.name}; take both from one release")
+            raise RequestError(
+                f"{keys} names {name[:300]}, which has no label in {labels.name}; take both from one release"
+            )
         if ".." in name.split("/") or name.startswith("/"):
-            raise RequestError(f"{keys} names {name}, which is outside {keys.parent}")
+            raise RequestError(f"{keys} names {name[:300]}, which is outside {keys.parent}")
     return names, np.array([table[n] for n in names], dtype=np.int64)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, choice
+from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
+from fedbench.data.files.archives import member_of, opened_zip
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
@@ -102,13 +102,10 @@ def _read(files: Sequence[Path], names: Sequence[str], split: str, classes: Sequ
 
 
 def _from_archive(archive: Path, names: Sequence[str]) -> Iterator[np.ndarray]:
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            for name in names:
-                with packed.open(f"gzip/{name}.gz") as file:
-                    yield parse(file, f"{archive}: {name}.gz")
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{archive} is not EMNIST's archive: {error}; remove it to download it again") from error
+    with opened_zip(archive) as packed:
+        for name in names:
+            with member_of(packed, f"gzip/{name}.gz", archive) as file:
+                yield parse(file, f"{archive}: {name}.gz", packed.getinfo(f"gzip/{name}.gz").file_size)
 
 
 def _statistics(images: np.ndarray) -> tuple[float, float]:

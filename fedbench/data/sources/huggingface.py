@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, integer, nearest
+from fedbench.core.paths import user_path
 from fedbench.data.examples import Examples
+from fedbench.data.files.images import open_image
 from fedbench.data.sources._classes import per_channel
 from fedbench.data.sources._folders import decode
 
@@ -81,14 +82,14 @@ def _parts(root: str, train: str, test: str | None) -> list[Any]:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError as error:
         raise RequestError(f"data=huggingface needs the package datasets; run: {install_hint('hf')}") from error
-    path = Path(str(root)).expanduser()
+    path = user_path("data.root", root)
     if not path.is_dir():
         raise RequestError(
             f"data.root={root} does not exist; it must be a directory written by save_to_disk of datasets"
         )
     try:
         found = library.load_from_disk(str(path))
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of a corrupt directory the library may raise anything
         raise RequestError(f"data.root={root} was not written by save_to_disk of datasets: {error}") from error
     if not isinstance(found, dict):
         return [found]
@@ -128,7 +129,7 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
         raw += list(part.cast_column(name, type(part.features[name])(decode=False))[name])
 
     def opened(t: int) -> Image.Image:
-        return Image.open(BytesIO(raw[t]["bytes"]) if raw[t]["bytes"] is not None else raw[t]["path"])
+        return open_image(BytesIO(raw[t]["bytes"]) if raw[t]["bytes"] is not None else raw[t]["path"])
 
     modes, shapes = set(), set()
     for t in range(len(raw)):
@@ -136,7 +137,7 @@ def _images(parts: Sequence[Any], name: str, size: int | None) -> np.ndarray:
             with opened(t) as image:  # reads the header only
                 modes.add(image.mode)
                 shapes.add(image.size)
-        except (OSError, TypeError, ValueError) as error:
+        except Exception as error:  # as in decode
             raise RequestError(f"data.source.x={name}: example {t} is not an image: {error}") from error
     if size is None and len(shapes) > 1:
         raise RequestError(

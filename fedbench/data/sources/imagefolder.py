@@ -9,10 +9,12 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError, integer
+from fedbench.core.paths import user_path
 from fedbench.core.torchvision_compat import torchvision
 from fedbench.data.examples import Examples
+from fedbench.data.files.images import MOST_PIXELS, open_image
 from fedbench.data.sources._classes import per_channel
-from fedbench.data.sources._folders import decode
+from fedbench.data.sources._folders import decode, unreadable
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
@@ -36,7 +38,7 @@ def load(
     Raises:
         RequestError: If a directory is missing or empty, classes or sizes do not fit, or an image cannot be read.
     """
-    base = Path(str(root)).expanduser()
+    base = user_path("data.root", root)
     if not (base / "train").is_dir():
         raise RequestError(f"data.root={root} has no directory train/; expected train/<class>/*.png or *.jpg")
     x, y, labels = _read(base / "train", size)
@@ -77,15 +79,15 @@ def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[
     else:
         width = height = integer("data.size", size, at_least=1)
         change = _to_square(width)
-    x = decode(files, lambda t: Image.open(files[t]), (3, height, width), change=change, remedy="set data.size")
+    x = decode(files, lambda t: open_image(files[t]), (3, height, width), change=change, remedy="set data.size")
     return x, np.repeat(np.arange(len(classes)), [len(some) for some in found]), classes
 
 
 def _opened(path: Path) -> Image.Image:
     try:
-        return Image.open(path)
-    except (OSError, Image.DecompressionBombError) as error:
-        raise RequestError(f"{path} cannot be read as an image: {error}") from error
+        return open_image(path)
+    except Exception as error:  # as in decode
+        raise unreadable(path, error) from error
 
 
 def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
@@ -93,6 +95,8 @@ def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
     steps = transforms.Compose([transforms.Resize(side), transforms.CenterCrop(side)])
 
     def change(image: Image.Image) -> Image.Image:
+        if (pixels := side * side * max(image.size) // max(1, min(image.size))) > MOST_PIXELS:
+            raise RequestError(f"it is {image.size[0]}x{image.size[1]}, which would become {pixels} pixels")
         changed: Image.Image = steps(image.convert("RGB"))
         return changed
 

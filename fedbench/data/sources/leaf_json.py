@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.data.examples import Examples
-from fedbench.data.sources._classes import are_labels, count_of
+from fedbench.data.files.limits import MOST_DIMENSIONS
+from fedbench.data.sources._classes import are_finite, are_labels, count_of
 from fedbench.data.sources._leaf import User, json_files, users_of
 
 
@@ -47,7 +48,7 @@ def load(
     count = count_of(y, classes, train)
     if shape is not None:
         if not isinstance(shape, list | tuple) or not all(type(n) is int and n > 0 for n in shape):
-            raise RequestError(f"data.shape must be a list of lengths, got {shape!r}; such as [1,28,28]")
+            raise RequestError(f"data.shape must be a list of lengths, got {shown(shape)}; such as [1,28,28]")
         if prod(shape) != prod(x.shape[1:]):
             raise RequestError(f"data.shape={list(shape)} does not match the {prod(x.shape[1:])} values of an example")
         x = x.reshape(len(x), *shape)
@@ -75,7 +76,9 @@ def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
             f"{what}: x must be numbers, of the same shape for all examples, and y one number each"
         ) from None
     if y.ndim != 1 or not are_labels(y):
-        raise RequestError(f"{what}: labels must be integers >= 0, got {ys[:3]}")
-    if not np.isfinite(x).all():
-        raise RequestError(f"{what}: x contains values that are not finite")
+        raise RequestError(f"{what}: labels must be integers >= 0, got {shown(ys[:3])}")
+    if not are_finite(x):
+        raise RequestError(f"{what}: x contains values that are not finite numbers of 32 bits")
+    if x.ndim > MOST_DIMENSIONS or (len(x) and not x.size):
+        raise RequestError(f"{what}: x has the shape {list(x.shape)}; none of at most {MOST_DIMENSIONS} may be 0")
     return x[:, None] if x.ndim == 1 else x, y.astype(np.int64)

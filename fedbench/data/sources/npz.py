@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.paths import user_path
 from fedbench.data.examples import Examples
-from fedbench.data.sources._classes import are_labels, count_of, per_channel
+from fedbench.data.files.arrays import read_npz
+from fedbench.data.files.limits import refuse_too_large
+from fedbench.data.sources._classes import are_finite, are_labels, count_of, per_channel
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
 
@@ -38,12 +40,14 @@ def load(
     Raises:
         RequestError: If an array is missing or invalid; the message names the array and the fault.
     """
-    arrays = _arrays(Path(str(file)).expanduser())
-    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
-    if len(x) != len(y) or not len(y):
+    arrays = _arrays(user_path("data.file", file))
+    if arrays["x"].ndim and arrays["y"].ndim and len(arrays["x"]) != len(arrays["y"]):
         raise RequestError(
-            f"{file}: x has {len(x)} examples and y {len(y)}; both must have the same number, at least 1"
+            f"{file}: x has {len(arrays['x'])} examples and y {len(arrays['y'])}; both must have the same"
         )
+    x, y = _numbers(file, arrays["x"]), _labels(file, arrays["y"])
+    if not len(y):
+        raise RequestError(f"{file}: x and y have no examples; they must have the same number, at least 1")
     count = count_of(y, classes, file)
     owner, names = _owners(file, arrays, len(y))
     images = x.dtype == np.uint8
@@ -67,19 +71,10 @@ def load(
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise RequestError(f"data.file={path} does not exist; it must be a .npz file with the arrays x and y")
-    try:
-        with (
-            path.open("rb") as file,
-            np.load(file, allow_pickle=False) as archive,
-        ):  # NumPy may leave a file that it opens itself open
-            arrays = {k: archive[k] for k in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path} is not a .npz file of plain arrays: {error}; write it with numpy.savez") from error
-    missing, unknown = [k for k in ("x", "y") if k not in arrays], [k for k in arrays if k not in _KNOWN]
-    if missing or unknown:
-        fault = f"has no array {missing[0]}" if missing else f"has an unknown array {unknown[0]}"
+    arrays = read_npz(path, _KNOWN)
+    if missing := [k for k in ("x", "y") if k not in arrays]:
         optional = ", ".join(k for k in _KNOWN if k not in ("x", "y"))
-        raise RequestError(f"{path} {fault}; it must contain x and y, and may contain {optional}")
+        raise RequestError(f"{path} has no array {missing[0]}; it must contain x and y, and may contain {optional}")
     return arrays
 
 
@@ -95,8 +90,9 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
         return x[:, None]
     if x.dtype == np.int64 or (x.dtype == np.uint8 and x.ndim == 4):
         return x
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        raise RequestError(f"{file}: x contains values that are not finite")
+    if not are_finite(x):
+        raise RequestError(f"{file}: x contains values that are not finite numbers of 32 bits")
+    refuse_too_large(f"the numbers of {file}", 4 * x.size)
     x = x.astype(np.float32) if x.dtype != np.float64 else x
     return x[:, None] if x.ndim == 1 else x
 
@@ -123,6 +119,8 @@ def _owners(file: str, arrays: dict[str, np.ndarray], count: int) -> tuple[np.nd
         found, place = np.unique(owner, return_inverse=True)
         return place.reshape(-1), tuple(_text(n) for n in found)
     names = tuple(_text(n) for n in arrays["names"].ravel())
+    if owner.dtype.kind in "iu" and not len(names):
+        raise RequestError(f"{file}: names must have at least one name")
     if owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= len(names) or len(set(names)) < len(names):
         raise RequestError(
             f"{file}: owner must be indices from 0 to {len(names) - 1} into names, and names must be distinct"

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.core.errors import RequestError, boolean, integer
+from fedbench.core.errors import RequestError, boolean, integer, shown
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
+from fedbench.data.files.limits import refuse_too_large
 from fedbench.data.sources._folders import Archive, found
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
@@ -160,14 +161,15 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
                 continue
             try:
                 row = np.array(line.split()[1 if size is None else -size :], dtype=np.float32)
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise RequestError(f"{path}, line {k}: expected a word and {size or 'its'} numbers") from None
             size = len(row) if size is None else size
-            if len(row) != size or not size:
+            if len(row) != size or not size or not np.isfinite(row).all():
                 raise RequestError(f"{path}, line {k}: expected a word and {size} numbers, got {len(row)}")
             found[word] = row
     if size is None:
         raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
+    refuse_too_large(f"the vectors of {len(words)} words in {path}", len(words) * size * 4)
     zero = np.zeros(size, dtype=np.float32)
     return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
 
@@ -187,7 +189,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
             for row in reader:
                 if len(row) != 6 or row[0] not in labels:
                     form = "polarity (0, 2 or 4), id, date, query, user, text, without a header"
-                    got = f"{len(row)} columns" if len(row) != 6 else f"polarity {row[0]!r}"
+                    got = f"{len(row)} columns" if len(row) != 6 else f"polarity {shown(row[0])}"
                     raise RequestError(f"{path}, line {reader.line_num}: expected {form}; got {got}")
                 yield labels[row[0]], row[4], row[5]
         except csv.Error as error:

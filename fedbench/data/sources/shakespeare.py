@@ -137,7 +137,7 @@ def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
 
 def encode(text: str) -> tuple[np.ndarray, int]:
     """Return the tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
-    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     tokens = _TABLE[np.minimum(codes, 255)]
     unknown = tokens == 255
     tokens[unknown] = _UNKNOWN

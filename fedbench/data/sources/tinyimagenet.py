@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, shown
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
+from fedbench.data.files.images import open_image
+from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
 _ARCHIVE = Archive(
@@ -25,6 +27,7 @@ _ARCHIVE = Archive(
     most_bytes=2 * 10**9,
 )
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
+_NAME = re.compile(r"[\w.-]{1,200}")  # of a file or a directory; no path
 OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
 
 
@@ -41,7 +44,9 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
     folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download)[0].parent
-    wnids = (folder / "wnids.txt").read_text().split()
+    wnids = text_of(folder / "wnids.txt").split()
+    if odd := next((w for w in wnids if not _NAME.fullmatch(w)), None):
+        raise RequestError(f"{folder / 'wnids.txt'} lists {shown(odd)}, which is not the name of a directory in train/")
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
@@ -62,14 +67,17 @@ def _read(folder: Path, wnids: list[str]) -> Examples:
     trained = len(files)
     place = {wnid: label for label, wnid in enumerate(wnids)}
     table = folder / "val/val_annotations.txt"
-    for number, line in enumerate(table.read_text().splitlines(), 1):
+    for number, line in enumerate(text_of(table).splitlines(), 1):
         fields = line.split("\t")
-        if len(fields) < 2 or fields[1] not in place or not (folder / "val/images" / fields[0]).is_file():
-            raise RequestError(f"{table}, line {number}: expected a file of val/images, a tab and a wnid, got {line!r}")
+        named = len(fields) > 1 and fields[1] in place and _NAME.fullmatch(fields[0])
+        if not named or not (folder / "val/images" / fields[0]).is_file():
+            raise RequestError(
+                f"{table}, line {number}: expected a file of val/images, a tab and a wnid, got {shown(line)}"
+            )
         files.append(folder / "val/images" / fields[0])
         y.append(place[fields[1]])
     return Examples(
-        x=decode(files, lambda t: Image.open(files[t]), (3, 64, 64)),
+        x=decode(files, lambda t: open_image(files[t]), (3, 64, 64)),
         y=np.array(y),
         classes=len(wnids),
         held_out=np.arange(len(files)) >= trained,

@@ -9,6 +9,7 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import MissingFiles, Remote, checksum, ensure, offline
+from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import Archive, found
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -135,10 +136,7 @@ def words(path: Path) -> list[str]:
     Raises:
         RequestError: If it is not text in UTF-8.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not text in UTF-8: {error}") from error
+    text = text_of(path)
     return (text if text.endswith("\n") else text + "\n").replace("\n", f" {EOS} ").split()
 
 
