@@ -30,6 +30,7 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.method_checks import checked_stages
 from fedbench.simulation.task import Task
 
 
@@ -201,7 +202,7 @@ def _stages(config: RunConfig, data: FederatedDataset) -> list[Stage]:
         if algorithm.everyone and some:
             where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
             raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")
-    return stages
+    return checked_stages(stages)
 
 
 def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:
