@@ -29,6 +29,8 @@ Usage:
   fedbench data prepare NAME     Download and read a data set.
   fedbench data verify NAME      Check its files against the published checksums.
   fedbench data show NAME        Print its sizes and draw examples and labels.
+  fedbench data export-partition NAME FILE
+                                 Write the examples of each client to a .json, .npz or .parquet file.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
                                  --compare KEY tests differences, for example between algorithms.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;

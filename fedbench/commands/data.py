@@ -1,4 +1,4 @@
-"""``fedbench data prepare|verify|show NAME``: download, check or inspect a data set."""
+"""``fedbench data prepare|verify|show|export-partition NAME``: download, check, inspect or write down a data set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedbench.config.schema import RunConfig, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 
-WORDS = ("prepare", "verify", "show")
+WORDS = ("prepare", "verify", "show", "export-partition")
 
 
 def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
@@ -18,10 +18,11 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     ``prepare`` reads the data set, downloading what is missing, so that later runs find it. ``verify`` compares every
     official file with its published checksum and then reads the data set from its sources again; it never downloads.
     Its status is 1 if a file is not the official one, or has changed since it was prepared, and 2 if a file is missing.
-    ``show`` prints the data set's numbers and draws pictures.
+    ``show`` prints the data set's numbers and draws pictures. ``export-partition`` writes the training and test
+    examples of every client to a file, which ``data/partition=indices`` reads.
 
     Args:
-        args: The word, the name of a data set, and overrides.
+        args: The word, the name of a data set, the file for ``export-partition``, and overrides.
         own: A config tree of the user's own.
 
     Raises:
@@ -37,7 +38,35 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
         from fedbench.config.overrides import unknown_choice
 
         raise unknown_choice("data", args[1], names)
+    if args[0] == "export-partition":
+        return _export(args[1], args[2:], own), 0
     return _carry_out(args[0], args[1], args[2:], own)
+
+
+def _export(name: str, rest: Sequence[str], own: Path | None) -> str:
+    from fedbench.config.compose import Composer
+
+    if not rest or "=" in rest[0]:
+        raise RequestError(f"data export-partition needs a file, such as: data export-partition {name} clients.json")
+    path = Path(rest[0]).expanduser()
+    if path.exists():
+        raise RequestError(f"{path} exists already; remove it, or name another file")
+    with user_code_from(own):
+        config = Composer(own).config([f"data={name}", *rest[1:]])
+        from fedbench.data.partitions.index_file import write
+        from fedbench.runs.build_data import as_given, federated  # imports torch
+
+        found = federated(config)
+    try:
+        write(path, name, len(found.y), as_given(found))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror or error}") from error
+    others = "" if config.data.partition is None else "data/partition=indices "
+    plus = "" if others else "+data/partition=indices "
+    return (
+        f"written: {path} ({found.num_clients} clients)\n"
+        f"to use it: fedbench data={name} {others}{plus}data.partition.file={path} data.clients={found.num_clients}"
+    )
 
 
 def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:

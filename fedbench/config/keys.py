@@ -7,6 +7,7 @@ from fedbench.core.trees import Tree, leaves
 # keys that name files or directories of the user
 USER_FILES = (
     "init.path", "data.file", "data.root", "data.json_train", "data.json_test", "data.train", "data.test",
+    "data.partition.file",
 )  # fmt: skip
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
 WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
