@@ -42,15 +42,11 @@ def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
     names = given.names
     if not names or len({*names}) < len(names):
         twice = next((n for n in names if names.count(n) > 1), None)
-        raise RequestError(
-            f"{where} has no clients" if twice is None else f"{where}: two clients have the name {twice}"
-        )
+        raise RequestError(f"{where} has no clients" if twice is None else f"{where}: two clients are named {twice}")
     parts = [("training", given.train), *([("test", given.test)] if given.test is not None else [])]
     for split, owned in parts:
         if len(owned) != len(names):
-            raise RequestError(
-                f"{where} has {split} examples of {len(owned)} clients, but {len(names)} names of clients"
-            )
+            raise RequestError(f"{where} has {split} examples of {len(owned)} clients, but {len(names)} names")
         for name, rows in zip(names, owned, strict=True):
             _refuse_no_positions(rows, count, f"{where}: {split} examples of client {name}")
     if given.shared is not None:

@@ -53,9 +53,7 @@ def indices(y: np.ndarray, held_out: np.ndarray, *, file: str) -> Given:
         raise RequestError(f"{path} cannot be read as indices per client ({reason}); it must hold {_FORMS}") from error
     expected = content.get("examples") if isinstance(content, Mapping) and "clients" in content else None
     if expected is not None and expected != len(y):
-        raise RequestError(
-            f"{path} divides {expected} examples, and this source has {len(y)}; choose the same data set"
-        )
+        raise RequestError(f"{path} divides {expected} examples, and this source has {len(y)}; use the same data set")
     return checked(given, len(y), str(path))
 
 
