@@ -10,7 +10,7 @@ USER_FILES = (
     "data.partition.file",
 )  # fmt: skip
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
-WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
+WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
 # keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
 # of a round is missing there and the same elsewhere
 _PLACES = ("device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine", "data.download")

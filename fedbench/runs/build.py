@@ -31,6 +31,7 @@ from fedbench.simulation.cost import cost
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.method_checks import checked_stages
+from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
 
 
@@ -91,6 +92,7 @@ def build(
         eval_train_every=config.eval_train_every,
         keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
+        metrics=_metrics(config),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
         facts=_facts(config, data, task, engine, stages),
@@ -297,6 +299,13 @@ def _device(name: str) -> torch.device:
             f"device={name}, but PyTorch finds {found or 'no'} CUDA device{tail}; use device=auto or device=cpu"
         )
     return device
+
+
+def _metrics(config: RunConfig) -> tuple[OwnMetric, ...]:
+    return tuple(
+        OwnMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
+        for name, component in config.metrics.items()
+    )
 
 
 def _tracker(component: Component) -> Tracker:

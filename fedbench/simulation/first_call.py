@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ class FirstCall:
         role: What it is in the method, such as ``update`` or ``direction of the server``.
         check: Looks at the arguments and the result and calls ``fail`` of its third argument if they do not fit.
         fixed: Names of the arguments, by position, that the function may not change.
+        named: The function that messages name; None is ``function``.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class FirstCall:
         role: str,
         check: Callable[[tuple[Any, ...], Any, Complaint], None],
         fixed: Mapping[int, str] | None = None,
+        named: Callable[..., Any] | None = None,
     ) -> None:
-        self.function, self._complaint, self._check = function, Complaint(function, role), check
+        self.function, self._named, self._check = function, named or function, check
+        self._complaint = Complaint(self._named, role)
         self._fixed, self._done = fixed or {}, False
 
     def __call__(self, *args: Any) -> Any:
@@ -54,7 +58,7 @@ class FirstCall:
         try:
             result = self.function(*args)
         except Exception as error:
-            if isinstance(error, RequestError) or not is_own(self.function) or allocation_failed(error):
+            if isinstance(error, RequestError) or not is_own(self._named) or allocation_failed(error):
                 raise
             raise self._complaint.raised(error, args) from error
         self._check(args, result, self._complaint)
@@ -62,7 +66,7 @@ class FirstCall:
             for key, version in _versions(args[i]).items():
                 if versions[i].get(key, version) != version:
                     self._complaint.say(f"changes {name}[{key!r}] in place; return a new tensor, as w = w - d instead")
-        if is_own(self.function) and _moderate(args):
+        if is_own(self._named) and _moderate(args):
             self._complaint.require_finite(result)
         self._done = True
         return result
@@ -146,6 +150,8 @@ def kind(value: object) -> str:
         return "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}"
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of " + ", ".join(kind(v) for v in value) if value else f"empty {type(value)}"
+    if isinstance(value, np.ndarray):
+        return f"{list(value.shape)} {value.dtype}"
     return "None" if value is None else type(value).__name__
 
 
@@ -168,7 +174,7 @@ def _tensors(value: object) -> list[tuple[str, Tensor]]:
 
 def _versions(value: object) -> dict[str, int]:
     """Return the counters of changes in place of the tensors of a state."""
-    return {k: v._version for k, v in value.items()} if isinstance(value, dict) else {}
+    return {k: v._version for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, dict) else {}
 
 
 def _moderate(args: tuple[Any, ...]) -> bool:
