@@ -31,6 +31,8 @@ Usage:
   fedbench data show NAME        Print its sizes and draw examples and labels.
   fedbench data export-partition NAME FILE
                                  Write the examples of each client to a .json, .npz or .parquet file.
+  fedbench new KIND NAME         Write the files of an algorithm, model, data (set), partition or metric of your own
+                                 to start from; --into DIR.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
                                  --compare KEY tests differences, for example between algorithms.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
@@ -57,7 +59,7 @@ docs/configuration.md explains all keys.
 Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
 by signal N, 130 by Ctrl-C (run it again to resume).
 """
-_COMMANDS = ("list", "data", "report", "reproduce")
+_COMMANDS = ("list", "data", "new", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
@@ -159,6 +161,13 @@ def _data(args: list[str], folder: Path | None) -> int:
     return status
 
 
+def _new(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.new import new
+
+    print(new(args, folder))
+    return 0
+
+
 def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need no config files
     from fedbench.commands.report import report
 
@@ -179,5 +188,5 @@ def _reproduce(args: list[str], folder: Path | None) -> int:
 
 
 _COMMAND: dict[str, Callable[[list[str], Path | None], int]] = {
-    "list": _list, "data": _data, "report": _report, "reproduce": _reproduce,
+    "list": _list, "data": _data, "new": _new, "report": _report, "reproduce": _reproduce,
 }  # fmt: skip

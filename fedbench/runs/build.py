@@ -15,6 +15,7 @@ from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
+from fedbench.core.places import is_own
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import cohort_size, sample_cohort
 from fedbench.core.trees import Tree, from_yaml
@@ -24,6 +25,7 @@ from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.measured_choice import FormChoice, Sample
+from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
@@ -59,6 +61,8 @@ def build(
     data = _suited(data, task)
     _refuse_sequences(config, stages, data)
     w = _initial(task, config)
+    if is_own(type(task.model).forward):
+        check_logits(task, data, w, config.engine.mode)
     # a trace shows the calling thread alone
     engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
     work = LocalWork(
@@ -245,7 +249,8 @@ def cost_of(path: Path) -> tuple[str, str]:
 def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
-    takes = inspect.signature(function_of(config.model.target, "model")).parameters
+    maker = function_of(config.model.target, "model")
+    takes = inspect.signature(maker).parameters
     if data.tokens is not None and "tokens" not in takes:
         raise RequestError(
             f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
@@ -253,7 +258,7 @@ def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
-        model: torch.nn.Module = call(config.model, "model", **given, vectors=vectors)
+        model = checked_module(call(config.model, "model", **given, vectors=vectors), maker)
     per_token = traits_of(model).per_token
     if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"

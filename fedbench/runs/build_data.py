@@ -19,6 +19,7 @@ from fedbench.data.files.download import Remote
 from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
+from fedbench.runs.own_parts import checked_examples
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -54,8 +55,9 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    examples: Examples = call(data.source, "data.source", **given)
-    return examples
+    found: Examples = call(data.source, "data.source", **given)
+    source = function_of(data.source.target, "data.source")
+    return checked_examples(found, source) if is_own(source) else found
 
 
 def official_files(config: RunConfig) -> list[Remote]:

@@ -65,9 +65,7 @@ def _refuse_name(name: str) -> None:
     if name in taken:
         raise RequestError(f"metrics.{name}: every run has a column {name}; give the metric another name")
     if not _NAME.fullmatch(name):
-        raise RequestError(
-            f"metrics.{name}: a name consists of lower-case letters, digits and _"
-        )
+        raise RequestError(f"metrics.{name}: a name consists of lower-case letters, digits and _")
 
 
 def _refuse_parameters(
