@@ -35,6 +35,10 @@ Usage:
                                  sampler=random or tpe, pruning=none or halving (docs/tuning.md).
   fedbench compare methods=A,B   Tune every method with one budget, run all, test differences, write a page:
                                  budget=20, seeds=5.
+  fedbench data export-partition NAME FILE
+                                 Write the examples of each client to a .json, .npz or .parquet file.
+  fedbench new KIND NAME         Write the files of an algorithm, model, data (set), partition or metric of your own
+                                 to start from; --into DIR.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
                                  --compare KEY tests differences, for example between algorithms.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
@@ -62,7 +66,7 @@ docs/configuration.md explains all keys.
 Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
 by signal N, 130 by Ctrl-C (run it again to resume).
 """
-_COMMANDS = ("list", "data", "tune", "compare", "report", "reproduce")
+_COMMANDS = ("list", "data", "new", "tune", "compare", "report", "reproduce")
 _OWN_HELP = ("report", "reproduce")
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
@@ -177,6 +181,13 @@ def _data(args: list[str], folder: Path | None) -> int:
     return status
 
 
+def _new(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.new import new
+
+    print(new(args, folder))
+    return 0
+
+
 def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need no config files
     from fedbench.commands.report import report
 
@@ -197,5 +208,5 @@ def _reproduce(args: list[str], folder: Path | None) -> int:
 
 
 _COMMAND: dict[str, Callable[[list[str], Path | None], int]] = {
-    "list": _list, "data": _data, "report": _report, "reproduce": _reproduce,
+    "list": _list, "data": _data, "new": _new, "report": _report, "reproduce": _reproduce,
 }  # fmt: skip

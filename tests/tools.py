@@ -27,6 +27,7 @@ from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.loop import Observer, Snapshot, simulate
+from fedbench.simulation.method_checks import checked_stages
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
@@ -137,8 +138,10 @@ def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
 
 
 def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
-    """The stages of a method."""
-    return [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
+    """The stages of a method, checked as in a run."""
+    return checked_stages(
+        [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
+    )
 
 
 def deployed(algo: Method, last: Snapshot) -> Tensor:

@@ -1,4 +1,4 @@
-"""``fedbench data prepare|verify|show NAME`` and ``check-links``: download, check or inspect data sets."""
+"""``fedbench data prepare|verify|show|export-partition NAME`` and ``check-links``: what is done with data sets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from fedbench.config.schema import RunConfig, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.paths import user_path
 from fedbench.core.writing import fault
 
-WORDS = ("prepare", "verify", "show", "check-links")
+WORDS = ("prepare", "verify", "show", "export-partition", "check-links")
 
 
 def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
@@ -19,11 +20,13 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     ``prepare`` reads the data set, downloading what is missing, so that later runs find it. ``verify`` compares every
     official file with its published checksum and then reads the data set from its sources again; it never downloads.
     Its status is 1 if a file is not the official one, or has changed since it was prepared, and 2 if a file is missing.
-    ``show`` prints the data set's numbers and draws pictures. ``check-links`` tries every address of the data set's
-    published files, or of those of all data sets; its status is 1 if a file has no address that works.
+    ``show`` prints the data set's numbers and draws pictures. ``export-partition`` writes the training and test
+    examples of every client to a file, which ``data/partition=indices`` reads. ``check-links`` tries every address of
+    the data set's published files, or of those of all data sets; its status is 1 if a file has no address that works.
 
     Args:
-        args: The word, the name of a data set (``check-links`` needs none), and overrides.
+        args: The word, the name of a data set (``check-links`` needs none), the file for ``export-partition``, and
+            overrides.
         own: A config tree of the user's own.
 
     Raises:
@@ -32,7 +35,7 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     names = [*options("data"), *(options("data", own) if own else [])]
     if not args or args[0] not in WORDS:
         got = args[0] if args else "nothing"
-        usage = f"fedbench data {'|'.join(WORDS[:3])} NAME, or fedbench data check-links [NAME]"
+        usage = f"fedbench data {'|'.join(WORDS[:-1])} NAME, or fedbench data check-links [NAME]"
         raise RequestError(f"usage: {usage}; got {got}{nearest(got, WORDS)}")
     if args[0] == "check-links" and (len(args) < 2 or "=" in args[1]):
         return _check_links(None, args[1:], own)
@@ -42,7 +45,35 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
         from fedbench.config.overrides import unknown_choice
 
         raise unknown_choice("data", args[1], names)
+    if args[0] == "export-partition":
+        return _export(args[1], args[2:], own), 0
     return _carry_out(args[0], args[1], args[2:], own)
+
+
+def _export(name: str, rest: Sequence[str], own: Path | None) -> str:
+    from fedbench.config.compose import Composer
+
+    if not rest or "=" in rest[0]:
+        raise RequestError(f"data export-partition needs a file, such as: data export-partition {name} clients.json")
+    path = user_path("FILE", rest[0])
+    if path.exists():
+        raise RequestError(f"{path} exists already; remove it, or name another file")
+    with user_code_from(own):
+        config = Composer(own).config([f"data={name}", *rest[1:]])
+        from fedbench.data.partitions.index_file import write
+        from fedbench.runs.build_data import as_given, federated  # imports torch
+
+        found = federated(config)
+    try:
+        write(path, name, len(found.y), as_given(found))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror or error}") from error
+    others = "" if config.data.partition is None else "data/partition=indices "
+    plus = "" if others else "+data/partition=indices "
+    return (
+        f"written: {path} ({found.num_clients} clients)\n"
+        f"to use it: fedbench data={name} {others}{plus}data.partition.file={path} data.clients={found.num_clients}"
+    )
 
 
 def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None) -> tuple[str, int]:

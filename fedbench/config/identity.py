@@ -156,6 +156,8 @@ def _user_paths(config: Tree) -> dict[str, Path]:
         named[f"data.{key}"] = data.get(key)
         if key in data or key not in ("train", "test"):  # elsewhere these are splits of data.source
             named[f"data.source.{key}"] = source.get(key)
+    rule = data.get("partition") or {}
+    named["data.partition.file"] = rule.get("file") if within_fedbench(str(rule.get("_target_"))) else None
     for what, section in (("algo", config["algo"]), ("model", config["model"]), ("data", data)):
         named |= dict(_paths_of_own(section, what))
     if not within_fedbench(str(source.get("_target_"))):

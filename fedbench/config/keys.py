@@ -10,9 +10,10 @@ from fedbench.core.trees import Tree, leaves
 # keys that name files or directories of the user
 USER_FILES = (
     "init.path", "data.file", "data.root", "data.json_train", "data.json_test", "data.train", "data.test",
+    "data.partition.file",
 )  # fmt: skip
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
-WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients"})
+WATCHING = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
 # keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
 # of a round is missing there and the same elsewhere
 _PLACES = (

@@ -36,7 +36,7 @@ ClientStatePlace = Literal["auto", "device", "host", "file"]
 TOP_KEYS = {
     "rounds", "participation", "sampling", "seed", "eval_every", "eval_train_every", "keep_clients", "improved_clients",
     "local", "data", "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
-    "keep_state", "objective", "tuned_on",
+    "keep_state", "objective", "tuned_on", "metrics",
 }  # fmt: skip
 _SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
 # integers that may be typed as 1e3
@@ -146,6 +146,7 @@ class RunConfig:
         model: Makes the model.
         algo: Makes the method.
         tracker: Makes the tracker; its target is None for no tracker.
+        metrics: Metrics of the user's own, by name.
         tree: The resolved configuration as nested dictionaries: what ``config.yaml`` contains.
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
@@ -170,6 +171,7 @@ class RunConfig:
     model: Component
     algo: Component
     tracker: Component
+    metrics: Mapping[str, Component]
     data_dir: Path
     results_dir: Path
     force: bool
@@ -226,8 +228,9 @@ def parse(
         RequestError: If a key is unknown or a value is out of range.
     """
     _refuse_missing_sections(tree)
-    tree = with_integers(tree)
+    # a run without metrics of one's own has the configuration and the identity that it had before there were any
     _check_keys("", tree, TOP_KEYS)
+    tree = {k: v for k, v in with_integers(tree).items() if k != "metrics" or v}
     _check_keys("init.", tree["init"], {"path"})
     rounds = integer("rounds", tree["rounds"])
     every = integer("eval_every", tree["eval_every"], at_least=1)
@@ -251,6 +254,7 @@ def parse(
         model=Component.of(tree["model"]),
         algo=Component.of(tree["algo"]),
         tracker=Component.of(tree["tracker"]),
+        metrics=_metrics(tree.get("metrics", {})),
         data_dir=user_path("data_dir", _text("data_dir", tree["data_dir"], "a directory")),
         results_dir=user_path("results_dir", _text("results_dir", tree["results_dir"], "a directory")),
         force=boolean("force", tree["force"]),
@@ -275,6 +279,14 @@ def with_integers(tree: Tree, prefix: str = "") -> Tree:
         return int(v) if isinstance(v, float) and v.is_integer() else v
 
     return {k: value(prefix + str(k), v) for k, v in tree.items()}
+
+
+def _metrics(section: object) -> dict[str, Component]:
+    if not isinstance(section, dict) or not all(isinstance(v, dict) and "_target_" in v for v in section.values()):
+        raise RequestError(
+            f"metrics must hold functions by name, got {typed(section)}; type +metrics.NAME._target_=FILE.FUNCTION"
+        )
+    return {str(name): Component.of(v) for name, v in section.items()}
 
 
 def _seed(value: object) -> int:

@@ -179,6 +179,26 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     return weights.double() @ values.double()
 
 
+@dataclass(frozen=True)
+class ServerStep:
+    """The server step w <- w - η_g · opt(direction(uploads)), a type of its own so that its parts can be checked.
+
+    Attributes:
+        opt: The optimizer.
+        lr: The server's step size η_g.
+        direction: The vector handed to the optimizer.
+    """
+
+    opt: Optimizer
+    lr: float
+    direction: Direction
+
+    def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+        """Return the server's state after the step."""
+        d, new = self.opt.update(self.direction(uploads, cohort), server)
+        return {**server, **new, "w": torch.add(server["w"], d, alpha=-self.lr)}
+
+
 def server_descent(
     opt: Optimizer = SGD,
     lr: float = 1.0,
@@ -199,10 +219,7 @@ def server_descent(
     def server_init(w: Tensor, num_clients: int) -> State:
         return {"w": w, **opt.init(w)}
 
-    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
-        d, new = opt.update(direction(uploads, cohort), server)
-        return {**server, **new, "w": torch.add(server["w"], d, alpha=-lr)}
-
+    update = ServerStep(opt, lr, direction)
     return {"server_init": server_init, "update": update if averaged is None else Averaging(update, averaged)}
 
 

@@ -10,6 +10,7 @@ from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.basic import Partition
+from fedbench.data.partitions.given import Given
 
 _MOST_TOKENS = 10_000_000  # more than any vocabulary has: larger numbers are no tokens
 
@@ -23,6 +24,7 @@ def assemble(
     local_test: str,
     seed: int,
     test_clients: int | None = None,
+    given: Given | None = None,
 ) -> FederatedDataset:
     """Give every client its training and test examples.
 
@@ -38,6 +40,7 @@ def assemble(
             all examples of the clients and tests on all examples of ``test_clients`` other clients.
         test_clients: Number of clients to test on, chosen at random; for "others" only.
         seed: Random seed of the partition, the split and the choice of clients; independent of the run's.
+        given: The examples of each client, in place of a partition and of owners that the source names.
 
     Raises:
         RequestError: If the request does not fit the examples.
@@ -46,7 +49,9 @@ def assemble(
         raise RequestError(
             "data.local_test=others needs data.test_clients=N, and the other way round; set both or neither"
         )
-    if examples.owner is not None:
+    if given is not None:
+        train, test, names = _given(examples, given, clients, split, local_test, seed)
+    elif examples.owner is not None:
         train, test, names = _natural(examples, clients, split, local_test, seed, test_clients or 0)
     else:
         if local_test == "others":
@@ -59,8 +64,9 @@ def assemble(
             )
         train, test = _partitioned(examples, partition, clients, split, local_test, seed)
         names = tuple(f"client_{k:0{len(str(clients - 1))}d}" for k in range(clients))
-    central = local_test in ("central", "others")
-    notes = (*_left_out(examples, train, test), *_shared(train, test)) if examples.owner is None else ()
+    central = local_test in ("central", "others") or (given is not None and given.shared is not None)
+    whole = examples.owner is None or given is not None
+    notes = (*_left_out(examples, train, test), *_shared(train, test)) if whole else ()
     if not any(len(t) for t in train):
         remedy = "all examples are test examples" if examples.held_out is not None else "use a larger one"
         raise RequestError(f"no client has a training example with data.split={split:g}; {remedy}")
@@ -174,6 +180,12 @@ def _partitioned(
     owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
+    return _with_official_tests(examples, owned, held_out, local_test, seed)
+
+
+def _with_official_tests(
+    examples: Examples, owned: list[np.ndarray], held_out: np.ndarray, local_test: str, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     if not held_out.any():
         raise RequestError(
             f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
@@ -181,6 +193,32 @@ def _partitioned(
     if local_test == "central":
         return owned, [np.flatnonzero(held_out)]
     return owned, _in_proportion(examples.y, owned, np.flatnonzero(held_out), data_generator(seed, DataPurpose.SPLIT))
+
+
+def _given(
+    examples: Examples, given: Given, clients: int | None, split: float, local_test: str, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray], tuple[str, ...]]:
+    count, train = len(given.names), list(given.train)
+    if clients is not None and clients != count:
+        raise RequestError(f"data.clients={clients}, but the partition has {count} clients; type data.clients={count}")
+    if given.test is not None or given.shared is not None:
+        if local_test != "auto":
+            raise RequestError(
+                f"data.local_test={local_test}, but the partition has test examples for its clients; use auto"
+            )
+        return train, list(given.test) if given.test is not None else [given.shared], given.names
+    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
+    if local_test in ("auto", "split"):
+        return *_split(train, split, seed), given.names
+    if local_test == "others":
+        raise RequestError("data.local_test=others chooses clients at random, and the partition names its clients")
+    trained = [name for name, rows in zip(given.names, train, strict=True) if held_out[rows].any()]
+    if trained:
+        raise RequestError(
+            f"data.local_test={local_test} tests on the official test examples, and the partition gives some of "
+            f"them to client {trained[0]}; use data.local_test=split"
+        )
+    return *_with_official_tests(examples, train, held_out, local_test, seed), given.names
 
 
 def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -15,6 +15,7 @@ from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import SGD, sgd
+from fedbench.core.places import is_own
 from fedbench.core.randomness import Purpose, generator
 from fedbench.core.samplers import cohort_size, sample_cohort
 from fedbench.core.trees import Tree, from_yaml
@@ -24,6 +25,7 @@ from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.measured_choice import FormChoice, Sample
+from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun
@@ -31,6 +33,8 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.method_checks import checked_stages
+from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
 
 
@@ -58,6 +62,8 @@ def build(
     data = _suited(data, task)
     _refuse_sequences(config, stages, data)
     w = _initial(task, config)
+    if is_own(type(task.model).forward):
+        check_logits(task, data, w, config.engine.mode)
     # a trace shows the calling thread alone
     engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
     work = LocalWork(
@@ -91,6 +97,7 @@ def build(
         eval_train_every=config.eval_train_every,
         keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
+        metrics=_metrics(config),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
         profile=config.engine.profile,
         keep_state=config.keep_state,
@@ -209,7 +216,7 @@ def _stages(config: RunConfig, data: FederatedDataset) -> list[Stage]:
         if algorithm.everyone and some:
             where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
             raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")
-    return stages
+    return checked_stages(stages)
 
 
 def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:
@@ -250,7 +257,8 @@ def cost_of(path: Path) -> tuple[str, str]:
 def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
     given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
-    takes = inspect.signature(function_of(config.model.target, "model")).parameters
+    maker = function_of(config.model.target, "model")
+    takes = inspect.signature(maker).parameters
     if data.tokens is not None and "tokens" not in takes:
         raise RequestError(
             f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
@@ -258,7 +266,7 @@ def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
         )
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
-        model: torch.nn.Module = call(config.model, "model", **given, vectors=vectors)
+        model = checked_module(call(config.model, "model", **given, vectors=vectors), maker)
     per_token = traits_of(model).per_token
     if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
@@ -296,6 +304,13 @@ def _device(name: str) -> torch.device:
             f"device={name}, but PyTorch finds {found or 'no'} CUDA device{tail}; use device=auto or device=cpu"
         )
     return device
+
+
+def _metrics(config: RunConfig) -> tuple[OwnMetric, ...]:
+    return tuple(
+        OwnMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
+        for name, component in config.metrics.items()
+    )
 
 
 def _tracker(component: Component) -> Tracker:

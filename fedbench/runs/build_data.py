@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import replace
 from pkgutil import iter_modules
+
+import numpy as np
 
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
+from fedbench.core.places import is_own, place_of
 from fedbench.data import sources
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
@@ -17,7 +21,9 @@ from fedbench.data.files.download import Remote
 from fedbench.data.files.mirrors import using
 from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
+from fedbench.data.partitions.given import Given, checked
 from fedbench.data.validation import with_validation
+from fedbench.runs.own_parts import checked_examples
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -28,16 +34,19 @@ def federated(config: RunConfig) -> FederatedDataset:
     """
     data = config.data
     examples = read_examples(config)
-    if data.partition and examples.owner is not None:
+    rule = data.partition
+    given = _given(rule, examples) if rule is not None and _sees_all(rule) else None
+    if rule and given is None and examples.owner is not None:
         raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
     assembled = assemble(
         examples,
-        partition=None if data.partition is None else _partition(data.partition),
+        partition=None if rule is None or given is not None else _partition(rule),
         clients=data.clients,
         split=data.split,
         local_test=data.local_test,
         test_clients=data.test_clients,
         seed=data.seed,
+        given=given,
     )
     if assembled.shares_examples and data.noise.clients:
         raise RequestError(
@@ -62,8 +71,9 @@ def read_examples(config: RunConfig) -> Examples:
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
     with using(data.mirrors):
-        examples: Examples = call(data.source, "data.source", **given)
-    return examples
+        found: Examples = call(data.source, "data.source", **given)
+    source = function_of(data.source.target, "data.source")
+    return checked_examples(found, source) if is_own(source) else found
 
 
 def official_files(config: RunConfig) -> list[Remote]:
@@ -84,5 +94,46 @@ def without_downloads(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, download=False))
 
 
+def _sees_all(rule: Component) -> bool:
+    """Return whether a rule takes all examples with their official split, and gives clients indices of its own."""
+    return "held_out" in inspect.signature(function_of(rule.target, "data.partition")).parameters
+
+
+def _given(rule: Component, examples: Examples) -> Given:
+    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
+    found = call(rule, "data.partition", y=examples.y, held_out=held_out)
+    where = place_of(function_of(rule.target, "data.partition"))
+    if not isinstance(found, Given):
+        raise RequestError(
+            f"data.partition: {where} returned {type(found).__name__}; a rule that takes held_out must return a Given "
+            "(fedbench.data.partitions.given)"
+        )
+    return checked(found, len(examples.y), f"data.partition: {where}") if is_own_rule(rule) else found
+
+
+def as_given(data: FederatedDataset) -> Given:
+    """Return the training and test examples of a data set's clients as a partition that is given by indices."""
+    train, test = data.train.split(), data.test.split()
+    if data.central:
+        return Given(data.names, train, None, data.test.index.numpy(force=True))
+    return Given(data.names, train, test)
+
+
+def is_own_rule(rule: Component) -> bool:
+    """Return whether a partition is the user's own function."""
+    return is_own(function_of(rule.target, "data.partition"))
+
+
 def _partition(rule: Component) -> Partition:
-    return lambda y, clients, rng: call(rule, "data.partition", y=y, clients=clients, rng=rng)
+    def parts(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        found = call(rule, "data.partition", y=y, clients=clients, rng=rng)
+        if not is_own_rule(rule):
+            return list(found)
+        where = f"data.partition: {place_of(function_of(rule.target, 'data.partition'))}"
+        if not isinstance(found, list | tuple) or len(found) != clients:
+            got = f"{len(found)}" if isinstance(found, list | tuple) else f"{type(found).__name__}"
+            raise RequestError(f"{where} returned {got}; expected a list of {clients} arrays, one per client")
+        names = tuple(f"{k}" for k in range(clients))
+        return list(checked(Given(names, [np.asarray(rows) for rows in found]), len(y), where, empty=True).train)
+
+    return parts

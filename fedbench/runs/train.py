@@ -32,6 +32,7 @@ from fedbench.simulation.engine import Engine, Limits, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
+from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
@@ -61,6 +62,7 @@ class PreparedRun:
         eval_train_every: Number of rounds between evaluations of the training examples.
         keep_clients: The rounds whose per-client table is kept: "last", "all" or a list.
         tracker: Follows the run.
+        metrics: Metrics of the user's own, a column each.
         diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
         facts: Facts for meta.json.
         profile: Whether two rounds are traced into ``trace.json``.
@@ -82,6 +84,7 @@ class PreparedRun:
     eval_train_every: int
     keep_clients: str | list[int]
     tracker: Tracker
+    metrics: tuple[OwnMetric, ...] = ()
     diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
     profile: bool = False
@@ -346,6 +349,7 @@ class Session:
         evaluation = evaluate(self.probes, s.data, self.deployed(s), train, known)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
+        own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
         if wanted:
             self.recorder.keep_clients(s.round, evaluation.per_client(s.data.names))
         self.seconds["eval"] += time.perf_counter() - start
@@ -353,6 +357,7 @@ class Session:
             "round": s.round,
             **summary,
             **{column: diagnosed.get(column) for column in COLUMNS},
+            **own,
             "clients": len(s.cohort),
             "bytes_up": s.bytes_up,
             "bytes_down": s.bytes_down,

@@ -1,0 +1,122 @@
+"""``fedbench new algorithm|model|data|partition|metric NAME``: a Python file, its config file and its test."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from fedbench.config.schema import options
+from fedbench.core.errors import RequestError, nearest
+
+_TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_FOLDER = Path("own")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A part that can be one's own.
+
+    Attributes:
+        group: Its config group, a folder of the directory.
+        overrides: What a run of the part is typed with; ``{}`` is its name.
+    """
+
+    group: str
+    overrides: str
+
+
+KINDS = {
+    "algorithm": _Kind("algo", "algo={} data=synthetic_leaf rounds=20"),
+    "model": _Kind("model", "model={} data=synthetic_leaf rounds=20"),
+    "data": _Kind("data", "data={} rounds=20"),
+    "partition": _Kind("data/partition", "data=mnist_iid data/partition={} data.clients=10 rounds=5"),
+    "metric": _Kind("metrics", "+metrics={} data=synthetic_leaf rounds=20"),
+}
+
+
+def new(args: Sequence[str], own: Path | None = None) -> str:
+    """Carry out ``fedbench new`` and return what to print.
+
+    Args:
+        args: What to make, its name, and optionally ``--into DIR``.
+        own: The directory of ``--config-dir``, in place of ``--into``.
+
+    Raises:
+        RequestError: If an argument is wrong, or a file exists already.
+    """
+    words, into = _read(args, own)
+    if len(words) != 2 or words[0] not in KINDS:
+        got = " ".join(args) or "nothing"
+        hint = nearest(words[0], KINDS) if words else ""
+        raise RequestError(f"usage: fedbench new {'|'.join(KINDS)} NAME [--into DIR]; got {got}{hint}")
+    what, name = words
+    _refuse_name(what, name)
+    files = _files(what, name, into)
+    if existing := [file for file in files if file.exists()]:
+        raise RequestError(f"{existing[0]} exists already and is not overwritten; use another name, or --into DIR")
+    try:
+        for file, text in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as f:
+                f.write(text)
+    except OSError as error:
+        raise RequestError(f"{into} cannot be written ({error.strerror or error}); use --into DIR") from error
+    *_, test = files
+    lines = [f"written: {file}" for file in files]
+    run = f"fedbench --config-dir {into} {KINDS[what].overrides.format(name)}"
+    return "\n".join([*lines, "try next:", f"  python -m pytest {test}", f"  {run}"])
+
+
+def _read(args: Sequence[str], own: Path | None) -> tuple[list[str], Path]:
+    """Return the words and the directory."""
+    words, into, rest = [], own, list(args)
+    while rest:
+        arg = rest.pop(0)
+        flag, equals, value = arg.partition("=")
+        if flag == "--into":
+            if not equals and not rest:
+                raise RequestError("--into needs a value: the directory to write to")
+            into = Path(value if equals else rest.pop(0)).expanduser()
+        elif arg.startswith("-"):
+            raise RequestError(f"unknown flag {arg}{nearest(flag, ['--into'])}; fedbench new takes --into DIR")
+        else:
+            words.append(arg)
+    return words, into or _FOLDER
+
+
+def _refuse_name(what: str, name: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or hasattr(builtins, name):
+        raise RequestError(
+            f"{name!r} cannot name a Python file and a function; use lower-case letters, digits and _, no Python word"
+        )
+    group = KINDS[what].group
+    if name in options(group):
+        raise RequestError(f"fedbench has {group}={name}; use another name, such as my_{name}")
+    if importlib.util.find_spec(name) is not None:
+        raise RequestError(f"there is a Python module {name}, which would hide {name}.py; use my_{name}, for example")
+
+
+def _files(what: str, name: str, into: Path) -> dict[Path, str]:
+    """Return the files and their texts; the test is the last."""
+    words = {
+        "name": name,
+        "title": name.replace("_", " ").capitalize(),
+        "class_name": "".join(part.capitalize() for part in name.split("_")),
+        "folder": into.as_posix(),
+    }
+
+    def text(template: str) -> str:
+        return Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(words)
+
+    return {
+        into / f"{name}.py": text(f"{what}.py.txt"),
+        into / KINDS[what].group / f"{name}.yaml": text(f"{what}.yaml.txt"),
+        into / f"test_{name}.py": text(f"{what}_test.py.txt"),
+    }

@@ -1,0 +1,99 @@
+"""``fedbench new``: every scaffold passes its own test and runs as it is."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from tools import ROOT
+
+from fedbench.commands.new import KINDS
+
+TESTS = {"algorithm": 5, "model": 2, "data": 3, "partition": 3, "metric": 2}  # of each scaffold
+
+
+def written(fed, kind, *more):
+    status, out, err = fed("new", kind, f"my_{kind}", *more)
+    assert status == 0, err
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_own_test_passes(fed, tmp_path, kind):
+    out = written(fed, kind, "--into", "mine")
+    assert out[:3] == [
+        f"written: mine/{f}" for f in (f"my_{kind}.py", f"{KINDS[kind].group}/my_{kind}.yaml", f"test_my_{kind}.py")
+    ]
+    assert out[3:5] == ["try next:", f"  python -m pytest mine/test_my_{kind}.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *out[4].split()[3:]]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "FEDBENCH_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert re.search(rf"^{TESTS[kind]} passed", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "partition"])  # its own test has a run without a download
+def test_the_command_that_is_printed_runs(fed, kind):
+    out = written(fed, kind)
+    words = out[5].split()
+    assert words[:3] == ["fedbench", "--config-dir", "own"]
+    status, lines, err = fed(*words[1:])
+    assert (status, err) == (0, "")
+    assert "after 20 rounds" in lines[-2]
+
+
+def test_all_in_one_directory(fed, tmp_path):
+    """They are choices of their groups, and go together."""
+    for kind in KINDS:
+        written(fed, kind)
+    for group, kind in (("algo", "algorithm"), ("data", "data"), ("model", "model")):
+        assert any(line.split()[:1] == [f"my_{kind}"] for line in fed("list", group, "--config-dir", "own")[1])
+    keys = "algo=my_algorithm data=my_data model=my_model +metrics=my_metric rounds=2"
+    status, out, err = fed("--config-dir", "own", *keys.split())
+    assert status == 0, err
+    assert "my_data my_algorithm" not in err
+    assert out[-1].startswith("results/my_data/my_algorithm/")
+
+
+def test_nothing_is_overwritten(fed, tmp_path):
+    written(fed, "model")
+    (tmp_path / "own" / "my_model.py").write_text("mine")
+    (tmp_path / "own" / "model" / "my_model.yaml").unlink()
+    status, _, err = fed("new", "model", "my_model")
+    assert status == 2
+    assert "own/my_model.py exists already and is not overwritten; use another name, or --into DIR" in err
+    assert (tmp_path / "own" / "my_model.py").read_text() == "mine"
+    assert not (tmp_path / "own" / "model" / "my_model.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], r"usage: fedbench new algorithm\|model\|data\|partition\|metric NAME \[--into DIR\]; got nothing"),
+        (["algorithm"], "usage: fedbench new .* got algorithm"),
+        (["algoritm", "x"], "got algoritm x; did you mean algorithm"),
+        (["algorithm", "Mine"], "'Mine' cannot name a Python file and a function; use lower-case letters"),
+        (["algorithm", "my-rule"], "'my-rule' cannot name"),
+        (["algorithm", "../x"], "'../x' cannot name"),
+        (["algorithm", "class"], "'class' cannot name"),
+        (["algorithm", "sum"], "'sum' cannot name"),
+        (["algorithm", "fedprox"], "fedbench has algo=fedprox; use another name, such as my_fedprox"),
+        (["partition", "iid"], "fedbench has data/partition=iid; use another name"),
+        (["model", "torch"], "there is a Python module torch, which would hide torch.py; use my_torch, for example"),
+        (["model", "x1", "--in", "d"], "unknown flag --in; did you mean --into"),
+        (["model", "x1", "--into"], "--into needs a value: the directory to write to"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(fed, tmp_path, args, message):
+    status, _, err = fed("new", *args)
+    assert status == 2
+    assert re.search(message, err), err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_written(fed, tmp_path):
+    (tmp_path / "own").write_text("a file")
+    status, _, err = fed("new", "model", "x1")
+    assert status == 2
+    assert "own cannot be written (" in err

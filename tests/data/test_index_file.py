@@ -1,0 +1,210 @@
+"""Partitions from files: every format means the same clients, and what does not fit is named."""
+
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbench.core.errors import RequestError
+from fedbench.data.assemble import assemble
+from fedbench.data.examples import Examples
+from fedbench.data.partitions.basic import iid
+from fedbench.data.partitions.given import Given, checked
+from fedbench.data.partitions.index_file import indices, write
+from fedbench.runs.build_data import as_given
+
+# ten examples, of which the last three are official test examples
+Y = np.arange(10) % 2
+HELD_OUT = np.arange(10) >= 7
+EXAMPLES = Examples(x=np.arange(10.0)[:, None], y=Y, classes=2, held_out=HELD_OUT)
+A, B = [4, 0, 2], [1, 6]
+A_TEST, B_TEST = [3], [5, 9]
+FLAT = {
+    "list.json": [A, B],
+    "names.json": {"client_0": A, "client_1": B},
+    "flgo.json": {
+        "client_names": ["client_0", "client_1"], "server_data": [0, 1, 2], "rawdata_path": "x",
+        "client_0": {"data": A}, "client_1": {"data": B},
+    },
+    "fedbench.json": {"clients": {"client_0": A, "client_1": B}, "examples": 10},
+    "flbench.pkl": {"separation": None, "data_indices": [np.array(A, dtype=np.int32), B]},
+    "flower.pkl": {"client_0": A, "client_1": np.array(B)},
+    "names.npz": {"client_0": A, "client_1": B},
+    "table.npz": {"client": [0, 1, 0, 1, 0], "index": [4, 1, 0, 6, 2], "names": ["client_0", "client_1"]},
+    "table.parquet": {"client": ["client_0", "client_1", "client_0", "client_0", "client_1"], "index": [4, 1, 0, 2, 6]},
+}  # fmt: skip
+SPLIT = {
+    "list.json": [{"train": A, "test": A_TEST}, {"train": B, "test": B_TEST}],
+    "two.json": {"train": [A, B], "test": [A_TEST, B_TEST]},
+    "flbench.pkl": {
+        "separation": {"train": [0, 1], "val": [0, 1], "test": [0, 1], "total": 2},
+        "data_indices": [
+            {"train": np.array(A), "val": np.array([8]), "test": np.array(A_TEST)},
+            {"train": np.array(B), "val": np.array([], dtype=np.int64), "test": np.array(B_TEST)},
+        ],
+    },
+    "table.npz": {
+        "client": [0, 1, 0, 1, 0, 1, 0, 1], "index": [4, 1, 0, 6, 2, 5, 3, 9], "test": [0, 0, 0, 0, 0, 1, 1, 1],
+        "names": ["client_0", "client_1"],
+    },
+    "table.parquet": {
+        "client": ["client_0"] * 4 + ["client_1"] * 4, "index": [*A, *A_TEST, *B, *B_TEST],
+        "split": ["train"] * 3 + ["test"] + ["train"] * 2 + ["test"] * 2,
+    },
+}  # fmt: skip
+
+
+def save(path, content):
+    if path.suffix == ".json":
+        path.write_text(json.dumps(content))
+    elif path.suffix == ".pkl":
+        path.write_bytes(pickle.dumps(content))
+    elif path.suffix == ".npz":
+        np.savez(path, **{k: np.array(v) for k, v in content.items()})
+    else:
+        pd.DataFrame(content).to_parquet(path)
+    return str(path)
+
+
+def read(path, content):
+    return indices(Y, HELD_OUT, file=save(path, content))
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_training_indices_alone(tmp_path, name):
+    given = read(tmp_path / name, FLAT[name])
+    assert given.names == ("client_0", "client_1")
+    assert [rows.tolist() for rows in given.train] == [sorted(A), sorted(B)]
+    assert given.test is None
+    assert given.shared is None
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_training_and_test_indices(tmp_path, name):
+    given = read(tmp_path / name, SPLIT[name])
+    assert given.names == ("client_0", "client_1")
+    assert [rows.tolist() for rows in given.train] == [sorted(A), sorted(B)]
+    assert [rows.tolist() for rows in given.test] == [A_TEST, B_TEST]
+
+
+WRONG = {
+    "out of range": ([A, [1, 10]], "training examples of client client_1: 10 is not among the 10 examples of .*9"),
+    "negative": ([A, [-1]], r"training examples of client client_1: -1 is not among"),
+    "two owners": ([A, [1, 4]], r"example 4 belongs to client_0 and to client_1; every example has at most one place"),
+    "twice": ([A, [1, 6, 1]], r"example 1 belongs twice to client_1"),
+    "trained and tested": ([{"train": A, "test": [2]}], r"example 2 belongs twice to client_0"),
+    "no integers": ([A, [0.5]], r"training examples of client client_1 must be integers, .* got float64 \[1\]"),
+    "words": ([A, ["one"]], r"client_1 must be integers"),
+    "nested": ([A, [[1], [6]]], r"client_1 must be integers, one per example, got int64 \[2, 1\]"),
+    "empty client": ({"a": A, "b": [], "c": []}, r"without examples: b, c; remove these clients"),
+    "no clients": ([], "has no clients"),
+    "no lists": ("abc", r"cannot be read as indices per client \(got str\); it must hold a list of lists, "),
+    "another data set": ({"clients": {"a": A}, "examples": 60000}, "divides 60000 examples, and this source has 10; u"),
+    "mixed": ({"a": A, "b": {"train": B, "test": []}}, "client b has train and test, and client a a single list"),
+    "half": ({"a": {"train": A}}, "client a has no test"),
+    "other clients": ({"train": {"a": A}, "test": {"b": B}}, "train and test list other clients"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_what_does_not_fit_is_named(tmp_path, fault):
+    content, message = WRONG[fault]
+    with pytest.raises(RequestError, match=message):
+        read(tmp_path / "p.json", content)
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+def test_a_pickle_executes_nothing(tmp_path, capsys):
+    path = tmp_path / "partition.pkl"
+    path.write_bytes(pickle.dumps({"data_indices": [Payload()]}))
+    with pytest.raises(RequestError, match=r"cannot be read as indices per client \(it refers to builtins\.print\)"):
+        indices(Y, HELD_OUT, file=str(path))
+    assert capsys.readouterr().out == ""
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(RequestError, match=r"data\.partition\.file=\S+no\.json does not exist"):
+        indices(Y, HELD_OUT, file=str(tmp_path / "no.json"))
+    for name, content in {"p.json": b"{", "p.npz": b"PK", "p.pkl": b"", "p.parquet": b"PAR1"}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(RequestError, match=rf"{name} cannot be read as indices per client"):
+            indices(Y, HELD_OUT, file=str(tmp_path / name))
+    (tmp_path / "p.csv").write_text("0,1")
+    with pytest.raises(RequestError, match=r"p\.csv: indices are read from \.json, \.npz, \.parquet, \.pkl, \.pickle"):
+        indices(Y, HELD_OUT, file=str(tmp_path / "p.csv"))
+    with pytest.raises(RequestError, match=r"it has the columns client, row; needed are client and index"):
+        read(tmp_path / "t.parquet", {"client": ["a"], "row": [1]})
+    with pytest.raises(RequestError, match=r"split is 'val' in a row; it must be train or test"):
+        read(tmp_path / "s.parquet", {"client": ["a"], "index": [1], "split": ["val"]})
+
+
+def test_lengths_of_a_rule():
+    two = [np.array(A), np.array(B)]
+    with pytest.raises(RequestError, match="rule has training examples of 2 clients, but 1 names"):
+        checked(Given(("a",), two), 10, "rule")
+    with pytest.raises(RequestError, match="rule: two clients are named a"):
+        checked(Given(("a", "a"), two), 10, "rule")
+
+
+def with_given(given, local_test="auto", clients=None):
+    return assemble(
+        EXAMPLES, partition=None, clients=clients, split=0.5, local_test=local_test, seed=3, given=given
+    )  # fmt: skip
+
+
+FLAT_GIVEN = Given(("a", "b"), [np.array([0, 2, 4]), np.array([1, 6])])
+
+
+def test_test_examples_as_asked():
+    own = with_given(FLAT_GIVEN)
+    assert [len(r) for r in own.train.split()] == [1, 1]  # int(0.5 * 3), int(0.5 * 2)
+    assert [len(r) for r in own.test.split()] == [2, 1]
+    assert own.sources == ("left out: 2 by the partition, 3 of the test examples set apart",)
+    central = with_given(FLAT_GIVEN, "central")
+    assert [r.tolist() for r in central.train.split()] == [[0, 2, 4], [1, 6]]
+    assert [r.tolist() for r in central.test.split()] == [[7, 8, 9]] * 2
+    assert central.central
+    official = with_given(FLAT_GIVEN, "official")
+    # of class 0, rows 0 2 4 6, client a has three and b one: of the one test example a gets rint(0.75); class 1 is b's
+    assert [r.tolist() for r in official.test.split()] == [[8], [7, 9]]
+
+
+def test_requests_that_contradict_the_partition():
+    with pytest.raises(RequestError, match=r"data\.clients=3, but the partition has 2 clients; type data\.clients=2"):
+        with_given(FLAT_GIVEN, clients=3)
+    split = FLAT_GIVEN._replace(test=[np.array([3]), np.array([5])])
+    with pytest.raises(RequestError, match=r"data\.local_test=central, but the partition has test examples"):
+        with_given(split, "central")
+    trained = Given(("a", "b"), [np.array([0]), np.array([8])])
+    with pytest.raises(RequestError, match=r"gives some of them to client b; use data\.local_test=split"):
+        with_given(trained, "central")
+    assert [r.tolist() for r in with_given(split).test.split()] == [[3], [5]]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".parquet"])
+@pytest.mark.parametrize("local_test", ["split", "official", "central"])
+def test_the_round_trip_is_equal(tmp_path, suffix, local_test):
+    made = assemble(EXAMPLES, partition=iid, clients=3, split=0.5, local_test=local_test, seed=1)
+    path = tmp_path / f"p{suffix}"
+    if local_test == "central" and suffix != ".json":
+        with pytest.raises(RequestError, match=r"share their test examples, which only a \.json file can say; got p\."):
+            write(path, "d", 10, as_given(made))
+        return
+    write(path, "d", 10, as_given(made))
+    again = with_given(indices(Y, HELD_OUT, file=str(path)), clients=3)
+    assert again.names == made.names
+    assert again.central == made.central
+    for split in ("train", "test"):
+        ours, theirs = getattr(again, split).split(), getattr(made, split).split()
+        assert [r.tolist() for r in ours] == [r.tolist() for r in theirs]
+
+
+def test_another_suffix_is_not_written(tmp_path):
+    with pytest.raises(RequestError, match=r"with the suffix \.json, \.npz, \.parquet, got p\.csv"):
+        write(tmp_path / "p.csv", "d", 10, FLAT_GIVEN)
