@@ -26,17 +26,29 @@ def run_rows(runs: Sequence[Run], folder: Path) -> list[Fields]:
     and ``best_round``.
     """
     columns = _typed([run.flat for run in runs])
+    measured = _as_table([run.last_round() if run.done else {} for run in runs])
     return [
         {
             "path": str(run.path.relative_to(folder)),
             **{k: run.meta.get(k) for k in _IDENTITY},
             "reduced": "; ".join(departure_texts(departures([run]))),
             **{f"config.{k}": v for k, v in config.items()},
-            **(run.last_round() if run.done else {}),
+            **last,
             **(_best(run) if run.done else {}),
         }
-        for run, config in zip(runs, columns, strict=True)
+        for run, config, last in zip(runs, columns, measured, strict=True)
     ]
+
+
+def _as_table(rows: Sequence[Fields]) -> list[Fields]:
+    """Return rows whose values of a key have one type: text, as in JSON, for all that are not numbers."""
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if value is not None:
+                kinds.setdefault(key, set()).add(type(value).__name__)
+    texts = {key for key, found in kinds.items() if not (found <= {"int", "float"} or found in ({"bool"}, {"str"}))}
+    return [{k: json.dumps(v) if k in texts and v is not None else v for k, v in row.items()} for row in rows]
 
 
 def _typed(configs: Sequence[Fields]) -> list[Fields]:

@@ -25,6 +25,7 @@ from fedbench.report.views import FigureView, tuning_of
 from fedbench.runs.store import Run
 
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
+_MOST = 24  # settings in a figure of runs of no paper; more cannot be told apart
 _OF_COHORT = ("improved_clients",)  # fields measured on the clients of a round, which are few
 LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 Found = dict[int, MatchedRuns]  # the runs of a figure's rows, by the index of the row
@@ -287,8 +288,13 @@ def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
 
 
 def run_figures(table: TableData, folder: Path) -> list[FigureView]:
-    """Draw the runs of a table and return the pictures; settings of different lengths have separate panels."""
-    lines = table.lines
+    """Draw the runs of a table and return the pictures; settings of different lengths have separate panels.
+
+    Of many settings, only the first ones of the table are drawn, which a note says.
+    """
+    lines = table.lines[:_MOST]
+    left = len(table.lines) - len(lines)
+    note = f"not drawn: {left} of {len(table.lines)} settings; drawn are the first {_MOST} of the table" if left else ""
     if not lines:
         return []
     base, name = folder / table.name.replace("/", "_"), table.name
@@ -314,7 +320,7 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
         if picture.panels:
             file = base.with_name(base.name + picture.part)
             svg = _svg(picture.draw(file, name, picture.panels, reduced=bool(reduced)))
-            views.append(FigureView(file.name, name, "", svg, reduced, "", picture.seen(picture.panels)))
+            views.append(FigureView(file.name, name, "", svg, reduced, note, picture.seen(picture.panels)))
     return views
 
 

@@ -238,12 +238,12 @@ def check_rounds(table: pd.DataFrame) -> None:
     numbers = rounds.to_numpy()
     if numbers[0] < 0 or (numbers[1:] <= numbers[:-1]).any():
         raise ValueError("its rounds are not in ascending order")
-    for key in table:
-        values = table[key].to_numpy()
-        if key.startswith(("accuracy_", "val_accuracy_")) and values.dtype.kind in "if":
-            wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
-            if wrong.any():
-                check_row({"round": int(numbers[wrong.argmax()]), key: float(values[wrong.argmax()])})
+    keys = [key for key in table if key.startswith(("accuracy_", "val_accuracy_"))]
+    values = table[keys].to_numpy(dtype=float)  # [rounds, keys]
+    wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
+    if wrong.any():
+        row, column = divmod(int(wrong.argmax()), len(keys))
+        check_row({"round": int(numbers[row]), keys[column]: float(values[row, column])})
 
 
 def check_clients(table: pd.DataFrame) -> None:

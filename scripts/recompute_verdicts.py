@@ -1,0 +1,306 @@
+"""Recompute the verdicts of a report from its runs.parquet, by code written from docs/reproduction.md alone.
+
+    python scripts/recompute_verdicts.py REPORT [--least 30]
+
+REPORT is the directory of a report. Claims whose comparisons are all between rows of tables are judged again under each
+reading of weights and splits, without any code of `fedbench.analysis`; what a paper claims and prints is read from its
+file. The verdicts are compared with those in tables/<paper>_readings.csv, the p-values of the adopted reading with
+those in tables/<paper>_comparisons.csv. Exit status: 0 if all agree and there are enough of them, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedbench.config.compose import Composer
+from fedbench.papers import checks
+from fedbench.papers.registry import Paper, Row, papers
+
+ALPHA, EQUAL = 0.05, 1e-9
+SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
+Leads = dict[int, float]  # by block
+
+
+class Unknown(Exception):
+    """The script does not know how to recompute this."""
+
+
+class Contest(NamedTuple):
+    """A comparison: side a of it is to be ahead of side b by more than ``by``."""
+
+    group: str
+    a: tuple[str, Row]  # table and row
+    b: tuple[str, Row]
+    metric: str
+    by: float = 0.0
+
+
+# ---- what is compared
+
+
+def contests(paper: Paper, check: Any) -> Iterator[Contest]:
+    """Yield the comparisons of a check."""
+
+    def rows(table: str, setup: str) -> list[Row]:
+        return [r for r in paper.tables[table].rows if r.setup == setup]
+
+    def row(table: str, setup: str, algo: str, last: bool = False) -> Row:
+        return [r for r in rows(table, setup) if r.algo == algo][-1 if last else 0]
+
+    def contest(table: str, a: Row, b: Row, metric: str, by: float = 0.0, other: str | None = None) -> Contest:
+        titles = dict.fromkeys(paper.setups[r.setup].title for r in (a, b))
+        return Contest(" and ".join(titles), (table, a), (other or table, b), metric, by)
+
+    if isinstance(check, checks.All):
+        for part in check.checks:
+            yield from contests(paper, part)
+    elif isinstance(check, checks.Best) and type(check) is checks.Best:
+        for setup, metric in product(check.setups, check.metrics):
+            own = row(check.table, setup, check.algo, last=True)
+            yield from (contest(check.table, own, r, metric) for r in rows(check.table, setup) if r is not own)
+    elif isinstance(check, checks.NotBehind):
+        for setup, metric, algo in product(check.setups, check.metrics, check.algo):
+            own = row(check.table, setup, algo)
+            others = [r for r in rows(check.table, setup) if r is not own and (r.algo in (check.against or (r.algo,)))]
+            yield from (contest(check.table, own, r, metric, -check.margin) for r in others)
+    elif isinstance(check, checks.Compare):
+        for setup, a, b in product(check.setups, check.better, check.worse):
+            one, two = row(check.table, setup, a), row(check.table, setup, b)
+            yield contest(check.table, one, two, check.metric, check.by)
+    elif isinstance(check, checks.CompareTables):
+        one, two = check.better, check.worse
+        for metric, algo in product(check.metric, check.algos):
+            sides = row(one.table, one.setup, algo), row(two.table, two.setup, algo)
+            yield contest(one.table, *sides, metric, check.by, two.table)
+    elif type(check) is checks.Monotone and check.setup is None:
+        up = (check.trend == "increasing") == (paper.metrics[check.metric].direction != "lower")
+        for algo in check.algo:
+            for low, high in pairwise(row(check.table, s, algo) for s in check.order):
+                yield contest(check.table, *((high, low) if up else (low, high)), check.metric)
+    else:
+        raise Unknown(type(check).__name__)
+
+
+# ---- the numbers of the runs
+
+
+class Numbers:
+    """The numbers of the rows of tables, from runs.parquet."""
+
+    def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool) -> None:
+        self.paper, self.runs, self.weighting, self.drawn = paper, runs, weighting, drawn
+
+    def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
+        """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
+        found = self._runs(row)
+        column = self._column(self.paper.metrics[metric].field)
+        if self.paper.tables[table].round != "last":
+            raise Unknown("a best round")
+        if column not in found:
+            return {}
+        values: dict[tuple[int, int], float] = {}
+        for _, run in found.iterrows():
+            split = run.get("config.data.seed")
+            unit = int(run["seed"] if pd.isna(split) else split), int(run["seed"])
+            lost = run["status"] == "diverged"
+            if lost or not pd.isna(run[column]):
+                values[unit] = math.nan if lost else float(run[column]) * self.paper.metrics[metric].factor
+        return values
+
+    def _column(self, field: str) -> str:
+        plain = field.removesuffix("_weighted")
+        statistic = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")
+        if self.weighting == "as in the tables" or not statistic or plain in ("accuracy_min", "accuracy_max"):
+            return field
+        return f"{plain}_weighted" if self.weighting == "weighted" else plain
+
+    def _runs(self, row: Row) -> pd.DataFrame:
+        setup, method = self.paper.setups[row.setup], self.paper.methods[row.algo]
+        runs = self.runs
+        here = runs[(runs["experiment"] == setup.experiment) & (runs["algo"] == method.algo)]
+        here = here[here["status"].isin(["done", "diverged"])]
+        for key, value in self.paper.overrides(row).items():
+            here = here[[_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]]
+        if len(here) and not (here["reduced"] == "").any():
+            raise Unknown("a reduced row")
+        here = here[here["reduced"] == ""]
+        if not self.drawn and len(here):
+            split = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree["data"]["seed"]
+            here = here if split is None else here[here["config.data.seed"] == split]
+        return here
+
+
+def _same(cell: Any, value: Any) -> bool:
+    if isinstance(value, bool) or isinstance(cell, bool | np.bool_):
+        return str(cell).lower() == str(value).lower()
+    if isinstance(value, int | float):
+        try:
+            return float(cell) == value
+        except (TypeError, ValueError):
+            return False
+    return bool(cell == value) or (value is None and pd.isna(cell))
+
+
+def leads(numbers: Numbers, c: Contest) -> Leads:
+    """Return the lead of a comparison by block; empty if it has not been run."""
+    a, b = numbers.of(*c.a, c.metric), numbers.of(*c.b, c.metric)
+    sign = -1 if numbers.paper.metrics[c.metric].direction == "lower" else 1
+    found = {
+        u: sign * (a[u] - b[u]) - c.by for u in a.keys() & b.keys() if not math.isnan(a[u]) or not math.isnan(b[u])
+    }
+    most = max((abs(d) for d in found.values() if not math.isnan(d)), default=0.0) or 1.0
+    found = {u: (-most if math.isnan(a[u]) else most) if math.isnan(d) else d for u, d in found.items()}
+    blocks: dict[int, list[float]] = {}
+    for (split, seed), d in sorted(found.items()):
+        blocks.setdefault(split if numbers.drawn else seed, []).append(d)
+    return {block: mean(ds) for block, ds in blocks.items()}
+
+
+# ---- tests
+
+
+def signs(n: int) -> np.ndarray:
+    """Return all assignments of signs to n blocks, [2^n, n]; the observed one comes first."""
+    if n > 16:
+        raise Unknown("more than 16 blocks")
+    return 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+
+
+def p_ahead(found: Leads) -> float:
+    """Return the share of the assignments whose sum is at least the observed one."""
+    d = np.array(list(found.values()))
+    sums = signs(len(d)) @ d
+    return float((sums >= sums[0] - EQUAL * abs(d).sum()).mean())
+
+
+def adjusted(every: Sequence[Leads]) -> list[float]:
+    """Return the p-value against each comparison, adjusted by the step-down over joint sign flips."""
+    blocks = sorted(set().union(*every))
+    flips = signs(len(blocks))
+    numbers, sizes = [], []
+    for found in every:
+        against = np.array([-found.get(b, 0.0) for b in blocks])
+        sums = flips @ against
+        slack = EQUAL * abs(against).sum()
+        numbers.append((sums[None, :] >= sums[:, None] - slack).sum(1) if len(sums) <= 4096 else _ranks(sums, slack))
+        scale = math.sqrt((against**2).sum())
+        sizes.append(sums / scale if scale else np.zeros(len(sums)))
+    order = sorted(range(len(every)), key=lambda i: (numbers[i][0], -sizes[i][0]))
+    result, before = [0.0] * len(every), 0.0
+    for k, i in enumerate(order):
+        low = np.zeros(len(flips), bool)
+        for j in order[k:]:
+            equal = (numbers[j] == numbers[i][0]) & (sizes[j] >= sizes[i][0] - EQUAL)
+            low |= (numbers[j] < numbers[i][0]) | equal
+        before = max(before, float(low.mean()))
+        result[i] = before
+    return result
+
+
+def _ranks(sums: np.ndarray, slack: float) -> np.ndarray:
+    ordered = np.sort(sums)
+    return len(sums) - np.searchsorted(ordered, sums - slack, side="left")
+
+
+def verdict(every: Sequence[Leads]) -> str:
+    """Return the verdict on comparisons, of which those without leads have not been run."""
+    run = [found for found in every if found]
+    if not run:
+        return "not run"
+    if min(adjusted(run)) <= ALPHA:
+        return "fails"
+    if len(run) < len(every):
+        return "partly measured"
+    return "holds" if all(p_ahead(found) <= ALPHA for found in run) else "undecided"
+
+
+# ---- the report
+
+
+def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Yield (what, recomputed, reported) for the verdicts and p-values of a paper."""
+    readings = _rows(folder / f"{paper.id}_readings.csv")
+    comparisons = _rows(folder / f"{paper.id}_comparisons.csv")
+    for claim in paper.claims:
+        try:
+            compared = list(contests(paper, claim.check))
+        except Unknown:
+            continue
+        mine = [r for r in readings if r["claim"] == claim.id] or _only(claim.id, folder, paper)
+        for r in mine:
+            if r["settings"] not in ("", "as in the experiments") or r["round"] not in ("", "as in the tables"):
+                continue
+            weighting = r["weighting"] or "as in the tables"
+            numbers = Numbers(paper, runs, weighting, SPLITS[r["data splits"]])
+            try:
+                found = [leads(numbers, c) for c in compared]
+                name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
+                yield name, verdict(found), _word(r["verdict"])
+                if r["adopted"] == "True":
+                    yield from _p_values(name, found, [c for c in comparisons if c["claim"] == claim.id])
+            except Unknown:
+                continue
+
+
+def _word(shown: str) -> str:
+    """Return a verdict of a report without the reason why it is undecided."""
+    return "undecided" if shown.startswith("too few ") else shown
+
+
+def _only(claim: str, folder: Path, paper: Paper) -> list[dict[str, str]]:
+    """Return the adopted reading of a claim that has no other one."""
+    found = [r for r in _rows(folder / f"{paper.id}_claims.csv") if r["id"] == claim and r["basis"] == "runs"]
+    same = dict.fromkeys(("weighting", "round", "data splits", "settings"), "")
+    return [{**same, "verdict": r["verdict"], "adopted": "True"} for r in found if r["verdict"] != "not testable"]
+
+
+def _p_values(name: str, found: Sequence[Leads], shown: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    run = [f for f in found if f]
+    against = iter(adjusted(run) if run else [])
+    for leads_of, row in zip(found, shown, strict=True):
+        if leads_of:
+            opposite = {b: -d for b, d in leads_of.items()}
+            p = {"for_p": p_ahead(leads_of), "against_p": p_ahead(opposite), "adjusted_p": next(against)}
+            yield from ((f"{name}: {row['label']}, {key}", _p(value), row[key]) for key, value in p.items())
+
+
+def _p(p: float) -> str:
+    return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Recompute and compare, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, help="directory of a report")
+    parser.add_argument("--least", type=int, default=30, help="verdicts that must be recomputed (default: 30)")
+    asked = parser.parse_args(argv)
+    runs = pd.read_parquet(asked.report / "runs.parquet")
+    found = [r for paper in papers().values() for r in recomputed(paper, asked.report / "tables", runs)]
+    wrong = [(what, own, shown) for what, own, shown in found if own != shown]
+    for what, own, shown in wrong:
+        print(f"{what}: recomputed {own}, reported {shown}")
+    verdicts = sum(not what.endswith("_p") for what, _, _ in found)
+    print(f"{verdicts} verdicts and {len(found) - verdicts} p-values recomputed, {len(wrong)} differ")
+    return 1 if wrong or verdicts < asked.least else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The script that judges claims again from runs.parquet, on runs that were made up."""
+
+import csv
+import sys
+from itertools import product
+
+import pytest
+from fake_runs import fake_row
+from tools import ROOT
+
+from fedbench.papers.registry import papers
+from fedbench.report.write import write_report
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import recompute_verdicts as script
+
+
+def test_p_values_by_hand():
+    """Of the eight assignments to 1, 2, -4, the sums are at least -1 in -1, 1, 3, 3 + ... : counted below."""
+    sums = sorted(a * 1 + b * 2 + c * 4 for a, b, c in product((1, -1), repeat=3))
+    assert sums == [-7, -5, -3, -1, 1, 3, 5, 7]
+    assert script.p_ahead({0: 1.0, 1: 2.0, 2: -4.0}) == 5 / 8
+    assert script.p_ahead({0: 1.0, 1: 1.0, 2: 0.0}) == 2 / 8  # a difference of 0 counts for neither side
+
+
+def test_the_step_down_by_hand():
+    """Two comparisons behind in all of five seeds alike are one: 1 / 32 each; one ahead everywhere is not behind."""
+    behind, ahead = dict.fromkeys(range(5), -1.0), dict.fromkeys(range(5), 2.0)
+    assert script.adjusted([behind]) == [1 / 32]
+    assert script.adjusted([behind, behind]) == [1 / 32, 1 / 32]
+    assert script.adjusted([behind, ahead])[1] == 1.0
+    # of two seeds, ranks 1 and 1: the assignments with either at its lowest are both ends, 2 of 4
+    assert script.adjusted([{0: -1.0, 1: -1.0}, {0: -1.0, 1: 1.0}])[0] == 1 / 2
+
+
+def test_verdicts_by_hand():
+    ahead, behind = dict.fromkeys(range(5), 1.0), dict.fromkeys(range(5), -1.0)
+    assert script.verdict([{}, {}]) == "not run"
+    assert script.verdict([ahead, ahead]) == "holds"
+    assert script.verdict([ahead, {}]) == "partly measured"
+    assert script.verdict([behind, {}]) == "fails"
+    assert script.verdict([{0: 1.0, 1: 1.0}]) == "undecided"
+
+
+@pytest.fixture
+def report(tmp_path, no_figures):
+    paper = papers()["adafedadam"]
+    for row in paper.tables["table7"].rows:
+        fake_row(tmp_path / "runs", paper, row, seeds=range(6), preset={"data.seed": 0})
+    write_report(tmp_path / "runs", only="adafedadam")
+    return tmp_path / "runs" / "report"
+
+
+def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(report, capsys):
+    assert script.main([str(report), "--least", "5"]) == 0
+    assert ", 0 differ\n" in capsys.readouterr().out
+    path = report / "tables" / "adafedadam_readings.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    (row,) = (r for r in rows if r["claim"] == "c13" and r["adopted"] == "True")
+    row["verdict"] = {"fails": "holds"}.get(row["verdict"], "fails")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    assert script.main([str(report), "--least", "5"]) == 1
+    assert "adafedadam c13, as in the tables, one split: recomputed" in capsys.readouterr().out
