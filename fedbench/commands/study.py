@@ -66,13 +66,7 @@ class Study:
     @cached_property
     def metric(self) -> MetricInfo:
         """The metric that trials are judged by."""
-        name = objective_of(self.config)
-        if not name.startswith("val_"):
-            raise RequestError(
-                f"objective={name} is not measured on validation examples, and nothing else may judge a trial; choose "
-                f"val_{name.removeprefix('test_')}"
-            )
-        return metric_info(name)
+        return metric_info(objective_of(self.config))
 
     @cached_property
     def folder(self) -> Path:
@@ -106,12 +100,14 @@ class Study:
         Raises:
             RequestError: If a key is wrong, a tuning seed has results, or the method cannot be pruned.
         """
-        for values in (a.at(share) for a in self.space for share in (0.0, 0.999)):
-            assert values is not None
         ends = [{axis.key: axis.at(share) for axis in self.space} for share in (0.0, 0.999)]
         for values in ends:
             self.composer.config(self.overrides(values, self.request.seeds[0]))
-        assert self.metric
+        if not self.metric.name.startswith("val_"):
+            raise RequestError(
+                f"objective={self.metric.name} is not measured on validation examples, and nothing else may judge a "
+                f"trial; choose val_{self.metric.name.removeprefix('test_')}"
+            )
         if self.request.pruning == "halving" and depends_on_rounds(self.config):
             raise RequestError(
                 f"pruning=halving compares trials after fewer rounds, and algo={self.method} is made for its total "

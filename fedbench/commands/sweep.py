@@ -40,15 +40,19 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
     """
     overrides = parse_overrides(texts)
     composer = Composer(config_dir)
+    for override in overrides:
+        if override.key.startswith("hydra.sweeper.params"):
+            raise RequestError(f"{override.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
     launched = next((o.text for o in overrides if _for_hydra(o)), None)
     if launched is not None and jobs is not None:
         raise RequestError(f"--jobs {jobs} cannot be combined with {launched}; remove one of them")
     with user_code_from(config_dir):
+        draws = any(o.key.startswith(("hydra/sweeper", "hydra.sweeper")) for o in overrides)  # a few of all values
+        checked = [_one(o) if draws or o.bounds is not None else o for o in overrides]
+        todo = check_combinations(checked, composer, jobs if launched is None else 1)
         typed = [o.text for o in overrides]
         plan = sweep_plan(composer, "config", typed)
         _refuse_unlisted(overrides, plan)
-        checked = overrides if plan.enumerates else [_one(o) for o in overrides]  # a sweeper draws a few of them
-        todo = check_combinations(checked, composer, jobs if launched is None else 1)
         folder = plan.folder
         if jobs is not None and not plan.basic:
             raise RequestError(
@@ -71,15 +75,13 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
 
 
 def _refuse_unlisted(overrides: Sequence[Override], plan: SweepPlan) -> None:
-    """Refuse values that Hydra's own sweeper cannot list, and axes under a name that hides them from the checks."""
+    """Refuse values that Hydra's own sweeper cannot list."""
     for o in overrides:
         if o.bounds is not None and plan.enumerates:
             raise RequestError(
                 f"{o.text} has no list of values; type some, or choose a sweeper that draws them, such as "
                 "hydra/sweeper=optuna, or use `fedbench tune`"
             )
-        if o.key.startswith("hydra.sweeper.params"):
-            raise RequestError(f"{o.text}: type the axes of the sweep as overrides, such as seed=0,1,2")
 
 
 def _one(override: Override) -> Override:

@@ -47,8 +47,7 @@ def tune(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int
         studies = studies_of(request, Composer(own), loud)
         found = search_all(studies)
         command = shlex.join(["fedbench", "tune", *args])
-        print("\n" + (text := write_results(studies, found, command)))
-    assert text
+        print("\n" + write_results(studies, found, command))
     return 0 if all(t.best is not None for t in found) else 1
 
 
@@ -78,7 +77,7 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
         command: The command as typed.
     """
     facts, name, results = _facts(studies[0], command), name_of(studies), studies[0].config.results_dir
-    folder, text = results / TUNING / "tables" / name, tuned_markdown(_facts(studies[0], command), found)
+    folder, text = results / TUNING / "tables" / name, tuned_markdown(facts, found)
     tables = {"tuned.md": text, "tuned.csv": tuned_csv(facts, found), "trials.csv": trials_csv(found)}
     if len(found) > 1:
         stability = _stability(facts, found)
