@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with as_exceptions():
             status = _dispatch(args, loud)
-            sys.stdout.flush()  # on a full disk this fails, and at the end of the process nobody would catch it
+            _flush()
             return status
     except RequestError as error:
         if loud:
@@ -90,13 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (DamagedRun, NotWritten) as error:
         return _fail(str(error), 1)
     except BrokenPipeError:
-        # the reader of our output is gone; point stdout at nothing so that the interpreter can close it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader is gone
         return 1
     except Exception as error:
         if loud:
             traceback.print_exc()
         return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
+
+
+def _flush() -> None:
+    """Write what was printed: at the end of the process, an error of a full disk would be a traceback."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        full = NotWritten(Path("/dev/stdout"), error)
+        _drop_output()
+        raise full from error
+
+
+def _drop_output() -> None:
+    """Point stdout at nothing, so that the interpreter can close it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, status: int) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -186,6 +187,16 @@ def test_killed_and_resumed_is_bit_identical(fed, tmp_path):
 
 def _text(path):
     return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_what_is_printed_to_a_full_disk_is_one_line():
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "fedbench", "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env)
+    assert done.returncode == 1
+    assert re.fullmatch("fedbench: /dev/stdout cannot be written: No space left on device, .* free; .*\n", done.stderr)
 
 
 def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
