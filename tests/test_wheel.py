@@ -10,6 +10,7 @@ import venv
 import zipfile
 
 import pytest
+import yaml
 from tools import ROOT
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -75,6 +76,12 @@ def elsewhere(wheel, tmp_path):
     where = called([str(python), "-c", "import fedbench; print(fedbench.__file__)"], cwd=tmp_path / "work", env=env)
     assert where.stdout.startswith(str(packages)), where.stderr
     return lambda *args: called([str(place / "bin" / "fedbench"), *args], cwd=tmp_path / "work", env=env)
+
+
+def test_the_citation_is_of_this_version():
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (found["version"], found["license"]) == (VERSION, "MIT")
+    assert found["authors"] == [{"name": "The fedbench authors"}]
 
 
 def test_the_sdist_holds_what_the_wheel_tests_and_documents(sdist):

@@ -13,6 +13,8 @@ from tools import ROOT
 
 from fedbench.cli import main
 
+PYTHON = re.compile(r"^```python\n(import fedbench\n.*?)^```", re.M | re.S)
+IN_PYTHON = [p for p in [ROOT / "README.md", *PAGES] if PYTHON.search(p.read_text(encoding="utf-8"))]
 RUNNING = [p for p in PAGES if any(b.reason is None for b in blocks(p.read_text(encoding="utf-8")))]
 WORDS = ("list", "data", "report")  # train nothing
 
@@ -72,6 +74,16 @@ def test_the_commands_run(page, tmp_path, monkeypatch, capsys):
                 continue
             status, said = run(os.path.expandvars(command), capsys)
             assert status == 0, f"{page.name}, block of line {block.line}: {command}\n{said}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", IN_PYTHON, ids=lambda p: p.stem)
+def test_the_python_runs(page, tmp_path, monkeypatch):
+    """What begins with ``import fedbench``; other blocks are parts of files."""
+    monkeypatch.chdir(tmp_path)
+    for text in PYTHON.findall(page.read_text(encoding="utf-8")):
+        exec(re.sub(r"rounds=\d+", "rounds=2", text), {})
+    assert list(tmp_path.rglob("DONE"))
 
 
 def run(command, capsys):
