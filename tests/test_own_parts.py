@@ -159,7 +159,7 @@ def source(wrong=""):
     y = np.arange(20) % 2
     changed = {
         "labels": {"y": y + 1}, "lengths": {"x": np.ones((19, 3))}, "words": {"x": np.array(["a"] * 20)},
-        "nan": {"x": np.full((20, 3), np.nan)}, "owner": {"owner": np.arange(20) // 4}, "list": {"y": y.tolist()},
+        "infinite": {"x": np.full((20, 3), np.inf)}, "owner": {"owner": np.arange(20) // 4}, "list": {"y": y.tolist()},
         "held_out": {"held_out": y}, "owners": {"owner": np.arange(19)},
     }
     if wrong == "dictionary":
@@ -204,21 +204,21 @@ REFUSED = [
     (f"{SOURCE} data.source.wrong=labels", r"returned y \[20\] int64, 1 to 2; expected integers from 0 to classes -"),
     (f"{SOURCE} data.source.wrong=lengths", r"returned x \[19, 3\] float64 and y \[20\] int64; expected the same"),
     (f"{SOURCE} data.source.wrong=words", r"returned x \[20\] <U1; expected numbers"),
-    (f"{SOURCE} data.source.wrong=nan", r"returned x \[20, 3\] float64 with values that are not finite"),
+    (f"{SOURCE} data.source.wrong=infinite", r"returned x \[20, 3\] float64 with values that are not finite"),
     (f"{SOURCE} data.source.wrong=list", r"returned y list; expected a NumPy array"),
     (f"{SOURCE} data.source.wrong=owner", r"returned owner from 0 to 4, but 4 names; expected indices into names"),
     (f"{SOURCE} data.source.wrong=owners", r"returned owner \[19\] int64; expected integers of shape \[20\]"),
     (f"{SOURCE} data.source.wrong=held_out", r"returned held_out \[20\] int64; expected \[20\] bool"),
-    (f"{RULE} data.partition.wrong=none", r"data\.partition: partition \(\S+, line 44\) returned NoneType; expected"),
-    (f"{RULE} data.partition.wrong=few", r"partition \(\S+, line 44\) returned 3; expected a list of 4 arrays"),
+    (f"{RULE} data.partition.wrong=none", r"data\.partition: partition \(\S+, line 43\) returned NoneType; expected"),
+    (f"{RULE} data.partition.wrong=few", r"partition \(\S+, line 43\) returned 3; expected a list of 4 arrays"),
     (f"{RULE} data.partition.wrong=twice", r"example 5 belongs to 0 and to 3; every example has at most one place"),
     (f"{RULE} data.partition.wrong=range", r"training examples of client 3: 20 is not among the 20 examples"),
     (f"{RULE} data.partition.wrong=float", r"client 0 must be integers, one per example, got float64 \[5\]"),
-    (f"{RULE} data/partition=given", r"given \(\S+, line 49\) returned list; a rule that takes held_out must return"),
-    ("+metrics.m._target_=wrong.curve", r"metrics\.m: curve \(\S+, line 52\) returned \[8\] float64; expected one "
+    (f"{RULE} data/partition=given", r"given \(\S+, line 48\) returned list; a rule that takes held_out must return"),
+    ("+metrics.m._target_=wrong.curve", r"metrics\.m: curve \(\S+, line 51\) returned \[8\] float64; expected one "
      r"finite number from accuracy \[8\]"),
-    ("+metrics.m._target_=wrong.undefined", r"metrics\.m: undefined \(\S+, line 55\) returned nan; expected one"),
-    ("+metrics.m._target_=wrong.raising", r"metrics\.m: raising \S+ line 58\) raised IndexError in \S+wrong\.py,"),
+    ("+metrics.m._target_=wrong.undefined", r"metrics\.m: undefined \(\S+, line 54\) returned nan; expected one"),
+    ("+metrics.m._target_=wrong.raising", r"metrics\.m: raising \S+ line 57\) raised IndexError in \S+wrong\.py,"),
     ("+metrics.m._target_=wrong.odd", r"needs power, which is neither accuracy, loss, weights nor set; type"),
     ("+metrics.m._target_=wrong.curve +metrics.m.base=2", r"metrics\.m: curve .* has no option base; it has none"),
     ("+metrics.clients._target_=wrong.curve", "metrics.clients: every run has a column clients; give the metric"),
