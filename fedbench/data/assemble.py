@@ -206,7 +206,8 @@ def _given(
             raise RequestError(
                 f"data.local_test={local_test}, but the partition has test examples for its clients; use auto"
             )
-        return train, list(given.test) if given.test is not None else [given.shared], given.names
+        shared = [] if given.shared is None else [given.shared]
+        return train, shared if given.test is None else list(given.test), given.names
     held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
     if local_test in ("auto", "split"):
         return *_split(train, split, seed), given.names

@@ -78,7 +78,7 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
         raise RequestError(f"all clients share their test examples, which only a .json file can say; got {path.name}")
     table = _table(given)
     if path.suffix == ".npz":
-        np.savez_compressed(path, **table, names=np.array(given.names))
+        np.savez_compressed(path, allow_pickle=False, **table, names=np.array(given.names))
         return
     import pandas as pd
 
@@ -124,9 +124,9 @@ def _content(path: Path) -> Any:
         import pandas as pd
 
         table = pd.read_parquet(path)
-        columns = {name: table[name].to_numpy() for name in table}
+        columns = {str(name): table[name].to_numpy() for name in table}
         if not {"client", "index"} <= columns.keys():
-            raise ValueError(f"it has the columns {', '.join(map(str, columns))}; needed are client and index")
+            raise ValueError(f"it has the columns {', '.join(columns)}; needed are client and index")
         if "split" in columns:
             columns["test"] = _tested(columns["split"])
         return _from_table(columns, None)
@@ -137,7 +137,8 @@ def _tested(split: np.ndarray) -> np.ndarray:
     known = {"train", "test"}
     if other := {*map(str, np.unique(split.astype(str)))} - known:
         raise ValueError(f"split is {sorted(other)[0]!r} in a row; it must be train or test")
-    return split.astype(str) == "test"
+    tested: np.ndarray = split.astype(str) == "test"
+    return tested
 
 
 def _from_table(columns: Mapping[str, np.ndarray], names: np.ndarray | None) -> dict[str, Any]:
@@ -169,10 +170,10 @@ def _given(content: Any) -> Given:
             shared = _positions(content["shared_test"]) if "shared_test" in content else None
             content = content["clients"]
         elif content.keys() == {"train", "test"}:
-            train, test = (dict(_named(content[k])) for k in ("train", "test"))
-            if train.keys() != test.keys():
+            trained, tested = (dict(_named(content[k])) for k in ("train", "test"))
+            if trained.keys() != tested.keys():
                 raise ValueError("train and test list other clients")
-            content = {name: {"train": rows, "test": test[name]} for name, rows in train.items()}
+            content = {name: {"train": rows, "test": tested[name]} for name, rows in trained.items()}
     clients = dict(_named(content))
     split = [name for name, rows in clients.items() if isinstance(rows, Mapping)]
     if split and len(split) < len(clients):

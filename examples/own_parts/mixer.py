@@ -1,0 +1,34 @@
+"""A model with normalisation and a parameter of its own kind, both without buffers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedbench.core.errors import RequestError, integer
+from fedbench.models.base import ModelTraits
+
+
+class Mixer(nn.Module):
+    """A linear layer, LayerNorm, a learned scale, ReLU and a linear layer, for examples that are vectors.
+
+    Args:
+        input_shape: Shape of one example.
+        classes: Number of classes.
+        width: Units of the hidden layer.
+    """
+
+    def __init__(self, input_shape: Sequence[int], classes: int, width: int = 16) -> None:
+        super().__init__()
+        if len(input_shape) != 1:
+            raise RequestError(f"model=mixer reads vectors, got examples of shape {list(input_shape)}")
+        self.inner = nn.Linear(input_shape[0], integer("width", width, at_least=1))
+        self.norm = nn.LayerNorm(width)
+        self.scale = nn.Parameter(torch.empty(width))
+        self.outer = nn.Linear(width, classes)
+        # fedbench knows how to draw linear layers and norms; of other parameters it is told
+        self.traits = ModelTraits(begin={"scale": torch.ones(width, device="cpu")})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits [B, classes] of examples x [B, features]."""
+        return self.outer((self.scale * self.norm(self.inner(x))).relu())

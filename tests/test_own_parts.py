@@ -1,0 +1,257 @@
+"""examples/own_parts: a method, a model, a data set, a partition and metrics, and what is refused of one's own."""
+
+import json
+import re
+import runpy
+
+import numpy as np
+import pytest
+import reference
+import torch
+from command_line import interrupted, run_dir
+from safetensors.torch import load_file
+from tools import ROOT, federation, final, task_for
+
+from fedbench.simulation.batches import LocalWork
+
+OWN = ROOT / "examples" / "own_parts"
+FLAGS = ["--config-dir", str(OWN)]
+
+
+def example(file):
+    return runpy.run_path(str(OWN / f"{file}.py"))
+
+
+# ---- a method with states: FedDyn
+
+
+def plain_feddyn(clients, w, rounds, lr, steps, alpha):
+    """Algorithm 1 of the paper in plain loops, on full batches."""
+    g, h = [np.zeros_like(w) for _ in clients], np.zeros_like(w)
+    for _ in range(rounds):
+        ends = []
+        for k, (x, y) in enumerate(clients):
+            v = w.copy()
+            for _ in range(steps):
+                v -= lr * (reference.loss_and_grad(v, x, y)[1] - g[k] + alpha * (v - w))
+            g[k] -= alpha * (v - w)
+            ends.append(v)
+        h -= alpha * sum(v - w for v in ends) / len(clients)
+        w = sum(ends) / len(ends) - h / alpha
+    return w
+
+
+@pytest.mark.parametrize("mode", ["loop", "stacked"])
+def test_feddyn_is_algorithm_1(mode):
+    data = federation(sizes=(3, 8, 5))
+    clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
+    work = LocalWork(lr=0.1, batch_size=None, epochs=(4, 4))
+    w = torch.linspace(-1, 1, task_for(data).size, dtype=torch.float64)
+    ours = final(example("feddyn")["feddyn"](alpha=0.3), data, rounds=5, work=work, w=w, mode=mode)
+    np.testing.assert_allclose(ours.numpy(), plain_feddyn(clients, w.numpy(), 5, 0.1, 4, 0.3), rtol=1e-10)
+
+
+def test_feddyn_resumes_with_its_states(fed, tmp_path):
+    """A run of four rounds is one of two that goes on: the state of clients and server is in the checkpoint."""
+    keys = [*FLAGS, "algo=feddyn", "data.clients=8", "rounds=4"]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupted(fed, patch, 3, *keys)
+    resumed = run_dir(tmp_path, fed(*keys)[1])
+    model = load_file(resumed / "model.safetensors")
+    whole = run_dir(tmp_path, fed(*keys, "results_dir=other")[1])
+    assert all(torch.equal(v, model[k]) for k, v in load_file(whole / "model.safetensors").items())
+
+
+# ---- model, data, partition and metrics
+
+
+def test_all_of_them_in_one_run(fed, tmp_path):
+    status, out, err = fed(*FLAGS, "data=wheel", "algo=feddyn", "+metrics=inequality", "rounds=3", "local.lr=0.1")
+    assert status == 0, err
+    path = run_dir(tmp_path, out)
+    shapes = {k: tuple(v.shape) for k, v in load_file(path / "model.safetensors").items()}
+    assert shapes == {
+        "inner.weight": (16, 2), "inner.bias": (16,), "norm.weight": (16,), "norm.bias": (16,), "scale": (16,),
+        "outer.weight": (8, 16), "outer.bias": (8,),
+    }  # fmt: skip
+    meta = json.loads((path / "meta.json").read_text())
+    assert set(meta["code"]) == {"feddyn.py", "mixer.py", "wheel.py", "inequality.py"}
+    last = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])
+    assert 0 <= last["gini"] < 1
+    assert last["cvar"] >= last["test_loss"]
+
+
+def test_the_wheel_and_its_neighbours():
+    """The classes are sectors, and client k has two neighbouring ones of the eight."""
+    wheel = example("wheel")
+    e = wheel["load"](seed=0)
+    angle = np.arctan2(e.x[:, 1], e.x[:, 0]) % (2 * np.pi)
+    assert np.array_equal(e.y, np.floor(angle / (np.pi / 4)).astype(int))
+    assert e.held_out.sum() == 150
+    y = e.y[~e.held_out]
+    owned = wheel["neighbours"](y, 8, np.random.default_rng(0))
+    assert [set(y[rows]) for rows in owned] == [{k, (k + 1) % 8} for k in range(8)]
+    assert np.array_equal(np.sort(np.concatenate(owned)), np.arange(450))
+
+
+def test_metrics_by_hand():
+    found = example("inequality")
+    # |a_i - a_j| is 0.5 in half of the four pairs: 0.25 / (2 * 0.75)
+    assert found["gini"](np.array([0.5, 1.0])) == pytest.approx(1 / 6)
+    # a tenth of 20 examples is 2: one of the client with loss 4, one of that with loss 3
+    assert found["cvar"](np.array([1.0, 4.0, 3.0]), np.array([15.0, 1.0, 4.0])) == pytest.approx(3.5)
+
+
+# ---- metrics
+
+
+def test_metrics_change_nothing_else(fed, tmp_path):
+    """The numbers are the same, in a directory of their own; without them the configuration is as it always was."""
+    few = ["data.clients=8", "rounds=2"]
+    with_metrics = run_dir(tmp_path, fed(*FLAGS, *few, "+metrics=inequality")[1])
+    without = run_dir(tmp_path, fed(*few)[1])
+    assert with_metrics.parent != without.parent
+    a, b = (load_file(p / "model.safetensors") for p in (with_metrics, without))
+    assert all(torch.equal(v, b[k]) for k, v in a.items())
+    assert "metrics" not in (without / "config.yaml").read_text()
+    rows = [json.loads((p / "rounds.jsonl").read_text().splitlines()[-1]) for p in (with_metrics, without)]
+    assert set(rows[0]) - set(rows[1]) == {"gini", "cvar"}
+    other = run_dir(tmp_path, fed(*FLAGS, *few, "+metrics=inequality", "metrics.cvar.share=0.5")[1])
+    assert other.parent != with_metrics.parent
+
+
+def test_a_comparison_of_a_metric(fed):
+    keys = ["data.clients=8", "rounds=2", "+metrics=inequality"]
+    assert fed(*FLAGS, "-m", *keys, "algo=fedavg,fedprox", "seed=0,1,2,3,4")[0] == 0
+    status, out, err = fed("report", "results", "--compare", "algo", "--metric", "gini")
+    assert status == 0, err
+    assert "gini" in "\n".join(out)
+
+
+WRONG = """
+import numpy as np
+from torch import nn
+from fedbench.data.examples import Examples
+
+class Model(nn.Module):
+    def __init__(self, input_shape, classes, wrong=""):
+        super().__init__()
+        self.wrong = wrong
+        self.layer = nn.Linear(60, classes)
+        if wrong == "buffers":
+            self.norm = nn.BatchNorm1d(classes)
+
+    def forward(self, x):
+        if self.wrong == "shape":
+            return self.layer(x).sum(-1)
+        if self.wrong == "error":
+            return self.layer(x[:, :59])
+        if self.wrong == "infinite":
+            return self.layer(x) / 0
+        if self.wrong == "flow" and x.sum() > 0:
+            return -self.layer(x)
+        return self.layer(x)
+
+def no_model(input_shape, classes):
+    return None
+
+def source(wrong=""):
+    y = np.arange(20) % 2
+    changed = {
+        "labels": {"y": y + 1}, "lengths": {"x": np.ones((19, 3))}, "words": {"x": np.array(["a"] * 20)},
+        "infinite": {"x": np.full((20, 3), np.inf)}, "owner": {"owner": np.arange(20) // 4}, "list": {"y": y.tolist()},
+        "held_out": {"held_out": y}, "owners": {"owner": np.arange(19)},
+    }
+    if wrong == "dictionary":
+        return {}
+    made = {"x": np.ones((20, 3)), "y": y, "classes": 2, "owner": np.arange(20) // 5, "names": tuple("abcd")}
+    return Examples(**made | changed.get(wrong, {}))
+
+def plain():
+    return Examples(x=np.ones((20, 3)), y=np.arange(20) % 2, classes=2)
+
+def partition(y, clients, rng, wrong=""):
+    rows = np.array_split(np.arange(len(y)), clients)
+    return {"none": None, "few": rows[1:], "twice": [*rows[1:], rows[1]], "range": [r + 1 for r in rows],
+            "float": [r / 1 for r in rows]}.get(wrong, rows)
+
+def given(y, held_out):
+    return [np.arange(len(y))]
+
+def curve(accuracy):
+    return accuracy
+
+def undefined(accuracy):
+    return float("nan")
+
+def raising(loss):
+    return loss["mean"]
+
+def odd(accuracy, power):
+    return 0.0
+"""
+MODEL, SOURCE, RULE = "model._target_=wrong.Model", "data=src", "data=plain"
+REFUSED = [
+    (f"{MODEL} +model.wrong=buffers", r"Model has buffers \(norm\.running_mean, .*use GroupNorm instead of BatchNorm"),
+    (f"{MODEL} +model.wrong=shape", r"model: Model\.forward \(\S*wrong\.py, line 14\) returned \[2\] for examples "
+     r"\[2, 60\]; expected logits \[2, 10\], a row per example"),
+    (f"{MODEL} +model.wrong=error", r"Model\.forward \S+ line 14\) raised RuntimeError in \S*wrong\.py, line 18: mat1"),
+    (f"{MODEL} +model.wrong=infinite", r"returned logits \[2, 10\] of the initial model that are not finite"),
+    (f"{MODEL} +model.wrong=flow engine.mode=stacked", r"raised RuntimeError in \S*wrong\.py, line 21: vmap: .*"
+     r"\(vectorised over clients; engine\.mode=loop takes one client after another\)"),
+    ("model._target_=wrong.no_model", r"model: no_model \(\S*wrong\.py, line 25\) made NoneType; expected a torch\.nn"),
+    (f"{SOURCE} data.source.wrong=dictionary", r"data\.source: source \(\S+, line 28\) returned dict; expected"),
+    (f"{SOURCE} data.source.wrong=labels", r"returned y \[20\] int64, 1 to 2; expected integers from 0 to classes -"),
+    (f"{SOURCE} data.source.wrong=lengths", r"returned x \[19, 3\] float64 and y \[20\] int64; expected the same"),
+    (f"{SOURCE} data.source.wrong=words", r"returned x \[20\] <U1; expected numbers"),
+    (f"{SOURCE} data.source.wrong=infinite", r"returned x \[20, 3\] float64 with values that are not finite"),
+    (f"{SOURCE} data.source.wrong=list", r"returned y list; expected a NumPy array"),
+    (f"{SOURCE} data.source.wrong=owner", r"returned owner from 0 to 4, but 4 names; expected indices into names"),
+    (f"{SOURCE} data.source.wrong=owners", r"returned owner \[19\] int64; expected integers of shape \[20\]"),
+    (f"{SOURCE} data.source.wrong=held_out", r"returned held_out \[20\] int64; expected \[20\] bool"),
+    (f"{RULE} data.partition.wrong=none", r"data\.partition: partition \(\S+, line 43\) returned NoneType; expected"),
+    (f"{RULE} data.partition.wrong=few", r"partition \(\S+, line 43\) returned 3; expected a list of 4 arrays"),
+    (f"{RULE} data.partition.wrong=twice", r"example 5 belongs to 0 and to 3; every example has at most one place"),
+    (f"{RULE} data.partition.wrong=range", r"training examples of client 3: 20 is not among the 20 examples"),
+    (f"{RULE} data.partition.wrong=float", r"client 0 must be integers, one per example, got float64 \[5\]"),
+    (f"{RULE} data/partition=given", r"given \(\S+, line 48\) returned list; a rule that takes held_out must return"),
+    ("+metrics.m._target_=wrong.curve", r"metrics\.m: curve \(\S+, line 51\) returned \[8\] float64; expected one "
+     r"finite number from accuracy \[8\]"),
+    ("+metrics.m._target_=wrong.undefined", r"metrics\.m: undefined \(\S+, line 54\) returned nan; expected one"),
+    ("+metrics.m._target_=wrong.raising", r"metrics\.m: raising \S+ line 57\) raised IndexError in \S+wrong\.py,"),
+    ("+metrics.m._target_=wrong.odd", r"needs power, which is neither accuracy, loss, weights nor set; type"),
+    ("+metrics.m._target_=wrong.curve +metrics.m.base=2", r"metrics\.m: curve .* has no option base; it has none"),
+    ("+metrics.clients._target_=wrong.curve", "metrics.clients: every run has a column clients; give the metric"),
+    ("+metrics.A._target_=wrong.curve", "metrics.A: a name consists of lower-case letters, digits and _"),
+    ("+metrics.m=3", r"metrics must hold functions by name, got \{'m': 3\}; type \+metrics\.NAME\._target_=FILE\.FUNC"),
+    ("+metrics.m._target_=wrong.nothing", "wrong has no function nothing"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    folder = tmp_path / "own"
+    (folder / "data" / "partition").mkdir(parents=True)
+    (folder / "wrong.py").write_text(WRONG)
+    model = "defaults:\n  - /model@_global_.model: linear\n"
+    (folder / "data" / "src.yaml").write_text(f"{model}clients: null\nsource: {{_target_: wrong.source, wrong: ''}}\n")
+    rules = "  - partition: rule\n"
+    (folder / "data" / "plain.yaml").write_text(f"{model}{rules}clients: 4\nsource: {{_target_: wrong.plain}}\n")
+    (folder / "data" / "partition" / "rule.yaml").write_text("_target_: wrong.partition\nwrong: ''\n")
+    (folder / "data" / "partition" / "given.yaml").write_text("_target_: wrong.given\n")
+    return ["--config-dir", str(folder)]
+
+
+@pytest.mark.parametrize(("keys", "message"), REFUSED, ids=[keys for keys, _ in REFUSED])
+def test_what_does_not_fit_is_named(fed, wrong, keys, message):
+    few = [] if keys.startswith("data=") else ["data.clients=8"]
+    status, out, err = fed(*wrong, *few, "rounds=1", *keys.split())
+    assert status == 2, (out, err)
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
+
+
+def test_what_fits_runs(fed, wrong):
+    assert fed(*wrong, "data.clients=8", "rounds=1", MODEL)[0] == 0
+    assert fed(*wrong, "rounds=1", SOURCE)[0] == 0
+    assert fed(*wrong, "rounds=1", RULE)[0] == 0
