@@ -71,7 +71,7 @@ def test_one_bad_file_is_named_and_the_others_are_listed(tmp_path, fed):
     (folder / "broken.yaml").write_text("x: [}")
     (folder / "bytes.yaml").write_bytes(b"# \xff")
     (folder / "long.yaml").write_text("x: " + "1" * 2**20)
-    _, out, _ = fed("--config-dir", tmp_path / "own", "list", "data")
+    _, out, _ = fed("--config-dir", str(tmp_path / "own"), "list", "data")
     out = "\n".join(out)
     assert "good  " in out and "a good one" in out
     for name in ("broken", "bytes", "long"):
