@@ -91,9 +91,10 @@ def _fault_in(text: str) -> str | None:
     total = 0
     for event in yaml_events(text):
         if isinstance(event, yaml.AliasEvent):
-            if any(anchor == event.anchor for anchor, _ in open_ones):
-                return f"has the alias *{event.anchor} inside of what it names"
-            total += sizes.get(event.anchor, 1)
+            name = str(event.anchor)
+            if any(anchor == name for anchor, _ in open_ones):
+                return f"has the alias *{name} inside of what it names"
+            total += sizes.get(name, 1)
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
             if event.anchor:

@@ -15,7 +15,7 @@ _LATEX = {
     **{"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"},
 }
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of what spreadsheets carry out
+_FORMULA = ("=", "+", "-", "@", "\t")  # first characters of what spreadsheets carry out
 _NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( to [-+]?[\d.]+(e[-+]?\d+)?)?")  # a number, or an interval
 _BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # any other < is a sign, as in p < 0.01
@@ -83,6 +83,8 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 
 def _inert(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula."""
+    if isinstance(value, str):
+        value = value.replace("\r", " ")  # which ends a row for some readers, and which the writer does not quote
     risky = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBERS.fullmatch(value)
     return f"'{value}" if risky else value
 

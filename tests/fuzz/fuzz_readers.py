@@ -111,7 +111,8 @@ def npz_seeds():
 def npz_attacks():
     y = npy(np.array([0, 1]))
     bad = [
-        npy_header("(1000000000000,)"), npy_header("(4294967296, 4294967296)"), npy_header(str((1,) * 64), body=b"\0" * 8),
+        npy_header("(1000000000000,)"), npy_header("(4294967296, 4294967296)"),
+        npy_header(str((1,) * 64), body=b"\0" * 8),
         npy_header("(2,)", "|O", pickle.dumps([1, 2])), npy_header("(1000000000,)", "|S0"), npy_header("(-2,)"),
         npy_header("(2,)", "<U99999999"), npy_header("(2,)", "<M8[s]", b"\0" * 16), npy_header("(" * 400 + ")" * 400),
         npy_header("(2,)", "<U1", b"\xff" * 8), npy_header("(2,)", "<U1", b"\0\xd8\0\0" * 2), npy_header("(2**30,)"),
@@ -562,8 +563,9 @@ def read_listed(root):
 
 
 OVERRIDES = [
-    b"local.lr=0.1", b"keep_clients=[1,2,3]", b"data.split=0.5", b"algo={mu: 0.1}", b"results_dir=a/b", b"seed=1,2,3", b"algo=fedavg",
-    b"data.file='a b'", b"+algo.x=${oc.env:HOME}", b"seed=range(0,5)", b"data_dir=~/x", b"device=cpu", b"init.path=null",
+    b"local.lr=0.1", b"keep_clients=[1,2,3]", b"data.split=0.5", b"algo={mu: 0.1}", b"results_dir=a/b", b"seed=1,2,3",
+    b"algo=fedavg", b"data.file='a b'", b"+algo.x=${oc.env:HOME}", b"seed=range(0,5)", b"data_dir=~/x",
+    b"device=cpu", b"init.path=null",
 ]  # fmt: skip
 
 

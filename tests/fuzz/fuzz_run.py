@@ -129,42 +129,45 @@ def memory(field):
     raise KeyError(field)
 
 
-def child(name, first, count, out, only_bad=True):
-    """Carry out some cases of a reader; a line per case that is no answer, and the number of the present one."""
+def child(work, out, only_bad=True):
+    """Carry out cases, a list of reader, first and number; print those that are no answer, and note the present one."""
     import torch  # before the limit on addresses: what is measured are the cases
     from fuzz_readers import READERS
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    reader = next(r for r in READERS if r.name == name)
     folder = Path(tempfile.mkdtemp(prefix="fedbench-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     os.environ["FEDBENCH_OFFLINE"] = "1"
-    watch, counts = Watch(), Counter()
+    watch, counts, progress = Watch(), {name: Counter() for name, _, _ in work}, Path(out)
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(Hung()))
-    root = folder / "case"
-    for valid in reader.contents():  # imports whatever it needs
+    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (to the end)
+    try:
+        for name, first, count in work:
+            reader = next(r for r in READERS if r.name == name)
+            warm_up(reader, folder / "case")
+            resource.setrlimit(resource.RLIMIT_AS, (memory("VmSize") + SPACE, resource.RLIM_INFINITY))
+            for number in range(first, first + count):
+                progress.write_text(json.dumps({"at": number, "counts": counts}))
+                (folder / "case").mkdir()
+                kind, note = classified(reader, folder / "case", content_of(reader, number), watch)
+                counts[name][kind] += 1
+                if kind not in ("read", "clean") or not only_bad:
+                    print(json.dumps([name, number, kind, note]), file=sys.__stdout__, flush=True)
+                shutil.rmtree(folder / "case", ignore_errors=True)
+        progress.write_text(json.dumps({"at": None, "counts": counts}))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def warm_up(reader, root):
+    """Read the valid files: this imports whatever the reader needs."""
+    for valid in reader.contents():
         root.mkdir()
         reader.put(root, valid)
         with suppress(reader.clean):
             reader.read(root)
         shutil.rmtree(root)
-    addresses = memory("VmSize")
-    resource.setrlimit(resource.RLIMIT_AS, (addresses + SPACE, resource.RLIM_INFINITY))
-    progress = Path(out)
-    sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (to the end)
-    try:
-        for number in range(first, first + count):
-            progress.write_text(json.dumps({"at": number, "counts": counts}))
-            root.mkdir()
-            kind, note = classified(reader, root, content_of(reader, number), watch)
-            counts[kind] += 1
-            if kind not in ("read", "clean") or not only_bad:
-                print(json.dumps([name, number, kind, note]), file=sys.__stdout__, flush=True)
-            shutil.rmtree(root, ignore_errors=True)
-        progress.write_text(json.dumps({"at": None, "counts": counts}))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def carried_out(name, first, count, bad):
@@ -172,13 +175,13 @@ def carried_out(name, first, count, bad):
     counts = Counter()
     while count:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            command = [sys.executable, __file__, "--child", name, str(first), str(count), file.name]
+            command = [sys.executable, __file__, "--child", json.dumps([[name, first, count]]), file.name]
             done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
             text = Path(file.name).read_text()
         if not text:
             raise RuntimeError(f"{name}: the valid files cannot be read\n{done.stderr}")
         state = json.loads(text)
-        counts.update(state["counts"])
+        counts.update(state["counts"][name])
         bad += [json.loads(line) for line in done.stdout.splitlines()]
         if state["at"] is None:
             return counts
@@ -225,8 +228,7 @@ def row(name, counts, width):
 def main():
     """The command line."""
     if sys.argv[1:2] == ["--child"]:
-        name, first, count, out = sys.argv[2:6]
-        child(name, int(first), int(count), out)
+        child(json.loads(sys.argv[2]), sys.argv[3])
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100_000)
@@ -235,7 +237,7 @@ def main():
     parser.add_argument("--case", type=int, help="carry out one case of --only and print it")
     asked = parser.parse_args()
     if asked.case is not None:
-        child(asked.only, asked.case, 1, os.devnull, only_bad=False)
+        child([[asked.only, asked.case, 1]], os.devnull, only_bad=False)
         return 0
     _, bad = run(asked.count, asked.only, lambda text: print(text, flush=True), asked.jobs)
     return 1 if bad else 0

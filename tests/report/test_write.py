@@ -382,7 +382,7 @@ def test_what_went_wrong_is_said_in_its_row(mixed):
     assert rows[synthetic, "FedAdam"] == "failed"  # its run says so
     assert rows["Sent140", "FedAvg"] == "no data"
     assert rows[synthetic, "FedAvg"] == "not run"
-    assert "- FedNova: RuntimeError: 100 % of <it> & #1\n" in (mixed.tables / "adafedadam_table5.md").read_text()
+    assert "- FedNova: RuntimeError: 100 % of &lt;it> & #1\n" in (mixed.tables / "adafedadam_table5.md").read_text()
     page = (mixed.report / "index.html").read_text()
     assert "100 % of &lt;it&gt; &amp; #1" in page
     assert "no sent140 | data_dir=/x" in page

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 from typing import IO, Any
@@ -24,7 +23,8 @@ from fedbench.core.errors import RequestError, shown
 
 _MOST_MEMBERS = 1_000_000  # of an archive that is unpacked; the largest official one has 270,000
 _MOST_HEADER = 2**20  # bytes that tarfile may read at once: names and further facts of a member
-_PACKED = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # first bytes -> how it is opened
+# first bytes -> how it is opened
+_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others need as much memory as their headers ask for
 
 
@@ -172,7 +172,7 @@ def _extract(archive: Path, content: Path, limits: _Limits) -> None:
                 limits.add(len(chunk))
                 out.write(chunk)
     else:
-        with _PACKED.get(start, io.open)(archive, "rb") as stream, _tar(stream, limits) as members:
+        with _PACKED.get(start, Path.open)(archive, "rb") as stream, _tar(stream, limits) as members:
             for member in members:
                 plain = (member.isreg() or member.isdir()) and not member.issparse()
                 limits.check(member.name, member.size, plain=plain)

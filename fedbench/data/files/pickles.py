@@ -61,7 +61,7 @@ class _ArraysOnly(pickle._Unpickler):
         try:
             return _KNOWN[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it refers to {module[:100]}.{name[:100]}") from None
 
 
 def _plain_keys(opcode: bytes, keys: Callable[[list[Any]], list[Any]]) -> Callable[[Any], None]:
@@ -110,7 +110,7 @@ class _Dtype:
     def __init__(self, code: str | bytes, *_: object) -> None:
         self._code, self._order = _text(code), "="
         if not _PLAIN.fullmatch(self._code):
-            raise pickle.UnpicklingError(f"it has arrays of type {self._code!r}; allowed are numbers and text")
+            raise pickle.UnpicklingError(f"it has arrays of type {self._code[:100]!r}; allowed are numbers and text")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._order = _text(state[1])  # the only fact that the code does not contain
@@ -118,7 +118,7 @@ class _Dtype:
     def real(self) -> np.dtype[Any]:
         found = np.dtype(self._code).newbyteorder(self._order)  # type: ignore[arg-type]
         if not found.itemsize:  # any number of its elements would fit into no bytes
-            raise pickle.UnpicklingError(f"it has arrays of type {self._code!r}, of no bytes")
+            raise pickle.UnpicklingError(f"it has arrays of type {self._code[:100]!r}, of no bytes")
         return found
 
 

@@ -1,0 +1,78 @@
+"""Configurations that are too large are refused, and by what they would become."""
+
+import pytest
+
+from fedbench.config.bounds import fault_of, refuse_expansion, refuse_long_override
+from fedbench.config.compose import Composer
+from fedbench.core.errors import RequestError
+
+LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("z: " + "x" * 5_000_000, "has 5000003 bytes; a config file has at most 1048576"),
+        ("z: " + "x" * 70_000, "has a value of 70000 characters"),
+        ("z: [" + "1," * 200_000 + "]", "has more than 20000 values"),
+        (LAUGHS, "has more than 20000 values; an alias counts as what it names"),
+        ("z: " + "[" * 50, "has more than 40 sections or lists in each other"),
+        ("z: " + "9" * 5000, "has a number of 5000 digits"),
+        ("z: &a [*a]", "has the alias \\*a inside of what it names"),
+    ],
+)
+def test_files(tmp_path, text, fault):
+    file = tmp_path / "algo" / "own.yaml"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(RequestError, match=f"own.yaml {fault}"):
+        Composer(tmp_path).config(["experiment=smoke", "algo=own"])
+
+
+def test_values_are_counted_with_their_aliases(tmp_path):
+    """19 999 values: the document's mapping, nine keys and lists, and 9 times what the anchor names."""
+    for size, refused in ((1999, False), (2300, True)):
+        file = tmp_path / f"{size}.yaml"
+        file.write_text("a: &a [" + ",".join("1" * size) + "]\n" + "".join(f"b{i}: *a\n" for i in range(8)))
+        assert bool(fault_of(file)) == refused
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"a": {"w0": "x" * 10, **{f"w{i}": f"${{a.w{i - 1}}}" * 9 for i in range(1, 12)}}}, "a has interpolations"),
+        ({"a": {"w0": "x" * 10, **{f"w{i}": f"${{.w{i - 1}}}" * 9 for i in range(1, 12)}}}, "a has interpolations"),
+        ({"a": {f"w{i}": f"${{.w{i + 1}}}" for i in range(300)}}, "a has interpolations of 300 steps"),
+        ({"a": "${${b}}", "b": "a"}, "cannot be computed"),
+    ],
+)
+def test_interpolations(tree, message):
+    with pytest.raises(RequestError, match=message):
+        refuse_expansion(tree)
+
+
+def test_ordinary_interpolations_are_accepted():
+    refuse_expansion({"a": {"b": "${c}", "d": "${oc.decode:${oc.env:X,1}}"}, "c": "${.e}", "e": "${a.b}"})
+
+
+def test_overrides():
+    for text in ("rounds=" + "9" * 70_000, "keep_clients=[" + "1," * 3000 + "]", "x" * 400 + "=1"):
+        with pytest.raises(RequestError, match="at most"):
+            refuse_long_override(text)
+    refuse_long_override("seed=" + ",".join(map(str, range(1000))))
+
+
+def test_one_bad_file_is_named_and_the_others_are_listed(tmp_path, fed):
+    folder = tmp_path / "own" / "data"
+    folder.mkdir(parents=True)
+    (folder / "good.yaml").write_text("# a good one\nx: 1\n")
+    (folder / "broken.yaml").write_text("x: [}")
+    (folder / "bytes.yaml").write_bytes(b"# \xff")
+    (folder / "long.yaml").write_text("x: " + "1" * 2**20)
+    _, out, _ = fed("--config-dir", str(tmp_path / "own"), "list", "data")
+    out = "\n".join(out)
+    assert "good  " in out and "a good one" in out
+    for name in ("broken", "bytes", "long"):
+        assert f"cannot be read: {folder / name}.yaml" in out
