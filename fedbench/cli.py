@@ -27,6 +27,7 @@ Usage:
   fedbench KEY=VALUE ...         Run one experiment.
   fedbench -m KEY=V1,V2 ...      Run all combinations, for example seed=0,1,2, and print a table.
   fedbench list [GROUP]          List the choices: {groups}.
+  fedbench list data NAME        Print the defaults, licence and citation of a data set.
   fedbench data prepare NAME     Download and read a data set.
   fedbench data verify NAME      Check its files against the published checksums.
   fedbench data show NAME        Print its sizes and draw examples and labels.
