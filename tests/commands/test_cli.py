@@ -513,7 +513,7 @@ BAD = [
         "list takes one of algo, data, model, experiment, table, engine, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
-    (["data"], "usage: fedbench data prepare|verify|show NAME; got nothing"),
+    (["data"], "usage: fedbench data prepare|verify|show|export-partition NAME; got nothing"),
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
     (["data", "show"], "data show needs a data set, such as mnist_iid; see `fedbench list data`"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
