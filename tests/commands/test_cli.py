@@ -486,7 +486,8 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-        "'lost' is neither a command (list, data, new, report, reproduce) nor an override (KEY=VALUE); did you mean list?",
+        "'lost' is neither a command (list, data, new, report, reproduce) nor an override (KEY=VALUE); did you mean "
+        "list?",
     ),
     (["reprot"], "did you mean report?"),
     (["rnu"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
