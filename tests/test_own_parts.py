@@ -255,3 +255,8 @@ def test_what_fits_runs(fed, wrong):
     assert fed(*wrong, "data.clients=8", "rounds=1", MODEL)[0] == 0
     assert fed(*wrong, "rounds=1", SOURCE)[0] == 0
     assert fed(*wrong, "rounds=1", RULE)[0] == 0
+
+
+def test_the_documentation_shows_the_code_that_is_tested():
+    code = (OWN / "feddyn.py").read_text()
+    assert code[code.index("def feddyn") :] in (ROOT / "docs" / "own_method.md").read_text()

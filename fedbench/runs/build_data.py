@@ -96,6 +96,8 @@ def without_downloads(config: RunConfig) -> RunConfig:
 
 def _sees_all(rule: Component) -> bool:
     """Return whether a rule takes all examples with their official split, and gives clients indices of its own."""
+    if rule.target is None:
+        return False
     return "held_out" in inspect.signature(function_of(rule.target, "data.partition")).parameters
 
 
