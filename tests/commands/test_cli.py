@@ -497,13 +497,8 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-<<<<<<< HEAD
-        "'lost' is neither a command (list, data, tune, compare, report, reproduce) nor an override (KEY=VALUE); did "
-        "you mean list?",
-=======
-        "'lost' is neither a command (list, data, new, report, reproduce) nor an override (KEY=VALUE); did you mean "
-        "list?",
->>>>>>> parts
+        "'lost' is neither a command (list, data, new, tune, compare, report, reproduce) nor an override (KEY=VALUE); "
+        "did you mean list?",
     ),
     (["reprot"], "did you mean report?"),
     (["rnu"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
@@ -530,11 +525,11 @@ BAD = [
         "list takes one of algo, data, model, experiment, table, engine, got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
-<<<<<<< HEAD
-    (["data"], "usage: fedbench data prepare|verify|show NAME, or fedbench data check-links [NAME]; got nothing"),
-=======
-    (["data"], "usage: fedbench data prepare|verify|show|export-partition NAME; got nothing"),
->>>>>>> parts
+    (
+        ["data"],
+        "usage: fedbench data prepare|verify|show|export-partition NAME, or fedbench data check-links [NAME]; got "
+        "nothing",
+    ),
     (["data", "sow", "mnist_iid"], "got sow; did you mean show?"),
     (["data", "show"], "data show needs a data set, such as mnist_iid; see `fedbench list data`"),
     (["data", "show", "minst_iid"], "did you mean mnist_iid?"),
