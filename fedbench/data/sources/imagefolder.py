@@ -12,10 +12,11 @@ from fedbench.core.errors import RequestError, integer
 from fedbench.core.paths import user_path
 from fedbench.core.torchvision_compat import torchvision
 from fedbench.data.examples import Examples
-from fedbench.data.files.images import MOST_PIXELS, open_image
+from fedbench.data.files.images import open_image
 from fedbench.data.sources._classes import per_channel
 from fedbench.data.sources._folders import decode, unreadable
 
+_MOST_SCALED = 2**24  # pixels of an image that has been scaled by its shorter side, before it is cropped
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
@@ -95,7 +96,7 @@ def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
     steps = transforms.Compose([transforms.Resize(side), transforms.CenterCrop(side)])
 
     def change(image: Image.Image) -> Image.Image:
-        if (pixels := side * side * max(image.size) // max(1, min(image.size))) > MOST_PIXELS:
+        if (pixels := side * side * max(image.size) // max(1, min(image.size))) > _MOST_SCALED:
             raise RequestError(f"it is {image.size[0]}x{image.size[1]}, which would become {pixels} pixels")
         changed: Image.Image = steps(image.convert("RGB"))
         return changed
