@@ -209,7 +209,7 @@ def check_row(row: object) -> None:
     if not isinstance(row, dict):
         raise ValueError(f"a line is no object but {_shown(row)}")
     number = row.get("round")
-    if not _is_integer(number) or not 0 <= number <= _LARGEST:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
         raise ValueError(f"round must be an integer, got {_shown(number)}")
     for key, value in row.items():
         if value is None or key == "round":
@@ -238,7 +238,7 @@ def check_rounds(table: pd.DataFrame) -> None:
     numbers = rounds.to_numpy()
     if numbers[0] < 0 or (numbers[1:] <= numbers[:-1]).any():
         raise ValueError("its rounds are not in ascending order")
-    keys = [key for key in table if key.startswith(("accuracy_", "val_accuracy_"))]
+    keys = [key for key in map(str, table) if key.startswith(("accuracy_", "val_accuracy_"))]
     values = table[keys].to_numpy(dtype=float)  # [rounds, keys]
     wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
     if wrong.any():
