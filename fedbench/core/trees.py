@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -17,7 +18,22 @@ def from_yaml(text: str) -> Any:
     Raises:
         yaml.YAMLError: If the text is not YAML.
     """
-    return yaml.load(text, _LOADER)
+    try:
+        return yaml.load(text, _LOADER)
+    except RecursionError as error:
+        raise yaml.YAMLError("it is nested too deeply") from error
+
+
+def from_json(text: str | bytes) -> Any:
+    """Return the content of a JSON document.
+
+    Raises:
+        ValueError: If the text is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def yaml_events(text: str) -> Iterator[yaml.Event]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import yaml
 
 from fedbench.config.names import present, renamed
+from fedbench.core.errors import shown
 from fedbench.core.sealing import check, from_text, seal, to_disk, to_text
-from fedbench.core.trees import from_yaml
+from fedbench.core.trees import from_json, from_yaml
 from fedbench.runs.checkpoints import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class RunFolder:
         """Return the rows of the evaluated rounds."""
         self.verify("rounds.jsonl")
         try:
-            rows: list[Fields] = [json.loads(line) for line in self._lines(which)[which]]
+            rows: list[Fields] = [from_json(line) for line in self._lines(which)[which]]
             if not rows:
                 raise ValueError("it is empty")
         except (OSError, ValueError) as error:
@@ -309,7 +310,10 @@ class RunFolder:
 
         self.verify("clients.parquet")
         try:
-            return pd.read_parquet(self.path / "clients.parquet")
+            table = pd.read_parquet(self.path / "clients.parquet")
+            if "round" not in table:
+                raise ValueError("it has no column round")
+            return table
         except (OSError, ValueError) as error:
             raise _damaged(self.path, f"clients.parquet: {error}") from error
 
@@ -323,7 +327,7 @@ class RunFolder:
         """Return the document of a diagnostic."""
         self.verify(f"{name}.json")
         path = self.path / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return from_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 @dataclass(frozen=True)
@@ -510,6 +514,8 @@ def _check_names(meta: Fields) -> None:
     for key in ("algo", "hash", "status", "data", "model"):
         if not isinstance(value := meta.get(key, "" if key in ("data", "model") else None), str):
             raise ValueError(f"meta.json: {key} must be text, got {value!r}")
+    if not isinstance(meta.get("experiment"), str | None):
+        raise ValueError(f"meta.json: experiment must be text or null, got {shown(meta['experiment'])}")
     if not isinstance(meta.get("seed"), int):
         raise ValueError(f"meta.json: seed must be an integer, got {meta.get('seed')!r}")
 
@@ -522,7 +528,7 @@ def read_run(path: Path) -> Run:
     """
     try:
         config = from_yaml((path / "config.yaml").read_text(encoding="utf-8"))
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+        meta = from_json((path / "meta.json").read_text(encoding="utf-8"))
         return as_run(path, config, meta)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DamagedRun(f"{path}: {' '.join(str(error).split())}; force=true trains it again") from error
