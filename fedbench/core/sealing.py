@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedbench.core.trees import from_json
+
 _PIECE = 2**20  # bytes that are read at once
 
 Seals = dict[str, list[Any]]  # file, relative to a directory -> [bytes, SHA-256]
@@ -88,11 +90,11 @@ def from_text(text: str) -> dict[str, Any]:
         ValueError: If it has changed.
     """
     try:
-        outer = json.loads(text)
+        outer = from_json(text)
         inner = outer["content"]
         if hashlib.sha256(inner.encode()).hexdigest() != outer["sha256"]:
             raise ValueError("its checksum differs")
-        content: dict[str, Any] = json.loads(inner)
+        content: dict[str, Any] = from_json(inner)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is not a document with a checksum") from error
     return content

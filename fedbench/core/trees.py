@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -33,6 +34,18 @@ def _check_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {_DEEPEST} levels deep")
+
+
+def from_json(text: str | bytes) -> Any:
+    """Return the content of a JSON document.
+
+    Raises:
+        ValueError: If the text is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def yaml_events(text: str) -> Iterator[yaml.Event]:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.trees import from_json
 from fedbench.core.writing import replace_bytes
 from fedbench.runs.records import Fields, Records
 from fedbench.runs.store import ResultStore, Run, as_run
@@ -321,7 +322,7 @@ class Bundle:
         for number, row in enumerate(self._runs.to_pylist()):
             try:
                 path = self.root / row["path"]
-                config, meta = json.loads(row["config"]), json.loads(row["meta"])
+                config, meta = from_json(row["config"]), from_json(row["meta"])
                 yield as_run(path, config, meta, BundledRecords(self, number, path, row))
             except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
@@ -335,7 +336,7 @@ class Bundle:
 
     def _facts(self) -> Fields:
         try:
-            facts: Fields = json.loads(_manifest(self.root).read_text(encoding="utf-8"))
+            facts: Fields = from_json(_manifest(self.root).read_text(encoding="utf-8"))
             if facts["format"] != _FORMAT:
                 raise self._broken(_MANIFEST, f"has format {facts['format']!r}, and this version reads {_FORMAT}")
             if not isinstance(facts["files"], dict) or not isinstance(facts["damaged"], list):
@@ -369,7 +370,11 @@ def _read(content: bytes, most_rows: int) -> Any:
     rows, columns = file.metadata.num_rows, file.metadata.num_columns
     if rows > most_rows or rows * columns > _MOST_VALUES:
         raise ValueError(f"it declares {rows} rows of {columns} columns; at most {most_rows} rows are read")
-    return file.read()
+    table = file.read()
+    table.validate(full=True)  # text in UTF-8, for example
+    if len(table) and "run" in table.column_names and "round" not in table.column_names:
+        raise ValueError("it has no column round")
+    return table
 
 
 class BundledRecords:
@@ -379,10 +384,10 @@ class BundledRecords:
         self._bundle, self._number, self._path = bundle, number, path
         self._done: bool = facts["done"]
         self._all_clients: bool = facts["all_clients"]
-        self._keys: list[str] = json.loads(facts["keys"])
-        self._curves: list[str] = json.loads(facts["curves"])
-        self._client_columns: list[str] | None = json.loads(facts["client_columns"])
-        self._documents: Fields = json.loads(facts["documents"])
+        self._keys: list[str] = from_json(facts["keys"])
+        self._curves: list[str] = from_json(facts["curves"])
+        self._client_columns: list[str] | None = from_json(facts["client_columns"])
+        self._documents: Fields = from_json(facts["documents"])
 
     @property
     def done(self) -> bool:
@@ -420,7 +425,7 @@ class BundledRecords:
         table = self._bundle.part("rounds", self._number).select(self._keys)
         texts = {f.name for f in table.schema if f.metadata and f.metadata.get(b"json") == b"true"}
         return [
-            {k: json.loads(v) if k in texts and v is not None else v for k, v in row.items()}
+            {k: from_json(v) if k in texts and v is not None else v for k, v in row.items()}
             for row in table.to_pylist()
         ]
 

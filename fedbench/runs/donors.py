@@ -7,7 +7,6 @@ shorter one itself: what is measured in a last round is measured in no other.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of
-from fedbench.core.trees import Tree
+from fedbench.core.trees import Tree, from_json
 from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.recorder import STATE, Recorder
 from fedbench.runs.records import is_done
@@ -114,7 +113,7 @@ def _read(path: Path) -> Donor | None:
     """Return a finished run with a state; None if it is not done or did not end well."""
     try:
         text, meta = (path / "config.yaml").read_text(encoding="utf-8"), (path / "meta.json").read_text("utf-8")
-        if not is_done(path) or json.loads(meta)["status"] != "done":
+        if not is_done(path) or from_json(meta)["status"] != "done":
             return None
         numbers: dict[str, Any] = {name: int(_line(name, text)) for name in _NUMBERS}
     except (OSError, ValueError, KeyError):  # not a run of ours: one that is damaged is reported by those who read it
@@ -131,7 +130,7 @@ def _line(name: str, text: str) -> str:
 def _earlier_facts(path: Path) -> Tree:
     """Return what the run that is resumed here has recorded of the one that it goes on from."""
     try:
-        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+        meta = from_json((path / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # it is written again when the run starts
         return {}
     return {k: meta[k] for k in ("continues",) if k in meta}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedbench.core.sealing import check, from_text
+from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_clients, check_document
 from fedbench.runs.round_lines import RecentTables, row_of, table_of
 
@@ -200,7 +200,7 @@ class RunFolder:
         if not (self.path / f"{name}.json").exists():
             return None
         with self._reading(f"{name}.json") as file:
-            content: Fields = json.loads(file.read_text(encoding="utf-8"))
+            content: Fields = from_json(file.read_text(encoding="utf-8"))
             check_document(name, content)
             return content
 

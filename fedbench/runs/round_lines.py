@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_rounds, check_row
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def row_of(line: bytes) -> dict[str, Any]:
         ValueError: If it is not a line of a run.
     """
     try:
-        row: dict[str, Any] = json.loads(line)
+        row: dict[str, Any] = from_json(line)
     except RecursionError as error:
         raise ValueError("a line is nested too deeply") from error
     check_row(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from fedbench.config.names import present, renamed
-from fedbench.core.trees import Tree, from_yaml, leaves
+from fedbench.core.trees import Tree, from_json, from_yaml, leaves
 from fedbench.runs.facts import check_config, check_meta, text_of
 from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
 from fedbench.runs.round_lines import RecentTables
@@ -272,7 +271,7 @@ def read_run(path: Path, recent: RecentTables | None = None) -> Run:
     RunFolder(path).verify("config.yaml", "meta.json")
     try:
         config = from_yaml(text_of(path / "config.yaml"))
-        meta = json.loads(text_of(path / "meta.json"))
+        meta = from_json(text_of(path / "meta.json"))
         return as_run(path, config, meta, RunFolder(path, recent))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise damaged(path, error) from error

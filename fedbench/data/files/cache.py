@@ -23,6 +23,7 @@ from filelock import FileLock
 from fedbench import __version__
 from fedbench.core.errors import RequestError
 from fedbench.core.sealing import check, seal
+from fedbench.core.trees import from_json
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import checksum
 
@@ -178,7 +179,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         OSError: If the file cannot be read.
         ValueError: If it has changed since it was written.
     """
-    facts = json.loads((folder / "manifest.json").read_text())
+    facts = from_json((folder / "manifest.json").read_text())
     if not isinstance(facts, dict) or facts.pop("own", None) != _digest(facts):
         raise ValueError("manifest.json has changed since it was written: its checksum differs")
     return facts
