@@ -17,7 +17,7 @@ from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import NotWritten
-from fedbench.runs.interrupts import as_exceptions, at_once, exit_status
+from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption
 from fedbench.runs.records import DamagedRun
 
 _HELP = """\
@@ -82,21 +82,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = _dispatch(args, loud)
             _flush()
             return status
-    except RequestError as error:
-        if loud:
-            traceback.print_exc()
-        return _fail(str(error), 2)
-    except KeyboardInterrupt as error:
-        return _fail("interrupted; run the same command again to resume", exit_status(error))
-    except (DamagedRun, NotWritten) as error:
-        return _fail(str(error), 1)
     except BrokenPipeError:
         _drop_output()  # its reader is gone
         return 1
-    except Exception as error:
-        if loud:
-            traceback.print_exc()
-        return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
+    except (Exception, KeyboardInterrupt) as error:
+        return _explained(error, loud)
+
+
+def _explained(error: BaseException, loud: bool) -> int:
+    """Print what ended the command in one line, and return the exit status."""
+    if (cause := interruption(error)) is not None:
+        return _fail("interrupted; run the same command again to resume", exit_status(cause))
+    if isinstance(error, DamagedRun | NotWritten):
+        return _fail(str(error), 1)
+    if loud:
+        traceback.print_exc()
+    if isinstance(error, RequestError):
+        return _fail(str(error), 2)
+    return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
 
 
 def _flush() -> None:

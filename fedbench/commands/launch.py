@@ -19,6 +19,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable, under_its_digest
+from fedbench.runs.interrupts import raise_if_interrupted
 from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import Note, forget, leave
 
@@ -108,8 +109,10 @@ class Job:
                 report(outcome)
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
+            raise_if_interrupted(error)
             return Note(number, overrides, "refused", None, str(error))
         except Exception as error:
+            raise_if_interrupted(error)
             if self.loud:
                 traceback.print_exc()
             made = path if path and (Path(path) / "meta.json").exists() else None

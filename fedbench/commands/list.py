@@ -95,14 +95,16 @@ def _data_set(name: str, own: Path | None) -> str:
     if name not in paths:
         raise unknown_choice("data", name, [*paths])
     path = paths[name]
-    section = from_yaml(path.read_text(encoding="utf-8")) or {}
+    about, section = _row(name, path)[1], {}
+    if not about.startswith("cannot be read"):
+        section = from_yaml(path.read_text(encoding="utf-8")) or {}
     defaults = {
         k.split("@")[0].strip("/"): v for d in section.get("defaults", []) if isinstance(d, dict) for k, v in d.items()
     }
     target = str((section.get("source") or {}).get("_target_", ""))
     source = citation(target)
     facts = {
-        "data": f"{name}: {_about(path)}",
+        "data": f"{name}: {about}",
         "partition": defaults.get("partition", "natural: as the source records it"),
         "model": defaults.get("model"),
         "source": target,

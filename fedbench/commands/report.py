@@ -95,7 +95,9 @@ def _best(folder: Path, asked: Namespace) -> str:
     for name in ("compare", "into", "paper", "baseline", "alpha"):
         if getattr(asked, name) is not None:
             raise RequestError(f"--{name} cannot be combined with --best, which prints one table")
-    runs = list(stored(folder))
+    store = stored(folder)
+    runs = list(store)
+    name_left_out(store.damaged)
     if not runs:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
     return best_text(best_values(runs, asked.best, asked.metric or "accuracy_mean", asked.by or "validation"))

@@ -236,6 +236,8 @@ def _leave_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE)  # a round may take hours; the last checkpoint is whole
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Sent(io.TextIOBase):

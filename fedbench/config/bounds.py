@@ -27,6 +27,7 @@ _MOST_OVERRIDE = 2**16  # characters of an override
 _MOST_KEY = 300  # characters of a key
 _MOST_ITEMS = 2000  # values in an override; Hydra's parser takes about a millisecond for each
 _NUMBER = re.compile(r"[-+\d_.:xobeE]{1000,}")
+_INSIDE = re.compile(r"\$\{([^{}]*)\}")
 _REFERENCE = re.compile(r"\.*[A-Za-z_][\w.-]*")
 _COMPUTED = re.compile(r"\$\{[^:{}]*\$\{|\$\{\s*oc\.(select|dict\.\w+)\s*:[^}]*\$\{")
 
@@ -120,7 +121,7 @@ def _fault_in(text: str) -> str | None:
 def refuse_expansion(tree: Tree) -> None:
     """Refuse a configuration whose interpolations would make more text than any configuration has.
 
-    Every word of a value with an interpolation counts as a reference if a key has that name.
+    Every word inside an interpolation counts as a reference if a key has that name.
 
     Args:
         tree: The configuration with interpolations as they are written.
@@ -133,11 +134,11 @@ def refuse_expansion(tree: Tree) -> None:
         try:
             size, depth = _expanded(tree, value, (key,), known)
         except RecursionError:
-            size, depth = 0, len(known)
+            size, depth = _MOST_EXPANDED + 1, len(known)
         if size > _MOST_EXPANDED or depth > _MOST_DEPTH:
             raise RequestError(
-                f"{key} has interpolations of {depth} steps that expand to {size:.1e} characters; at most "
-                f"{_MOST_DEPTH} steps and {_MOST_EXPANDED} characters are read"
+                f"{key} has interpolations of {depth} steps that expand to {size:.1e} characters, or go in a circle; "
+                f"at most {_MOST_DEPTH} steps and {_MOST_EXPANDED} characters are read"
             )
 
 
@@ -150,11 +151,11 @@ def _expanded(
         tree: The whole configuration.
         value: The value.
         path: Its place.
-        known: The results for places that have been visited; a place that is being visited counts as empty there.
+        known: The results for places that have been visited; a place that is being visited counts as too large.
     """
     if path in known:
         return known[path]
-    known[path] = (0, 0)  # where interpolations go in a circle, which OmegaConf refuses
+    known[path] = (_MOST_EXPANDED + 1, 0)  # a circle, which OmegaConf refuses too
     size, parts, step = 1, [], 0
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -164,7 +165,7 @@ def _expanded(
         if _COMPUTED.search(value):
             place = f"{'.'.join(path)}={shown(value)}"
             raise RequestError(f"{place}: the key in an interpolation cannot be computed by another")
-        words = _REFERENCE.findall(value) if "${" in value else []
+        words = _REFERENCE.findall(" ".join(_INSIDE.findall(value)))
         found = [_named(tree, word, path) for word in words]
         step = int(bool(words))
         parts = [_expanded(tree, v, place, known) for v, place in found if v is not None]

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedbench.config.schema import LocalConfig, RunConfig
+from fedbench.config.schema import LocalConfig, RunConfig, config_dir
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
@@ -249,7 +249,9 @@ def cost_of(path: Path) -> tuple[str, str]:
     section: Tree = from_yaml(path.read_text(encoding="utf-8"))
     for base in section.pop("defaults", []):
         if base != "_self_":
-            section = from_yaml((path.parent / f"{base}.yaml").read_text(encoding="utf-8")) | section
+            beside = path.parent / f"{base}.yaml"
+            file = beside if beside.exists() else config_dir() / "algo" / f"{base}.yaml"
+            section = from_yaml(file.read_text(encoding="utf-8")) | section
     found = cost(_made(Component.of(section), {"local": SGD, "rounds": 9, "clients": 3}))
     return found.text(), " ".join(found.needs)
 

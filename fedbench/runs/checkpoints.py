@@ -59,6 +59,14 @@ class Checkpoints:
         """Whether there is a checkpoint."""
         return (self.folder / _MANIFEST).exists()
 
+    @property
+    def round(self) -> int | None:
+        """The round of the checkpoint; None if there is none that can be read."""
+        try:
+            return int(self._manifest()["progress"]["round"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
     def adopt(self, other: Checkpoints, wanted: Callable[[bytes], bool]) -> int:
         """Copy another run's checkpoint to here, where there is none, and return its round.
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import fault, writing
+from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.donors import go_on_from_shorter
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
-from fedbench.runs.records import is_done
+from fedbench.runs.records import damaged, is_done
 from fedbench.runs.store import ResultStore, Run, read_run
 
 
@@ -72,8 +73,10 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             "files and code; these have not changed since and count as the same. force=true trains again",
             file=sys.stderr,
         )
-    if not config.force and (done := _from_disk(config)):
-        return done
+    if not config.force:
+        _tidy(config)
+        if done := _from_disk(config):
+            return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
         from fedbench.runs.train import run
@@ -109,14 +112,30 @@ def not_writable(name: object, folder: Path, error: OSError) -> RequestError:
     return RequestError(f"{name} cannot be written to ({fault(folder, error)}); change results_dir")
 
 
+def _tidy(config: RunConfig) -> None:
+    """Put away the checkpoint of a run that was killed right after it had written DONE."""
+    path, checkpoints = config.path, Checkpoints(config.path / "checkpoint", config.path / "rounds.jsonl")
+    if not (is_done(path) and checkpoints.folder.exists()):
+        return
+    from filelock import FileLock
+
+    try:
+        with FileLock(path / ".lock"):  # until another process has put it away itself
+            put_away(path, config.keep_state and checkpoints.round == config.rounds - 1)
+            (path / ".lock").unlink(missing_ok=True)
+    except OSError as error:
+        print(f"fedbench: {checkpoints.folder} is left over and cannot be put away: {error}", file=sys.stderr)
+
+
 def _from_disk(config: RunConfig) -> Outcome | None:
     path, wanted = config.path, config.eval_train_every
     if not is_done(path):
         return None
-    put_away(path, config.keep_state)  # killed between writing DONE and this
     if config.keep_state and not (path / STATE).exists():
         print(f"fedbench: {path} has kept no state to go on from; force=true trains again", file=sys.stderr)
     run = read_run(path)
+    if (f"seed_{run.meta['seed']}", run.meta["hash"]) != (path.name, path.parent.name):
+        raise damaged(path, f"meta.json is of seed {run.meta['seed']} of {run.meta['hash']}: a copy of another run")
     run.verify()
     run.last_round()
     every = run.config.get("eval_train_every", 1)  # runs of fedbench 0.1.0 measured it in every round

@@ -38,6 +38,22 @@ def exit_status(error: KeyboardInterrupt) -> int:
     return 128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT)
 
 
+def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the signal during which an error came up, if there was one.
+
+    Libraries may fail while they clean up after ``Interrupted``, as OmegaConf does, and raise their own error over it.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
+
+
+def raise_if_interrupted(error: Exception) -> None:
+    """Raise the signal during which an error came up, if there was one."""
+    if (cause := interruption(error)) is not None:
+        raise cause from None
+
+
 @contextmanager
 def at_once() -> Iterator[None]:
     """End the process on a signal inside this block.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedbench.core.sealing import check, from_text
+from fedbench.core.sealing import Seals, check, from_text
 from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_clients, check_document
 from fedbench.runs.round_lines import RecentTables, row_of, table_of
@@ -127,10 +127,18 @@ class RunFolder:
         known = all(self._compared.get(n) == stamps.get(n, ()) for n in names)
         if (names and known) or not self.sealed:
             return
+        sealed = self._seals()
         try:
-            sealed = from_text((self.path / DONE).read_text(encoding="utf-8"))["sealed"]
             check(self.path, sealed, [n for n in names if n in sealed] if names else None)
             self._compared |= stamps
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise damaged(self.path, error) from error
+
+    def _seals(self) -> Seals:
+        """Return the checksums in DONE, by the name of the file."""
+        try:
+            sealed: Seals = from_text((self.path / DONE).read_text(encoding="utf-8"))["sealed"]
+            return dict(sealed)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(self.path, error) from error
 
@@ -141,7 +149,7 @@ class RunFolder:
             DamagedRun: If something is missing, has changed or cannot be read.
         """
         if self.sealed:
-            self.verify(*(file.name for file in self.path.iterdir() if file.suffix in _READ))
+            self.verify(*(name for name in self._seals() if Path(name).suffix in _READ))
         else:
             self.table()
             if self.has_clients:

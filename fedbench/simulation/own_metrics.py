@@ -18,6 +18,7 @@ from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.first_call import Complaint, FirstCall, kind
 
 _ARRAYS = ("accuracy", "loss", "weights")
+_RESERVED = ("accuracy_", "val_")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED = ("round", "clients", "bytes_up", "bytes_down", "seconds_train", "seconds_eval")
 
@@ -64,6 +65,11 @@ def _refuse_name(name: str) -> None:
     taken = {*_COUNTED, *COLUMNS, *Evaluation(one, one, one, one, one).summary()}
     if name in taken:
         raise RequestError(f"metrics.{name}: every run has a column {name}; give the metric another name")
+    if name.startswith(_RESERVED):
+        raise RequestError(
+            f"metrics.{name}: names that begin with {' or '.join(_RESERVED)} are those of fedbench's own columns; "
+            "choose another"
+        )
     if not _NAME.fullmatch(name):
         raise RequestError(f"metrics.{name}: a name consists of lower-case letters, digits and _")
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file, replacing
 from fedbench.data.files.pickles import arrays_only
 from fedbench.data.partitions.given import Given, checked
 
@@ -72,20 +73,22 @@ def write(path: Path, data: str, examples: int, given: Given) -> None:
     if path.suffix not in SUFFIXES:
         raise RequestError(f"a partition is written to a file with the suffix {', '.join(SUFFIXES)}, got {path.name}")
     if path.suffix == ".json":
-        path.write_text(json.dumps(_tree(data, examples, given)) + "\n", encoding="utf-8")
+        replace_file(path, json.dumps(_tree(data, examples, given)) + "\n")
         return
     if given.shared is not None:
         raise RequestError(f"all clients share their test examples, which only a .json file can say; got {path.name}")
     table = _table(given)
     if path.suffix == ".npz":
-        np.savez_compressed(path, allow_pickle=False, **table, names=np.array(given.names))
+        with replacing(path) as part, part.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **table, names=np.array(given.names))
         return
     import pandas as pd
 
     words = {"client": np.array(given.names, dtype=object)[table["client"]], "index": table["index"]}
     if given.test is not None:
         words["split"] = np.where(table["test"], "test", "train").astype(object)
-    pd.DataFrame(words).to_parquet(path, index=False)
+    with replacing(path) as part:
+        pd.DataFrame(words).to_parquet(part, index=False)
 
 
 def _tree(data: str, examples: int, given: Given) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedbench.core.paths import user_path
 from fedbench.data.files.limits import refuse_too_large
 from fedbench.data.files.texts import is_text
 
-_PER_BYTE = 8  # bytes of memory per byte of JSON, at least: a number of 17 digits takes 32 and a place in a list 8
+_PER_BYTE = 2  # bytes of memory per byte of JSON, at least: the text, and 32 + 8 for a number of about 20 characters
 _KEYS = ("users", "num_samples", "user_data")
 
 
