@@ -14,7 +14,7 @@ from fedbench.config.overrides import unknown_choice
 from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import from_yaml, yaml_events
+from fedbench.core.trees import Tree, from_yaml, yaml_events
 from fedbench.data.citations import citation
 
 _ALL = (*GROUPS_LISTED, "table")
@@ -95,7 +95,8 @@ def _data_set(name: str, own: Path | None) -> str:
     if name not in paths:
         raise unknown_choice("data", name, [*paths])
     path = paths[name]
-    about, section = _row(name, path)[1], {}
+    about = _row(name, path)[1]
+    section: Tree = {}
     if not about.startswith("cannot be read"):
         section = from_yaml(path.read_text(encoding="utf-8")) or {}
     defaults = {
