@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedbench.core.errors import Parser, RequestError
 from fedbench.core.paths import user_path
+from fedbench.runs.progress import duration
 from fedbench.runs.standing import GONE, STATES, Standing, standings
 
 _HINTS = {
@@ -83,13 +84,3 @@ def _sum(runs: Sequence[Standing]) -> str:
     if len(known) < len(working):
         ends += f"; the time left of {len(working) - len(known)} is not known yet"
     return f"{len(runs)} runs: {states}{ends}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in seconds, minutes and seconds, or hours and minutes."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -64,7 +64,7 @@ def standing(path: Path) -> Standing:
     """Return how far the run in a directory is."""
     try:
         run = read_run(path)
-        row = _last_whole_row(path / "rounds.jsonl")
+        row = last_whole_row(path / "rounds.jsonl")
     except (DamagedRun, OSError, ValueError) as fault:
         return Standing(path, "damaged", error=str(fault))
     seconds = sum(float(row.get(f"seconds_{k}") or 0.0) for k in ("train", "eval"))
@@ -100,7 +100,7 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def _last_whole_row(file: Path) -> dict[str, Any]:
+def last_whole_row(file: Path) -> dict[str, Any]:
     """Return the last line that has been written to its end; nothing if there is none yet.
 
     Raises:

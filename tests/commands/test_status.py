@@ -9,7 +9,7 @@ from fake_runs import fake
 from filelock import FileLock
 
 from fedbench.commands.show import drawn
-from fedbench.commands.status import duration
+from fedbench.runs.progress import duration
 from fedbench.runs.standing import Standing, is_held, standing
 
 
