@@ -67,7 +67,7 @@ class Bar:
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         on_terminal = sys.stderr.isatty()
-        self._bar = _drawn() if on_terminal and _SHOWN.get() else None
+        self._bar = _drawn(total) if on_terminal and _SHOWN.get() else None
         self._task = None if self._bar is None else self._bar.add_task(title, total=total, completed=done, facts="")
         self._lines = Ticker(self._say, EVERY) if _SHOWN.get() and not on_terminal else None
         self._title, self._total, self._first, self._round = title, total, done, done
@@ -127,18 +127,20 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def _drawn() -> Progress:
+def _drawn(total: int) -> Progress:
     from rich.console import Console  # late: without a terminal, nothing is drawn
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
     console = Console(stderr=True)
+    wide = console.width >= _WIDE
+    room = 24 if wide else 10  # of the title; what comes last is cut first
     return Progress(
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),  # first: a narrow terminal cuts the last columns
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24)),
-        *([BarColumn(bar_width=10)] if console.width >= _WIDE else []),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=room)),
+        *([BarColumn(bar_width=10)] if wide else []),
         console=console,
         transient=True,
     )
