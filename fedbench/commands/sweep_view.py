@@ -170,13 +170,14 @@ class SweepView:
         return table
 
 
-def follow_notes(folder: Path, runs: int) -> Ticker:
+def follow_notes(folder: Path, runs: int | None) -> Ticker:
     """Return what says every ten seconds how many runs of a sweep of Hydra's launchers are over."""
 
     def say() -> None:
         counts = Counter(note.status for note in notes(folder))
         ended = "".join(f", {n} {status}" for status, n in sorted(counts.items()))
-        sys.stderr.write(f"fedbench: {sum(counts.values())} of {runs} runs are over{ended}\n")
+        of = "" if runs is None else f" of {runs}"
+        sys.stderr.write(f"fedbench: {sum(counts.values())}{of} runs are over{ended}\n")
         sys.stderr.flush()
 
     return Ticker(say, progress.EVERY)

@@ -139,7 +139,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
         with tracing as step, between_rounds() as asked:
             last = session.consume(step, asked)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, SystemExit) as error:  # SystemExit: a scheduler's handler that requeues the job
         _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()}, error)
         tracker.finish("interrupted")
         raise

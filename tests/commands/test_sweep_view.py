@@ -8,9 +8,9 @@ from command_line import FAST
 from rich.console import Console
 
 from fedbench.commands import sweep_view
-from fedbench.commands.sweep_view import SweepView, told_apart
+from fedbench.commands.sweep_view import SweepView, follow_notes, told_apart
 from fedbench.config.compose import compose_run
-from fedbench.runs.sweep_notes import Note
+from fedbench.runs.sweep_notes import Note, leave
 
 RUNS = [["algo=fedavg", f"seed={n}"] for n in range(4)]
 
@@ -81,6 +81,17 @@ def test_lines_of_a_sweep_that_is_slow(fed, monkeypatch, jobs):
     assert len([line for line in out if line.endswith(("seed_0", "seed_1", "seed_2"))]) == 3
 
 
+def test_what_failed_is_named_with_the_command_that_repeats_it(fed, monkeypatch):
+    def broken(*_, **__):
+        raise OSError("no luck")
+
+    monkeypatch.setattr("fedbench.commands.launch.execute", broken)
+    status, _, err = fed("-m", "--jobs", "1", *FAST, "seed=0,1")
+    assert status == 2
+    lines = [line for line in err.splitlines() if "to repeat it" in line]
+    assert lines == [f"fedbench: to repeat it: fedbench data.clients=8 rounds=4 seed={n}" for n in (0, 1)]
+
+
 def test_a_terminal_gets_a_table_and_what_runs_print(tmp_path):
     console = Console(width=100, force_terminal=True, file=io.StringIO())
     with SweepView(RUNS, 2, console) as view:
@@ -88,3 +99,14 @@ def test_a_terminal_gets_a_table_and_what_runs_print(tmp_path):
         view.ended(Note(0, RUNS[0], "done", None, None))
         view._draw()
         assert "1 done, 3 waiting" in console.file.getvalue()
+
+
+def test_runs_of_other_launchers_are_counted_by_their_notes(tmp_path, capsys):
+    for k, status in enumerate(("done", "failed", "done")):
+        leave(tmp_path, Note(k, [], status, None, None))
+    follow_notes(tmp_path, 5)._call()
+    follow_notes(tmp_path, None)._call()
+    assert capsys.readouterr().err.splitlines() == [
+        "fedbench: 3 of 5 runs are over, 2 done, 1 failed",
+        "fedbench: 3 runs are over, 2 done, 1 failed",
+    ]
