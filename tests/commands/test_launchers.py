@@ -41,6 +41,14 @@ def test_presets_leave_the_runs_to_a_launcher(name, tmp_path):
     assert (plan.enumerates, plan.basic) == (True, False)
 
 
+def test_a_preset_without_its_package_says_what_to_install(fed, tmp_path):
+    """A default that no package brings stands for submitit's."""
+    (tmp_path / "own" / "hydra" / "launcher").mkdir(parents=True)
+    (tmp_path / "own" / "hydra" / "launcher" / "ours.yaml").write_text("defaults:\n  - submitit_missing\n")
+    status, _, err = fed("-m", "--config-dir", "own", "hydra/launcher=ours", "seed=0,1", *FAST)
+    assert (status, "pip install 'fedbench-harness[slurm]'" in err) == (2, True)
+
+
 @pytest.mark.slow
 def test_six_runs_are_the_same_with_every_launcher(tmp_path):
     """Own workers, joblib and submitit: equal models, bit for bit, and one table at the end."""
@@ -51,7 +59,7 @@ def test_six_runs_are_the_same_with_every_launcher(tmp_path):
             cwd=(tmp_path / name).mkdir() or tmp_path / name, env=environment(), capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert [line for line in done.stdout.splitlines() if line.startswith("| fed")][0].split()[3] == "3"
+        assert next(line for line in done.stdout.splitlines() if line.startswith("| fed")).split()[3] == "3"
         found[name] = models(tmp_path / name)
     assert len(found["own"]) == 6
     assert found["own"] == found["joblib"] == found["submitit"]
