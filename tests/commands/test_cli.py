@@ -498,7 +498,8 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-        "'lost' is neither a command (list, data, new, tune, compare, report, status, show, reproduce) nor an override (KEY=VALUE); did "
+        "'lost' is neither a command (list, data, new, tune, compare, report, status, show, reproduce) "
+        "nor an override (KEY=VALUE); did "
         "you mean list?",
     ),
     (["reprot"], "did you mean report?"),
