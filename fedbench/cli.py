@@ -42,6 +42,8 @@ Usage:
                                  to start from; --into DIR.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
                                  --compare KEY tests differences, for example between algorithms.
+  fedbench status [DIR]          Show how far the runs in DIR are: running, done, failed, time left; --all lists all.
+  fedbench show RUN              Show one run: configuration, curves, numbers, files, how to load it.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
                                  --plan shows what would run.
   fedbench --cfg job KEY=VALUE   Print the configuration of a run and exit.
@@ -67,8 +69,8 @@ docs/configuration.md explains all keys.
 Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
 by signal N, 130 by Ctrl-C (run it again to resume).
 """
-_COMMANDS = ("list", "data", "new", "tune", "compare", "report", "reproduce")
-_OWN_HELP = ("report", "reproduce")
+_COMMANDS = ("list", "data", "new", "tune", "compare", "report", "status", "show", "reproduce")
+_OWN_HELP = ("report", "status", "show", "reproduce")
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
 
@@ -215,6 +217,20 @@ def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need n
     return 0
 
 
+def _status(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.status import status
+
+    print(status(args))
+    return 0
+
+
+def _show(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.show import show_run
+
+    print(show_run(args))
+    return 0
+
+
 def _reproduce(args: list[str], folder: Path | None) -> int:
     if folder is not None:
         raise RequestError(
@@ -228,5 +244,6 @@ def _reproduce(args: list[str], folder: Path | None) -> int:
 
 
 _COMMAND: dict[str, Callable[[list[str], Path | None], int]] = {
-    "list": _list, "data": _data, "new": _new, "report": _report, "reproduce": _reproduce,
+    "list": _list, "data": _data, "new": _new, "report": _report, "status": _status,
+    "show": _show, "reproduce": _reproduce,
 }  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from fedbench.core.writing import NotWritten
 from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable, under_its_digest
 from fedbench.runs.interrupts import raise_if_interrupted
+from fedbench.runs.progress import hidden
 from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import Note, forget, leave
 
@@ -61,7 +64,9 @@ class Job:
         if self.batch is not None:
             number = int(config[_INDEX])
             overrides = list(self.batch[number])
-        note = self.carry_out(number, overrides, Path(hydra.sweep.dir))
+        # on a terminal, the bars of several processes would be drawn over one another
+        with hidden() if sys.stderr.isatty() else nullcontext():
+            note = self.carry_out(number, overrides, Path(hydra.sweep.dir))
         if note.path is None or note.status not in ("done", "diverged"):
             return math.nan
         with user_code_from(self.composer.own):

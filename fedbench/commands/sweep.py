@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from itertools import product
@@ -11,6 +12,7 @@ from pathlib import Path
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, SweepPlan, launch, make_directory, sweep_plan
 from fedbench.commands.side_by_side import announce, jobs_by_default
+from fedbench.commands.sweep_view import follow_notes
 from fedbench.commands.workers import start_importing, work_through
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import Override, parse_overrides
@@ -61,7 +63,9 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
             )
         try:
             if launched is not None or not plan.basic:
-                launch(composer, "config", typed, folder, Job(composer, loud))
+                listed = not draws and all(o.each() for o in overrides if not o.key.startswith(("hydra.", "hydra/")))
+                with follow_notes(folder, len(combinations(overrides)) if listed else None):
+                    launch(composer, "config", typed, folder, Job(composer, loud))
             else:
                 jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
                 make_directory(folder)
@@ -69,9 +73,9 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
                 announce(len(todo), jobs, gpus)
                 work_through(Job(composer, loud), combinations(overrides), folder, jobs, gpus)
         except KeyboardInterrupt:
-            _close(folder)
+            _close(folder, config_dir)
             raise
-    return _close(folder)
+    return _close(folder, config_dir)
 
 
 def _refuse_unlisted(overrides: Sequence[Override], plan: SweepPlan) -> None:
@@ -140,7 +144,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
     return todo
 
 
-def _close(folder: Path) -> int:
+def _close(folder: Path, config_dir: Path | None) -> int:
     """Print the results of a sweep and return its exit status."""
     from fedbench.report.present import summary
 
@@ -153,8 +157,18 @@ def _close(folder: Path) -> int:
         print(f"fedbench: {jobs[0].status}: {' '.join(jobs[0].overrides)}: {error}", file=sys.stderr)
         if len(jobs) > 1:
             print(f"fedbench: and {len(jobs) - 1} more for the same reason", file=sys.stderr)
+    own = [] if config_dir is None else ["--config-dir", str(config_dir)]
+    for note in (n for n in wrong if n.status == "failed"):
+        _warn(f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *note.overrides])}")
     if not runs:
         forget(folder)
         return 2
     print("\n" + summary(runs))
     return 0 if all(n.status == "done" for n in found) else 1
+
+
+def _warn(text: str) -> None:
+    """Print a line on standard error, in red on a terminal."""
+    from rich.console import Console  # late: most sweeps have nothing to warn of
+
+    Console(stderr=True).print(text, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -26,10 +26,12 @@ from typing import Literal, NamedTuple
 
 from fedbench.commands.gpus import gpu_of
 from fedbench.commands.launch import Job
+from fedbench.commands.sweep_view import SweepView
 from fedbench.config.schema import RunConfig
 from fedbench.runs.cores import available_cores
 from fedbench.runs.interrupts import as_exceptions
-from fedbench.runs.sweep_notes import Note, leave
+from fedbench.runs.progress import hidden
+from fedbench.runs.sweep_notes import Note, leave, note_of
 
 # what takes long to import; not fedbench, which that process may find elsewhere: its path is not yet that of this one
 _PRELOADED = ["torch", "safetensors.torch", "hydra.core.override_parser.overrides_parser", "pandas", "pyarrow.parquet"]
@@ -65,20 +67,27 @@ def work_through(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: in
     Raises:
         KeyboardInterrupt: On Ctrl-C, when all workers have stopped.
     """
-    if jobs > 1:
-        _in_workers(job, runs, folder, jobs, gpus)
-        return
-    for number, overrides in enumerate(runs):
-        job.carry_out(number, list(overrides), folder)
+    with SweepView(runs, jobs) as view:
+        if jobs > 1:
+            _in_workers(job, runs, folder, jobs, gpus, view)
+            return
+        for number, overrides in enumerate(runs):
+            config = _composed(job, overrides)
+            view.begins(number, config)
+            view.ended(job.carry_out(number, list(overrides), folder, config))
 
 
-def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int, gpus: Sequence[str]) -> None:
+def _in_workers(
+    job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int, gpus: Sequence[str], view: SweepView
+) -> None:
     shares = core_shares(len(runs), jobs, available_cores())
     waiting = deque(range(len(runs)))
 
     def next_task() -> _Task:
         number = waiting.popleft()
-        return _Task(number, list(runs[number]), _composed(job, runs[number]), shares[number])
+        config = _composed(job, runs[number])
+        view.begins(number, config)
+        return _Task(number, list(runs[number]), config, shares[number])
 
     workers: list[_Worker] = []
     try:
@@ -91,6 +100,7 @@ def _in_workers(job: Job, runs: Sequence[Sequence[str]], folder: Path, jobs: int
             for worker in [w for w in workers if w.connection in ready]:
                 if worker.listen():
                     continue
+                view.ended(note_of(folder, worker.task.number))
                 if waiting and worker.alive:
                     worker.give(next_task())
                 else:
@@ -212,7 +222,7 @@ def _work(connection: Connection, job: Job, folder: Path, environment: Mapping[s
     os.environ.update(environment)
     lock = threading.Lock()
     out, err = _Sent(connection, "out", lock), _Sent(connection, "err", lock)
-    with suppress(KeyboardInterrupt), as_exceptions(), redirect_stdout(out), redirect_stderr(err):
+    with suppress(KeyboardInterrupt), as_exceptions(), redirect_stdout(out), redirect_stderr(err), hidden():
         while (task := _received(connection)) is not None:
             job.carry_out(task.number, task.overrides, folder, task.config, task.cores)
             out.flush_all()

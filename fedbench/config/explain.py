@@ -45,6 +45,8 @@ def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
     text = str(error)
     if isinstance(error, InterpolationResolutionError):
         return RequestError(f"{error.full_key}: {text.splitlines()[0]}")
+    if re.search(r"Could not load 'hydra/launcher/submitit_", text):
+        return RequestError("this launcher needs submitit; type pip install 'fedbench-harness[slurm]'")
     if re.search(r"Could not override 'data/partition(@[^']*)?'", text):
         return RequestError("this data set assigns examples to clients itself; remove data/partition")
     if found := re.search(r"Could not override '([^']*)'", text):

@@ -44,6 +44,11 @@ def notes(folder: Path) -> list[Note]:
     return [Note(**json.loads(p.read_text(encoding="utf-8"))) for p in sorted((folder / "runs").glob("*.json"))]
 
 
+def note_of(folder: Path, job: int) -> Note:
+    """Return the note of one job, which has left it."""
+    return Note(**json.loads((folder / "runs" / f"{job:06d}.json").read_text(encoding="utf-8")))
+
+
 def forget(folder: Path) -> None:
     """Remove the directory of a sweep, and the directories above it that are empty then."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -139,7 +139,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
         with tracing as step, between_rounds() as asked:
             last = session.consume(step, asked)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, SystemExit) as error:  # SystemExit: a scheduler's handler that requeues the job
         _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()}, error)
         tracker.finish("interrupted")
         raise
@@ -253,8 +253,8 @@ class Session:
         p = self.prepared
         with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
             for snapshot in self.rounds():
-                accuracy = self.record(snapshot)
-                bar.advance(snapshot.round, len(snapshot.cohort), accuracy)
+                measured = self.record(snapshot)
+                bar.advance(snapshot.round, len(snapshot.cohort), measured)
                 if not self.finite:
                     break
                 if (number := asked()) is not None and snapshot.round < p.rounds:
@@ -294,19 +294,19 @@ class Session:
             self.last = snapshot
             yield snapshot
 
-    def record(self, s: Snapshot) -> float | None:
-        """Evaluate and record a snapshot if that is due, and keep what resuming needs; return the mean accuracy."""
-        accuracy = None
+    def record(self, s: Snapshot) -> Fields | None:
+        """Evaluate and record a snapshot if that is due, and keep what resuming needs; return its row, or None."""
+        row = None
         if self.prepared.evaluated(s.round):
             self.finite = self._finite(s)
-            accuracy = self._measure(s)
+            row = self._measure(s)
         if self.finite:
             self._follow(s)
             if not self.prepared.keep_state or s.round < self.prepared.rounds - 1:
                 self._save_if_due(s)
             elif s.round == self.prepared.rounds - 1:
                 self._save(s)
-        return accuracy
+        return row
 
     def _announce(self, sentence: str) -> None:
         """Say that less is done at once from now on, the first time that this happens."""
@@ -338,8 +338,8 @@ class Session:
             facts |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
         return facts | ({"memory_errors": engine.limits.errors} if engine.limits.errors else {})
 
-    def _measure(self, s: Snapshot) -> float:
-        """Evaluate a snapshot, record the row, and return the mean accuracy."""
+    def _measure(self, s: Snapshot) -> Fields:
+        """Evaluate a snapshot, record the row, and return it."""
         p = self.prepared
         ends = s.round == p.rounds or not self.finite
         wanted = p.keeps_clients(s.round, ends)
@@ -365,7 +365,7 @@ class Session:
         }
         self.recorder.append(row)
         p.tracker.log(row)
-        return summary["accuracy_mean"]
+        return row
 
     def _probe_ahead(self, s: Snapshot) -> Tensor | None:
         """Measure what the next round needs of all clients at the evaluated model; return their losses if it has them.

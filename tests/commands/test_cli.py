@@ -284,7 +284,8 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
 
 
 def test_a_directory_counts_once_in_a_table(fed, tmp_path):
-    _, out, _ = fed("-m", *FAST, "engine.mode=loop,stacked")
+    status, out, err = fed("-m", *FAST, "engine.mode=loop,stacked")
+    assert status == 0, err
     (row,) = [line for line in out if line.startswith("| fedavg")]
     assert row.split("|")[2].strip() == "1"
     assert "±" not in row
@@ -497,8 +498,8 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-        "'lost' is neither a command (list, data, new, tune, compare, report, reproduce) nor an override (KEY=VALUE); "
-        "did you mean list?",
+        "'lost' is neither a command (list, data, new, tune, compare, report, status, show, reproduce) nor an override "
+        "(KEY=VALUE); did you mean list?",
     ),
     (["reprot"], "did you mean report?"),
     (["rnu"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),

@@ -1,0 +1,159 @@
+"""``fedbench show RUN``: one run in a terminal: configuration, curves, numbers, files, and how to load it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedbench.analysis.metrics_catalogue import metric_info
+from fedbench.core.errors import Parser, RequestError
+from fedbench.core.paths import user_path
+from fedbench.core.trees import config_value
+from fedbench.runs.standing import standing
+from fedbench.runs.store import Run, read_run
+
+_NUMBERS = (
+    "accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "accuracy_worst10", "accuracy_min", "accuracy_std",
+    "angle_degrees", "test_loss", "train_loss", "bytes_up", "bytes_down", "seconds_train", "seconds_eval",
+)  # fmt: skip
+_CURVES = ("accuracy_mean", "accuracy_worst30", "train_loss")
+_WIDTH, _HEIGHT = 64, 6  # of a curve, in characters
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_NOT_CHANGES = ("results_dir", "data_dir", "force")
+
+
+def _parser() -> Parser:
+    p = Parser(prog="fedbench show", description="Show one run: configuration, curves, numbers and files.")
+    p.add_argument("run", metavar="RUN", help="directory of the run, which it prints as its last line")
+    return p
+
+
+def show_run(args: Sequence[str]) -> str:
+    """Return what ``fedbench show`` prints.
+
+    Raises:
+        RequestError: If an argument is wrong.
+        DamagedRun: If the run's files cannot be read.
+    """
+    if {"-h", "--help"} & set(args):
+        return _parser().format_help().rstrip()
+    path = _located(user_path("RUN", _parser().parse_args(list(args)).run))
+    run = read_run(path)
+    parts = [_head(run), _settings(run)]
+    if run.records.begun:
+        parts += [_numbers(run), *_curves(run)]
+    return "\n\n".join([*parts, _files(path), _python(path)])
+
+
+def _located(path: Path) -> Path:
+    """Return the directory of the one run at or below a path."""
+    if (path / "meta.json").exists() and (path / "config.yaml").exists():
+        return path
+    found = [p.parent for p in sorted(path.rglob("meta.json"))] if path.is_dir() else []
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise RequestError(f"{path} has no run; type the directory that a run prints as its last line")
+    raise RequestError(f"{path} has {len(found)} runs; name one of them, such as {found[0]}")
+
+
+def _head(run: Run) -> str:
+    meta, at = run.meta, standing(run.path)
+    title = f"{meta.get('experiment') or meta['data']} {meta['algo']} seed {meta['seed']}"
+    lines = [title, f"  {at.state}, round {at.done} of {at.rounds}" + (f": {at.error}" if at.error else "")]
+    versions = meta.get("versions", {})
+    made = [f"fedbench {versions.get('fedbench', '?')}", f"torch {versions.get('torch', '?')}", f"{meta.get('device')}"]
+    return "\n".join([*lines, f"  {meta.get('started')} to {meta.get('ended') or '?'}, {', '.join(made)}"])
+
+
+def _settings(run: Run) -> str:
+    meta, flat = run.meta, run.flat
+    lines = ["Configuration"]
+    typed = [o for o in meta.get("overrides", []) if o.partition("=")[0] not in _NOT_CHANGES]
+    lines.append(f"  fedbench {shlex.join(typed)}".rstrip())
+    for key, (was, now) in meta.get("departures", {}).items():
+        lines.append(f"  {key}: {config_value(now)} (the experiment has {config_value(was)})")
+    main = ("model._target_", "data.clients", "participation", "local.lr", "local.epochs", "local.batch_size")
+    kept = [k for k in flat if k in main or (k.startswith("algo.") and not k.endswith("_target_"))]
+    lines.append("  " + "  ".join(f"{k}={config_value(flat[k])}" for k in kept))
+    return "\n".join(lines)
+
+
+def _numbers(run: Run) -> str:
+    table = run.rounds()
+    last = table.iloc[-1]
+    lines = [f"Round {int(last['round'])}"]
+    for name in _NUMBERS:
+        if name not in table or last[name] is None or math.isnan(last[name]):
+            continue
+        info = metric_info(name)
+        value = info.text(info.factor * float(last[name]))
+        lines.append(f"  {info.label:<40} {value} {info.unit}".rstrip())
+    return "\n".join(lines)
+
+
+def _curves(run: Run) -> Iterator[str]:
+    """Yield a drawing for each curve that has at least two numbers."""
+    table = run.rounds()
+    for name in (n for n in _CURVES if n in table):
+        kept = table[["round", name]].dropna()
+        if len(kept) < 2:
+            continue
+        info = metric_info(name)
+        values = [info.factor * float(v) for v in kept[name]]
+        unit = f" in {info.unit}" if info.unit else ""
+        title = f"{info.label}{unit}, rounds {int(kept['round'].iloc[0])} to {int(kept['round'].iloc[-1])}"
+        yield "\n".join([title, *drawn(values, [int(r) for r in kept["round"]])])
+
+
+def drawn(values: Sequence[float], rounds: Sequence[int], width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
+    """Return a curve as lines of text: a column of blocks per equal span of rounds, as high as the mean of its values.
+
+    Args:
+        values: At least one value; those that are not finite are left out.
+        rounds: The rounds of the values, increasing.
+        width: Most characters in a line.
+        height: Number of lines.
+    """
+    finite = [(r, v) for r, v in zip(rounds, values, strict=True) if math.isfinite(v)]
+    if not finite:
+        return ["  no finite value"]
+    first, spans = rounds[0], rounds[-1] - rounds[0] + 1
+    columns = min(width, len(values))
+    sums: list[list[float]] = [[] for _ in range(columns)]
+    for r, v in finite:
+        sums[(r - first) * columns // spans].append(v)
+    low, high = min(v for _, v in finite), max(v for _, v in finite)
+    steps = 8 * height
+    levels = [None if not s else _level(sum(s) / len(s), low, high, steps) for s in sums]
+    lines = []
+    for row in reversed(range(height)):
+        cells = "".join(" " if n is None else _BLOCKS[min(8, max(0, n - 8 * row))] for n in levels)
+        label = f"{high:.4g}" if row == height - 1 else f"{low:.4g}" if row == 0 else ""
+        lines.append(f"  {label:>8} │{cells}".rstrip())
+    return lines
+
+
+def _level(value: float, low: float, high: float, steps: int) -> int:
+    """Return how many eighths of a line a column has: 1 at the lowest value."""
+    return 1 if high == low else 1 + round((value - low) / (high - low) * (steps - 1))
+
+
+def _files(path: Path) -> str:
+    lines = [f"Files in {path}"]
+    for file in sorted(p for p in path.iterdir() if p.is_file() and p.name not in (".lock", "DONE")):
+        lines.append(f"  {file.stat().st_size:>12,} bytes  {file.name}")
+    return "\n".join(lines)
+
+
+def _python(path: Path) -> str:
+    return "\n".join(
+        [
+            "In Python",
+            "  import fedbench",
+            f"  results = fedbench.load_results({str(path)!r})",
+            "  results.rounds, results.clients  # pandas frames",
+        ]
+    )

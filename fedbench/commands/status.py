@@ -1,0 +1,86 @@
+"""``fedbench status [DIR]``: how far the runs below a directory are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.core.errors import Parser, RequestError
+from fedbench.core.paths import user_path
+from fedbench.runs.progress import duration
+from fedbench.runs.standing import GONE, STATES, Standing, standings
+
+_HINTS = {
+    GONE: "ended without a word; the same command resumes it",
+    "interrupted": "the same command resumes it",
+    "failed": "the same command goes on from its last checkpoint",
+}
+
+
+def _parser() -> Parser:
+    p = Parser(prog="fedbench status", description="Show how far the runs in a directory are.")
+    p.add_argument(
+        "folder",
+        nargs="?",
+        default="results",
+        metavar="DIR",
+        help="directory of the runs (default: results)",
+    )
+    p.add_argument("--all", action="store_true", help="list the runs that are done too, which are counted otherwise")
+    return p
+
+
+def status(args: Sequence[str]) -> str:
+    """Return what ``fedbench status`` prints: a line per run that is not done, and how many are in which state.
+
+    Raises:
+        RequestError: If an argument is wrong.
+    """
+    if {"-h", "--help"} & set(args):
+        return _parser().format_help().rstrip()
+    asked = _parser().parse_args(list(args))
+    folder = user_path("DIR", asked.folder)
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
+    found = list(standings(folder))
+    if not found:
+        raise RequestError(f"{folder} contains no runs; it must be a results_dir")
+    listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))
+    return "\n".join([*_table(listed, folder), *([""] if listed else []), *_hints(listed), _sum(found)])
+
+
+def _table(runs: Sequence[Standing], folder: Path) -> list[str]:
+    if not runs:
+        return []
+    rows = [("state", "rounds", "accuracy", "left", "run"), *(_row(s, folder) for s in runs)]
+    widths = [max(len(row[k]) for row in rows) for k in range(4)]
+    lines = []
+    for row in rows:
+        state, *numbers = row[:4]
+        cells = [state.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))]
+        lines.append("  ".join([*cells, row[4]]))
+    return lines
+
+
+def _row(s: Standing, folder: Path) -> tuple[str, str, str, str, str]:
+    of = "?" if s.rounds is None else str(s.rounds)
+    accuracy = "" if s.accuracy is None else f"{100 * s.accuracy:.2f} %"
+    where = "." if s.path == folder else str(s.path.relative_to(folder))
+    left = "" if s.left is None else duration(s.left)
+    return s.state, f"{s.done}/{of}", accuracy, left, where + (f": {s.error}" if s.error else "")
+
+
+def _hints(runs: Sequence[Standing]) -> list[str]:
+    return [f"{state}: {_HINTS[state]}" for state in STATES if state in _HINTS and any(s.state == state for s in runs)]
+
+
+def _sum(runs: Sequence[Standing]) -> str:
+    counts = Counter(s.state for s in runs)
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    working = [s for s in runs if s.state == "running"]
+    known = [s.left for s in working if s.left is not None]
+    ends = f"; the last running one ends in about {duration(max(known))}" if known else ""
+    if len(known) < len(working):
+        ends += f"; the time left of {len(working) - len(known)} is not known yet"
+    return f"{len(runs)} runs: {states}{ends}"

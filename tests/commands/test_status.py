@@ -1,0 +1,136 @@
+"""``fedbench status`` and ``fedbench show``: what is on disk, and whether a process is at work on it."""
+
+import json
+import os
+
+import pytest
+from command_line import FAST, interrupted, run_dir
+from fake_runs import fake
+from filelock import FileLock
+
+from fedbench.commands.show import drawn
+from fedbench.runs.progress import duration
+from fedbench.runs.standing import Standing, is_held, standing
+
+
+def rounds(path, *rows):
+    """Give a run these rounds; a row is (round, seconds of training, seconds of evaluation)."""
+    keys = ("round", "seconds_train", "seconds_eval")
+    text = "".join(json.dumps({**dict(zip(keys, row, strict=True)), "accuracy_mean": 0.5}) + "\n" for row in rows)
+    (path / "rounds.jsonl").write_text(text)
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """A run whose meta.json says that it is running: round 100 of 1000 after 15 s of training and 5 s of evaluation."""
+    fake(tmp_path / "results", None, "fedavg", seeds=(0,), status="running")
+    (meta,) = (tmp_path / "results").rglob("meta.json")
+    (meta.parent / "DONE").unlink(missing_ok=True)
+    rounds(meta.parent, (0, 0.0, 1.0), (100, 15.0, 5.0))
+    return meta.parent
+
+
+def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_round(unfinished):
+    with FileLock(unfinished / ".lock"):
+        found = standing(unfinished)
+    assert (found.state, found.done, found.rounds) == ("running", 100, 1000)
+    assert found.rate == 100 / 20.0
+    assert found.left == 900 * 20.0 / 100
+
+
+def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
+    assert standing(unfinished).state == "process gone"
+    (unfinished / ".lock").touch()  # left by a process that was killed
+    assert standing(unfinished).state == "process gone"
+    status, out, _ = fed("status")
+    assert status == 0
+    assert out[1].split()[:5] == ["process", "gone", "100/1000", "50.00", "%"]
+    assert out[-1] == "1 runs: 1 process gone"
+
+
+def test_asking_does_not_take_the_lock(unfinished):
+    (unfinished / ".lock").touch()
+    one, other = (os.open(unfinished / ".lock", os.O_RDONLY) for _ in range(2))
+    assert not is_held(unfinished / ".lock")
+    with FileLock(unfinished / ".lock", timeout=0):
+        assert is_held(unfinished / ".lock")
+    os.close(one)
+    os.close(other)
+
+
+def test_a_line_that_is_being_written_does_not_count(unfinished):
+    with (unfinished / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 200, "acc')
+    assert standing(unfinished).done == 100
+
+
+def test_nothing_is_left_of_a_run_that_has_ended_and_nothing_known_of_one_that_begins(tmp_path):
+    assert Standing(tmp_path, "diverged", 5, 10, None, 1.0).left is None
+    assert Standing(tmp_path, "running", 0, 10, None, 1.0).left is None
+
+
+def test_states_of_real_runs(fed, monkeypatch, tmp_path):
+    assert fed(*FAST)[0] == 0
+    interrupted(fed, monkeypatch, 3, *FAST, "seed=1")  # rounds 0 and 1 are recorded
+    assert fed(*FAST, "seed=2", "local.lr=1e20", "local.weight_decay=1")[0] == 1
+    status, out, _ = fed("status")
+    assert (status, out[-1]) == (0, "3 runs: 1 interrupted, 1 diverged, 1 done")
+    assert out[1].split()[:2] == ["interrupted", "1/4"]
+    assert "interrupted: the same command resumes it" in out
+    assert len([line for line in fed("status", "--all")[1] if "seed_" in line]) == 3
+    assert fed(*FAST, "seed=1")[0] == 0
+    assert fed("status")[1][-1] == "3 runs: 1 diverged, 2 done"
+
+
+def test_status_refuses_what_has_no_runs(fed, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert fed("status", "empty")[0] == 2
+    status, _, error = fed("status", "nowhere")
+    assert (status, "nowhere is not a directory" in error) == (2, True)
+
+
+def test_show(fed, tmp_path):
+    _, out, _ = fed(*FAST, "local.lr=0.05")
+    path = run_dir(tmp_path, out).relative_to(tmp_path)
+    status, out, _ = fed("show", str(path))
+    assert status == 0
+    assert out[1] == "  done, round 4 of 4"
+    assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
+    accuracy = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])["accuracy_mean"]
+    assert any(line.split() == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out)
+    assert any(line.endswith("bytes  model.safetensors") for line in out)
+    line = next(line for line in out if "load_results" in line)
+    import fedbench
+
+    assert len(eval(line.split("=", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
+
+
+def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
+    fed(*FAST)
+    assert fed("show", "results")[0] == 0
+    fed(*FAST, "seed=1")
+    status, _, error = fed("show", "results")
+    assert (status, "results has 2 runs; name one of them, such as results/synthetic_leaf" in error) == (2, True)
+    assert fed("show", "nowhere")[0] == 2
+
+
+def test_a_drawn_curve():
+    """Two lines of eight steps: the lowest value has one eighth, the highest both lines."""
+    assert drawn([0.0, 1.0, 0.0], [0, 1, 2], height=2) == ["         1 │ █", "         0 │▁█▁"]
+    assert drawn([3.0, 3.0], [0, 5], height=1) == ["         3 │▁▁"]
+    assert drawn([float("nan")], [0]) == ["  no finite value"]
+
+
+def test_a_column_is_the_mean_of_a_span_of_rounds():
+    """Four values in two columns: means 0.5 and 7.5 of 0 to 8 are 0.5 * 15 / 8 and 7.5 * 15 / 8 steps above the lowest.
+
+    1 + round(0.9375) = 2 and 1 + round(14.0625) = 15 eighths.
+    """
+    assert drawn([0.0, 1.0, 7.0, 8.0], [0, 1, 2, 3], width=2, height=2) == ["         8 │ ▇", "         0 │▂█"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3660, "1 h 01 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
