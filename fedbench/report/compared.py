@@ -53,11 +53,12 @@ def _of_block(compared: ComparedRuns, block: ComparedBlock) -> str:
         notes.append(f"{compared.baseline} has no runs in this block")
     if block.differences:
         parts += _differences(block, metric, alpha)
-        notes += _too_few(block.short, len(block.differences), alpha)
-    return "\n".join(parts + _listed(notes + _block_notes(block, metric)))
+        notes += too_few(block.short, len(block.differences), alpha)
+    return "\n".join(parts + _listed(notes + block_notes(block, metric)))
 
 
-def _block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
+def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
+    """Return what distinguishes the runs of a block besides the compared key, and those that do not count."""
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
     if lost := [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]:
@@ -92,7 +93,7 @@ def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:
         f"p <= {compared.alpha:g}, not adjusted\n",
         markdown(["method", *names], rows),
     ]
-    notes = _too_few(over.short, 1, compared.alpha)
+    notes = too_few(over.short, 1, compared.alpha)
     if (f := over.ranks) is not None:
         parts.append(
             f"average ranks over {over.full} blocks with all methods, 1 is {'best' if directed else 'highest'}; "
@@ -117,7 +118,7 @@ def _p_text(p: float) -> str:
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 
-def _too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
+def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
     if not (counts := sorted(set(short))):
         return []
