@@ -27,7 +27,8 @@ import yaml
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replace_bytes
-from fedbench.report.for_paper import Cite, PaperOptions, write_for_paper
+from fedbench.report.for_paper import PaperOptions, write_for_paper
+from fedbench.report.statement import Cite
 from fedbench.report.write import write_report
 from fedbench.runs.bundle import FOLDER, stored
 from fedbench.runs.store import Run

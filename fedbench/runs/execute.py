@@ -16,6 +16,7 @@ from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.records import is_done
 from fedbench.runs.store import ResultStore, Run, read_run
+from fedbench.runs.trackers.guarded import export
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             file=sys.stderr,
         )
     if not config.force and (done := _from_disk(config)):
+        export(done.run, config.tracker, config.stored_tree)
         return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
