@@ -16,6 +16,7 @@ from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
+from fedbench.report.compared_files import write_compared
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
 from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.bundle import stored
@@ -42,7 +43,8 @@ def _parser() -> Parser:
     p.add_argument(
         "--compare",
         metavar="KEY",
-        help="print tests of the differences between algorithms (algo), or between values of a key",
+        help="print tests of the differences between algorithms (algo), or between values of a key; with --into OUT "
+        "also as CSV, Markdown and LaTeX in OUT",
     )
     p.add_argument(
         "--latex",
@@ -119,15 +121,24 @@ def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None)
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
         return write_report(folder, into, asked.paper)
-    if asked.into or asked.paper:
-        raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
+    if asked.paper:
+        raise RequestError("--paper cannot be combined with --compare, which compares all runs")
     alpha = 0.05 if asked.alpha is None else asked.alpha
     store = stored(folder)
     runs = list(store)
     name_left_out(store.damaged)
     if not runs:
         raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
-    return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))
+    found = compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha)
+    text = compared_text(found)
+    if asked.into is None:
+        return text
+    target = user_path("--into", asked.into)
+    try:
+        names = write_compared(found, target)
+    except NotWritten as error:
+        raise RequestError(str(error)) from error
+    return "\n".join([text, "", *(f"written: {target / name}" for name in names)])
 
 
 def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:

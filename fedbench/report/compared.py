@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, OverBlocks
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.stats import seeds_needed
 from fedbench.report.render import markdown
@@ -69,12 +69,10 @@ def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
 
 def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list[str]:
     rows = []
-    ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
     for x in block.differences:
         d = x.paired
         ends = "–" if d.low is None else f"{metric.text(d.low, '+')} to {metric.text(d.high, '+')}"
-        verdict = "undecided" if x.ahead is None else ahead if x.ahead else behind
-        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict]
+        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict_of(x, metric)]
         rows.append([x.first, x.second, str(d.n), metric.text(d.mean, "+"), ends, *tests])
     heads = ["method", "minus", "seeds", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)", "verdict"]
     legend = (
@@ -82,6 +80,12 @@ def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list
         f"p (Holm) <= {alpha:g}\n"
     )
     return [legend, markdown(heads, rows)]
+
+
+def verdict_of(difference: Difference, metric: MetricInfo) -> str:
+    """Return what a test says of the first method: better, worse or undecided; higher or lower if neither is better."""
+    ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
+    return "undecided" if difference.ahead is None else ahead if difference.ahead else behind
 
 
 def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from fedbench.analysis.compare import compare
 from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.analysis.tables import run_tables
+from fedbench.core.errors import RequestError
 from fedbench.core.writing import replace_file, replaced_folder
 from fedbench.report import plots
 from fedbench.report.figures import curve_panels
@@ -18,7 +20,8 @@ from fedbench.report.statement import Cite, statement
 from fedbench.runs.store import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
-_OURS = ("*.tex", "*.md", "figures/*.pdf", "tables/*.tex")
+_FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
+_NAMED = re.compile(r"\{((?:tables|figures)/[^{}/]+)\}")
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,21 @@ def write_for_paper(runs: Sequence[Run], target: Path, options: PaperOptions, ci
 
     Args:
         runs: The runs; unfinished ones count in the statement only.
-        target: Directory to write into; files of an earlier call are replaced.
+        target: Directory to write into; files of an earlier call are replaced, other files stay.
         options: What the tables show.
         cite: Returns licence and reference of the source that a ``_target_`` names; None for one that is unknown.
 
     Raises:
-        RequestError: If there is nothing to compare, or a metric was not measured.
+        RequestError: If there is nothing to compare, a metric was not measured, or the directory has another main.tex.
         DamagedRun: If a run cannot be read; nothing has changed then.
         NotWritten: If a file cannot be written.
     """
     compared = [compare(runs, options.key, m, options.baseline, options.alpha) for m in options.metrics]
     tables = tables_of(compared)
+    earlier = _earlier(target)
     with replaced_folder(target) as new:
-        for old in (file for pattern in _OURS for file in new.glob(pattern)):
-            old.unlink()
+        for name in earlier:
+            (new / name).unlink(missing_ok=True)
         for table in tables:
             (new / "tables").mkdir(exist_ok=True)
             replace_file(new / "tables" / f"{table.name}.tex", table.text)
@@ -72,6 +76,17 @@ def write_for_paper(runs: Sequence[Run], target: Path, options: PaperOptions, ci
         replace_file(new / "statement.tex", text.latex)
         replace_file(new / "main.tex", _main([t.name for t in tables], figures))
     return ["main.tex", *(f"tables/{t.name}.tex" for t in tables), *figures, "statement.md", "statement.tex"]
+
+
+def _earlier(target: Path) -> list[str]:
+    """Return the tables and figures of an earlier call; refuse a directory with a document that is the user's."""
+    main = target / "main.tex"
+    if not main.exists():
+        return []
+    text = main.read_text(encoding="utf-8", errors="replace")
+    if not text.startswith(_FIRST):
+        raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
+    return [name if name.endswith(".pdf") else f"{name}.tex" for name in _NAMED.findall(text)]
 
 
 def _figures(runs: Sequence[Run], metric: MetricInfo, folder: Path) -> list[str]:
@@ -91,6 +106,7 @@ def _figures(runs: Sequence[Run], metric: MetricInfo, folder: Path) -> list[str]
 def _main(tables: Sequence[str], figures: Sequence[str]) -> str:
     """Return a document that shows all of it, from which parts are copied."""
     lines = [
+        _FIRST,
         r"\documentclass[twocolumn]{article}",
         r"\usepackage[T1]{fontenc}",
         r"\usepackage[utf8]{inputenc}",

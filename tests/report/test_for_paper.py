@@ -120,6 +120,22 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     assert f"{sum(spent) / 4:.1f} s per run on average" in text
 
 
+def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path / "runs", None, algo, seeds=SEEDS)
+    words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(tmp_path / "out"))
+    assert call(*words)[0] == 0
+    (tmp_path / "out" / "tables" / "mine.tex").write_text("mine")
+    assert call(*words, "--metric", "test_loss")[0] == 0
+    kept = {n for n in NAMES if n.startswith("figures")}
+    assert set(files(tmp_path / "out")) == {*NAMES, "tables/mine.tex", "figures/synthetic_leaf_test_loss.pdf"} - kept
+    (tmp_path / "out" / "main.tex").write_text("my paper")
+    before = files(tmp_path / "out")
+    status, _, error = call(*words)
+    assert (status, files(tmp_path / "out")) == (2, before)
+    assert "main.tex was not written by fedbench; name another directory with --into" in error
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
