@@ -41,7 +41,8 @@ Usage:
   fedbench new KIND NAME         Write the files of an algorithm, model, data (set), partition or metric of your own
                                  to start from; --into DIR.
   fedbench report [DIR]          Write tables, figures and a page from the runs in DIR (default: results);
-                                 --compare KEY tests differences, for example between algorithms.
+                                 --compare KEY tests differences, for example between algorithms;
+                                 --latex and --bundle FILE.zip write what a paper takes.
   fedbench status [DIR]          Show how far the runs in DIR are: running, done, failed, time left; --all lists all.
   fedbench show RUN              Show one run: configuration, curves, numbers, files, how to load it.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
@@ -210,10 +211,10 @@ def _new(args: list[str], folder: Path | None) -> int:
     return 0
 
 
-def _report(args: list[str], folder: Path | None) -> int:  # runs on disk need no config files
+def _report(args: list[str], folder: Path | None) -> int:
     from fedbench.commands.report import report
 
-    print(report(args))
+    print(report(args, folder))
     return 0
 
 

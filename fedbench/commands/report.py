@@ -8,13 +8,19 @@ from pathlib import Path
 
 from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import compare
+from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
 from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.core.paths import user_path
+from fedbench.core.writing import NotWritten
+from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
+from fedbench.report.compared_files import write_compared
+from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
 from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.bundle import stored
+from fedbench.runs.store import Run, with_readable
 
 
 def _parser() -> Parser:
@@ -24,7 +30,8 @@ def _parser() -> Parser:
         nargs="?",
         default="results",
         metavar="DIR",
-        help="directory that contains the runs, or a report that was published with --into (default: results)",
+        help="directory that contains the runs, a report that was published with --into, or the zip of --bundle "
+        "(default: results)",
     )
     p.add_argument(
         "--into",
@@ -36,7 +43,18 @@ def _parser() -> Parser:
     p.add_argument(
         "--compare",
         metavar="KEY",
-        help="print tests of the differences between algorithms (algo), or between values of a key",
+        help="print tests of the differences between algorithms (algo), or between values of a key; with --into OUT "
+        "also as CSV, Markdown and LaTeX in OUT",
+    )
+    p.add_argument(
+        "--latex",
+        action="store_true",
+        help="write tables, figures and a statement for a paper to DIR/paper, or OUT (docs/paper.md)",
+    )
+    p.add_argument(
+        "--bundle",
+        metavar="FILE.zip",
+        help="write what another machine needs to repeat these tables: configs, partitions, numbers and commands",
     )
     p.add_argument(
         "--best",
@@ -47,15 +65,21 @@ def _parser() -> Parser:
         "--by", metavar="METRIC", help="with --best: validation (default, val_accuracy_mean) or another val_ metric"
     )
     p.add_argument(
-        "--metric", help="key of rounds.jsonl to compare or report, at the last round (default: accuracy_mean)"
+        "--metric",
+        help="key of rounds.jsonl to compare or report, at the last round (default: accuracy_mean); with --latex or "
+        f"--bundle several, separated by commas (default: {','.join(METRICS)})",
     )
     p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
     p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
     return p
 
 
-def report(args: Sequence[str]) -> str:
+def report(args: Sequence[str], own: Path | None = None) -> str:
     """Return what ``fedbench report`` prints: tables and where the report was written, or a comparison.
+
+    Args:
+        args: The words after ``report``.
+        own: A config tree of the user's own, with which ``--bundle`` reads data again.
 
     Raises:
         RequestError: If an argument is wrong.
@@ -64,8 +88,26 @@ def report(args: Sequence[str]) -> str:
         return _parser().format_help().rstrip()
     asked = _parser().parse_args(list(args))
     folder = user_path("DIR", asked.folder)
+    if folder.suffix == ".zip" and folder.is_file():
+        into = user_path("--into", asked.into) if asked.into else folder.with_suffix("")
+        with unpacked(folder) as place:
+            return _report(place, asked, own, into)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
+    return _report(folder, asked, own, user_path("--into", asked.into) if asked.into else None)
+
+
+def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:
+    """Return what is printed.
+
+    Args:
+        folder: Directory of the runs, or of a bundle.
+        asked: The arguments.
+        own: A config tree of the user's own.
+        into: Directory of what is written; None for one below ``folder``.
+    """
+    if asked.latex or asked.bundle is not None:
+        return _for_paper(folder, asked, own, into)
     if asked.best is not None:
         return _best(folder, asked)
     if asked.by is not None:
@@ -78,16 +120,55 @@ def report(args: Sequence[str]) -> str:
                 )
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
-        return write_report(folder, user_path("--into", asked.into) if asked.into else None, asked.paper)
-    if asked.into or asked.paper:
-        raise RequestError("--into and --paper cannot be combined with --compare, which prints and writes no report")
+        return write_report(folder, into, asked.paper)
+    if asked.paper:
+        raise RequestError("--paper cannot be combined with --compare, which compares all runs")
     alpha = 0.05 if asked.alpha is None else asked.alpha
     store = stored(folder)
     runs = list(store)
     name_left_out(store.damaged)
     if not runs:
         raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
-    return compared_text(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))
+    found = compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha)
+    text = compared_text(found)
+    if asked.into is None:
+        return text
+    target = user_path("--into", asked.into)
+    try:
+        names = write_compared(found, target)
+    except NotWritten as error:
+        raise RequestError(str(error)) from error
+    return "\n".join([text, "", *(f"written: {target / name}" for name in names)])
+
+
+def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:
+    """Write what a paper takes, or its bundle, and return what was written."""
+    for name in ("best", "by", "paper"):
+        if getattr(asked, name) is not None:
+            raise RequestError(f"--{name} cannot be combined with --latex and --bundle")
+    metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
+    options = PaperOptions(
+        asked.compare or "algo", metrics, asked.baseline, 0.05 if asked.alpha is None else asked.alpha
+    )
+    lines = []
+    if asked.latex:
+        target = into or folder / "paper"
+        store = stored(folder)
+
+        def work(runs: list[Run], damaged: list[str]) -> list[str]:
+            if not runs:
+                raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
+            return write_for_paper(runs, target, options, citation)
+
+        try:
+            names, damaged = with_readable(work, list(store), store.damaged, store.root)
+        except NotWritten as error:
+            raise RequestError(str(error)) from error
+        name_left_out(damaged)
+        lines += [f"written: {target / name}" for name in names]
+    if asked.bundle is not None:
+        lines += write_paper_bundle(folder, user_path("--bundle", asked.bundle), options, citation, own)
+    return "\n".join(lines)
 
 
 def _best(folder: Path, asked: Namespace) -> str:

@@ -27,6 +27,12 @@ STYLE: dict[Any, Any] = {
     **{"legend.frameon": False, "legend.handlelength": 2.8},
     **{"lines.linewidth": 1.3, "lines.markersize": 3.5, "errorbar.capsize": 2},
     **{"svg.fonttype": "none", "svg.hashsalt": "fedbench"},
+    **{"pdf.fonttype": 42},  # TrueType: publishers refuse fonts of type 3
+}
+_KINDS = {  # of files, with the metadata that would differ between machines and days
+    "png": ("Software",),
+    "svg": ("Date", "Creator"),
+    "pdf": ("Creator", "Producer", "CreationDate"),
 }
 
 _P = ParamSpec("_P")
@@ -34,7 +40,10 @@ Figure = Any  # matplotlib's Figure: its annotations differ between the supporte
 
 
 def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[Path]]:
-    """Wrap a drawing function so that it writes its files in this module's style, whatever the user's settings."""
+    """Wrap a drawing function so that it writes its files in this module's style, whatever the user's settings.
+
+    A path that ends in ``.pdf`` is written as this file alone; any other one gets the endings .png and .svg.
+    """
 
     @wraps(draw)
     def written(base: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> list[Path]:
@@ -43,12 +52,14 @@ def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[
         except ModuleNotFoundError as error:
             raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
         files = {}
+        kinds = {base.with_name(f"{base.name}.{kind}"): kind for kind in ("png", "svg")}
+        kinds = {base: "pdf"} if base.suffix == ".pdf" else kinds
         with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
             figure = draw(*args, **kwargs)
-            for kind, unnamed in (("png", ["Software"]), ("svg", ["Date", "Creator"])):
+            for path, kind in kinds.items():
                 buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(unnamed))
-                files[base.with_name(f"{base.name}.{kind}")] = buffer.getvalue()
+                figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(_KINDS[kind]))
+                files[path] = buffer.getvalue()
         base.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
             replace_bytes(path, content)

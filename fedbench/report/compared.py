@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, OverBlocks
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.stats import seeds_needed
 from fedbench.report.render import markdown
@@ -53,11 +53,12 @@ def _of_block(compared: ComparedRuns, block: ComparedBlock) -> str:
         notes.append(f"{compared.baseline} has no runs in this block")
     if block.differences:
         parts += _differences(block, metric, alpha)
-        notes += _too_few(block.short, len(block.differences), alpha)
-    return "\n".join(parts + _listed(notes + _block_notes(block, metric)))
+        notes += too_few(block.short, len(block.differences), alpha)
+    return "\n".join(parts + _listed(notes + block_notes(block, metric)))
 
 
-def _block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
+def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
+    """Return what distinguishes the runs of a block besides the compared key, and those that do not count."""
     notes = [f"the local solvers differ in {', '.join(block.unequal)}"] if block.unequal else []
     notes += [f"reduced: {r}" for r in block.reduced]
     if lost := [f"{name} with seed {', '.join(map(str, seeds))}" for name, seeds in block.lost.items()]:
@@ -68,12 +69,10 @@ def _block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
 
 def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list[str]:
     rows = []
-    ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
     for x in block.differences:
         d = x.paired
         ends = "–" if d.low is None else f"{metric.text(d.low, '+')} to {metric.text(d.high, '+')}"
-        verdict = "undecided" if x.ahead is None else ahead if x.ahead else behind
-        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict]
+        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict_of(x, metric)]
         rows.append([x.first, x.second, str(d.n), metric.text(d.mean, "+"), ends, *tests])
     heads = ["method", "minus", "seeds", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)", "verdict"]
     legend = (
@@ -81,6 +80,12 @@ def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list
         f"p (Holm) <= {alpha:g}\n"
     )
     return [legend, markdown(heads, rows)]
+
+
+def verdict_of(difference: Difference, metric: MetricInfo) -> str:
+    """Return what a test says of the first method: better, worse or undecided; higher or lower if neither is better."""
+    ahead, behind = ("better", "worse") if metric.direction else ("higher", "lower")
+    return "undecided" if difference.ahead is None else ahead if difference.ahead else behind
 
 
 def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:
@@ -92,7 +97,7 @@ def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:
         f"p <= {compared.alpha:g}, not adjusted\n",
         markdown(["method", *names], rows),
     ]
-    notes = _too_few(over.short, 1, compared.alpha)
+    notes = too_few(over.short, 1, compared.alpha)
     if (f := over.ranks) is not None:
         parts.append(
             f"average ranks over {over.full} blocks with all methods, 1 is {'best' if directed else 'highest'}; "
@@ -117,7 +122,7 @@ def _p_text(p: float) -> str:
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 
-def _too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
+def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     """Return a note on numbers of pairs that are too small for any verdict, and on the number of seeds needed."""
     if not (counts := sorted(set(short))):
         return []

@@ -301,9 +301,7 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
     reduced = tuple(f"{_label(x)}: {', '.join(departure_texts(x.found.reduced))}" for x in lines if x.found.reduced)
     lengths = sorted({_length(line) for line in lines})
     look = looks([(line.algo, _label(line)) for line in lines])
-    panels = [
-        p for field in _FIELDS for n in lengths if (p := _panel(lines, field, n, look, len(lengths) > 1)) is not None
-    ]
+    panels = [p for field in _FIELDS for p in curve_panels(table, field)]
     pictures = [Picture("_curves", plots.curves, panels, alt_text.of_curves)]
     clients = []
     for n in lengths:
@@ -322,6 +320,15 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
             svg = _svg(picture.draw(file, name, picture.panels, reduced=bool(reduced)))
             views.append(FigureView(file.name, name, "", svg, reduced, note, picture.seen(picture.panels)))
     return views
+
+
+def curve_panels(table: TableData, field: str) -> list[Panel]:
+    """Return the panels of a field for the runs of a table, one per number of rounds; of many settings, the first."""
+    lines = table.lines[:_MOST]
+    lengths = sorted({_length(line) for line in lines})
+    look = looks([(line.algo, _label(line)) for line in lines])
+    panels = [_panel(lines, field, n, look, len(lengths) > 1) for n in lengths]
+    return [p for p in panels if p is not None]
 
 
 def _label(line: Line) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
@@ -38,8 +38,10 @@ from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
 from fedbench.runs.store import Run, with_readable
 
+More = Callable[[Sequence[Run], Path], None]
 
-def write_report(folder: Path, into: Path | None = None, only: str | None = None) -> str:
+
+def write_report(folder: Path, into: Path | None = None, only: str | None = None, also: More | None = None) -> str:
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
@@ -47,6 +49,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
+        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
 
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
@@ -64,7 +67,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
         if not runs and not ledger.entries:
             raise RequestError("\n".join([_nothing(folder), *(f"left out: {why}" for why in damaged)]))
-        return _written(runs, ledger, store, damaged, target, into is not None)
+        return _written(runs, ledger, store, damaged, target, into is not None, also)
 
     try:
         (text, shown), damaged = with_readable(work, runs, damaged, store.root)
@@ -85,7 +88,13 @@ def _nothing(folder: Path) -> str:
 
 
 def _written(
-    runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], target: Path, publish: bool
+    runs: Sequence[Run],
+    ledger: Ledger,
+    store: Stored,
+    damaged: Sequence[str],
+    target: Path,
+    publish: bool,
+    also: More | None = None,
 ) -> tuple[str, list[PaperView]]:
     """Write the report and return the tables of runs of no paper as text, and the views of the papers.
 
@@ -96,6 +105,7 @@ def _written(
         damaged: Messages about runs that are left out.
         target: Directory of the report.
         publish: Whether the report gets a bundle and no links to its runs.
+        also: Writes more files.
 
     Raises:
         DamagedRun: If a run cannot be read; nothing has changed then.
@@ -108,6 +118,8 @@ def _written(
         shown = _write(runs, ledger, store.place, damaged, new, page_at)
         with replacing(new / "runs.parquet") as part:
             pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
+        if also is not None:
+            also(runs, new)
         if publish:
             _publish(runs, ledger, store, damaged, new)
         return summary([r for r in runs if _paper_of(r.meta["experiment"]) is None]), shown

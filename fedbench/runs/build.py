@@ -28,6 +28,7 @@ from fedbench.runs.measured_choice import FormChoice, Sample
 from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Tracker
+from fedbench.runs.trackers.guarded import Guarded
 from fedbench.runs.train import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
@@ -318,5 +319,4 @@ def _metrics(config: RunConfig) -> tuple[OwnMetric, ...]:
 def _tracker(component: Component) -> Tracker:
     if component.target is None:
         return Tracker()
-    tracker: Tracker = call(component, "tracker")
-    return tracker
+    return Guarded(call(component, "tracker"), component)

@@ -17,6 +17,7 @@ from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.records import damaged, is_done
 from fedbench.runs.store import ResultStore, Run, read_run
+from fedbench.runs.trackers.guarded import export
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
     if not config.force:
         _tidy(config)
         if done := _from_disk(config):
+            export(done.run, config.tracker, config.stored_tree)
             return done
     with at_once():
         from fedbench.runs.build import build  # imports torch

@@ -461,7 +461,7 @@ def test_a_comparison_is_printed_and_writes_nothing(small):
         (["empty"], "empty contains no runs; it must be a results_dir of earlier runs, such as results"),
         (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
-        (["small", "--compare", "algo", "--into", "x"], "cannot be combined with --compare, which prints"),
+        (["small", "--compare", "algo", "--paper", "adafed"], "cannot be combined with --compare, which compares"),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
         (["small", "--foo"], "unrecognized arguments: --foo; see `fedbench report --help`"),
         (["small", "--alpha", "much"], "invalid float value: 'much'"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from fedbench.runs.records import is_done
 from fedbench.runs.trackers import Tracker, numbers
 
 
@@ -17,8 +19,12 @@ class TensorboardTracker(Tracker):
         self._writer: Any = None
 
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
-        """Open the event file."""
-        self._writer = SummaryWriter(str(path / "tensorboard"))
+        """Open a further event file, from whose first round on the earlier ones no longer count."""
+        done = path / "rounds.jsonl"
+        lines = done.read_text(encoding="utf-8").splitlines() if done.exists() else []
+        ended = is_done(path)  # then all of it is logged again
+        first = json.loads(lines[-1])["round"] + 1 if lines and not ended else 0
+        self._writer = SummaryWriter(str(path / "tensorboard"), purge_step=first)
 
     def log(self, row: dict[str, Any]) -> None:
         """Write one evaluated round."""

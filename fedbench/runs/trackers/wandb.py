@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import wandb
 
-from fedbench.runs.trackers import Tracker, numbers
+from fedbench.runs.trackers import Tracker, known_id, numbers, setting_of
 
 
 class WandbTracker(Tracker):
-    """Logs every evaluated round to Weights & Biases.
+    """Logs every evaluated round to Weights & Biases; the seeds of a setting are a group.
+
+    Without a login it logs to files, which ``wandb sync`` sends.
 
     Args:
         project: Name of the project.
@@ -26,11 +30,18 @@ class WandbTracker(Tracker):
     def start(self, path: Path, name: str, config: dict[str, Any]) -> None:
         """Start the run; a resumed run continues under the id stored in its directory."""
         note = path / "wandb_id"
-        if not note.exists():
-            note.write_text(uuid.uuid4().hex[:8])
+        known = known_id(note, config)
+        if known is None:
+            note.write_text(uuid.uuid4().hex[:8], encoding="utf-8")
+        offline = os.environ.get("WANDB_MODE") == "offline"
+        if "WANDB_MODE" not in os.environ and not wandb.login(prompt=False):
+            offline = True
+            print(f"fedbench: no login for wandb; `wandb sync {path / 'wandb'}/*` sends the run", file=sys.stderr)
         self._run = wandb.init(
-            project=self.project, entity=self.entity, name=name, config=config, dir=str(path), id=note.read_text(),
-            resume="allow",
+            project=self.project, entity=self.entity, name=name, config=config, dir=str(path),
+            id=note.read_text(encoding="utf-8"), group=setting_of(path),
+            mode="offline" if offline else None, resume=None if offline else "allow",
+            settings=wandb.Settings(quiet=True),
         )  # fmt: skip
 
     def log(self, row: dict[str, Any]) -> None:

@@ -1,0 +1,159 @@
+"""Tables, figures and statement for a paper: what is bold, what is marked, and what the statement says."""
+
+import json
+import re
+from statistics import mean, stdev
+
+import pytest
+from fake_runs import ROUNDS, fake, measured
+from test_write import call, files
+from tools import ROOT
+
+from fedbench.analysis.compare import compare
+from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
+from fedbench.report.latex_tables import BETTER, WORSE, marked
+from fedbench.report.statement import statement
+from fedbench.runs.store import ResultStore
+
+SEEDS = range(6)
+NAMES = ["main.tex", "tables/setting.tex", *(f"figures/synthetic_leaf_{m}.pdf" for m in METRICS)]
+NAMES += ["statement.md", "statement.tex"]
+
+
+def with_numbers(root, numbers):
+    """Runs of methods whose mean accuracy at the last round is given per seed."""
+    for algo, values in numbers.items():
+        for path, value in zip(fake(root, None, algo, seeds=range(len(values))), values, strict=True):
+            rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+            rows[-1]["accuracy_mean"] = value
+            (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return list(ResultStore(root))
+
+
+def cells(runs, baseline=None):
+    compared = compare(runs, "algo", "accuracy_mean", baseline)
+    return marked(compared, compared.blocks[0])
+
+
+def test_the_best_mean_is_bold_and_what_is_worse_with_certainty_is_marked(tmp_path):
+    """Six seeds, two methods: all differences have one sign, so that p = 2 / 2^6 = 0.03125."""
+    better = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
+    runs = with_numbers(tmp_path, {"fedavg": better, "qfedavg": [v - 0.1 for v in better]})
+    spread = f"{100 * stdev(better):.2f}"
+    assert cells(runs) == {
+        "fedavg": rf"\textbf{{82.50 $\pm$ {spread}}}",
+        "qfedavg": rf"72.50 $\pm$ {spread}{WORSE}",
+    }
+    against_worse = cells(runs, "qfedavg")
+    assert against_worse["fedavg"].endswith(BETTER)
+    assert against_worse["qfedavg"] == rf"72.50 $\pm$ {spread}"
+
+
+def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
+    """With five seeds no p is below 2 / 2^5 = 0.0625."""
+    values = [0.5, 0.6, 0.7, 0.8, 0.9]
+    runs = with_numbers(tmp_path, {"fedavg": values, "qfedavg": values[::-1], "fedprox": [v - 0.2 for v in values]})
+    found = cells(runs)
+    assert [text.startswith(r"\textbf") for text in found.values()] == [True, False, True]
+    assert not any(mark in text for text in found.values() for mark in (BETTER, WORSE))
+
+
+def test_a_metric_without_a_direction_has_no_best(tmp_path):
+    runs = with_numbers(tmp_path, {"fedavg": [0.5] * 6, "qfedavg": [0.6] * 6})
+    compared = compare(runs, "algo", "update_norm")
+    assert "textbf" not in "".join(marked(compared, compared.blocks[0]).values())
+
+
+def test_the_command_writes_everything_and_the_same_again(tmp_path):
+    root = tmp_path / "runs"
+    for algo in ("fedavg", "qfedavg"):
+        fake(root, None, algo, seeds=SEEDS)
+    status, said, _ = call("report", str(root), "--latex")
+    assert status == 0
+    assert said.splitlines() == [f"written: {root / 'paper' / name}" for name in NAMES]
+    first = files(root / "paper")
+    assert set(first) == set(NAMES)
+    assert all(first[name].startswith(b"%PDF") and b"/Type3" not in first[name] for name in NAMES if "pdf" in name)
+    text = first["tables/setting.tex"].decode()
+    values = [100 * measured(None, "fedavg", {}, s, "accuracy_mean") for s in SEEDS]
+    assert rf"{mean(values):.2f} $\pm$ {stdev(values):.2f}" in text
+    assert text.count(r"\\") == 3  # heading and methods
+    assert text.count("{") == text.count("}")
+    assert call("report", str(root), "--latex")[0] == 0
+    assert files(root / "paper") == first
+
+
+def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path / "runs", None, algo, seeds=SEEDS)
+        fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
+    runs = list(ResultStore(tmp_path / "runs"))
+    names = write_for_paper(runs, tmp_path / "out", PaperOptions(metrics=METRICS[:1]), lambda _: None)
+    assert [n for n in names if n.startswith("tables/")] == [
+        "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
+    ]  # fmt: skip
+    whole = (tmp_path / "out" / "tables" / "all_accuracy_mean.tex").read_text()
+    assert r"Method & smoke & synthetic\_leaf \\" in whole
+    alone = (tmp_path / "out" / "tables" / "setting_1.tex").read_text()
+    row = re.search(r"^fedavg & (.*) \\\\$", alone, re.M)[1]
+    assert f"fedavg & {row} & " in whole
+
+
+def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
+    fake(tmp_path, None, "fedavg", seeds=(0, 1), preset={"data.source._target_": "its.source", "data.seed": 3})
+    fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
+    fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
+    runs = list(ResultStore(tmp_path))
+    text = statement(runs, 0.05, {"its.source": ("MIT", "A paper")}.get).markdown
+    assert "- 5 runs: 4 done, 1 failed" in text
+    assert "seeds 0, 1, one split of the data (seed 3)" in text
+    assert "synthetic_leaf: licence: MIT; reference: A paper" in text
+    assert "fedprox: values chosen on validation examples" in text
+    assert "with the tuning seeds 1000, 1001" in text
+    assert "fedavg: the configurations record no tuning" in text
+    spent = [
+        measured(None, a, {}, s, f"seconds_{part}", ROUNDS[-1])
+        for a, seeds in (("fedavg", (0, 1)), ("fedprox", (2, 3)))
+        for s in seeds
+        for part in ("train", "eval")
+    ]
+    assert f"{sum(spent) / 4:.1f} s per run on average" in text
+
+
+def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path / "runs", None, algo, seeds=SEEDS)
+    words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(tmp_path / "out"))
+    assert call(*words)[0] == 0
+    (tmp_path / "out" / "tables" / "mine.tex").write_text("mine")
+    assert call(*words, "--metric", "test_loss")[0] == 0
+    kept = {n for n in NAMES if n.startswith("figures")}
+    assert set(files(tmp_path / "out")) == {*NAMES, "tables/mine.tex", "figures/synthetic_leaf_test_loss.pdf"} - kept
+    (tmp_path / "out" / "main.tex").write_text("my paper")
+    before = files(tmp_path / "out")
+    status, _, error = call(*words)
+    assert (status, files(tmp_path / "out")) == (2, before)
+    assert "main.tex was not written by fedbench; name another directory with --into" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--latex", "--paper", "adafed"], "--paper cannot be combined with --latex and --bundle"),
+        (["--latex", "--metric", "nonsense"], "metric"),
+        (["--bundle", "results.tar"], "--bundle must name a .zip file"),
+    ],
+)
+def test_what_cannot_be_combined(tmp_path, words, fault):
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path / "runs", None, algo, seeds=(0, 1))
+    status, _, error = call("report", str(tmp_path / "runs"), *words)
+    assert status == 2
+    assert fault in error
+    assert not (tmp_path / "runs" / "paper").exists()
+
+
+def test_the_page_of_the_documentation_names_the_files():
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    for name in ("main.tex", "tables/setting.tex", "statement.md", "statement.tex", "repeat.sh", "partitions/"):
+        assert f"`{name}`" in text
