@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -14,7 +14,7 @@ from fedbench.config.overrides import unknown_choice
 from fedbench.config.schema import config_dir, options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import Tree, from_yaml, yaml_events
+from fedbench.core.trees import from_yaml, yaml_events
 from fedbench.data.citations import citation
 
 _ALL = (*GROUPS_LISTED, "table")
@@ -96,13 +96,7 @@ def _data_set(name: str, own: Path | None) -> str:
         raise unknown_choice("data", name, [*paths])
     path = paths[name]
     about = _row(name, path)[1]
-    section: Tree = {}
-    if not about.startswith("cannot be read"):
-        section = from_yaml(path.read_text(encoding="utf-8")) or {}
-    defaults = {
-        k.split("@")[0].strip("/"): v for d in section.get("defaults", []) if isinstance(d, dict) for k, v in d.items()
-    }
-    target = str((section.get("source") or {}).get("_target_", ""))
+    defaults, target = ({}, "") if about.startswith("cannot be read") else _composed(path, paths)
     source = citation(target)
     facts = {
         "data": f"{name}: {about}",
@@ -113,6 +107,20 @@ def _data_set(name: str, own: Path | None) -> str:
         "cite": source.reference if source else "not recorded",
     }
     return "\n".join(f"{k:<9}  {v}" for k, v in facts.items() if v)
+
+
+def _composed(path: Path, paths: Mapping[str, Path]) -> tuple[dict[str, str], str]:
+    """Return the groups that the config file of a data set chooses, and its source; it may start from another file."""
+    section = from_yaml(path.read_text(encoding="utf-8")) or {}
+    chosen: dict[str, str] = {}
+    target = ""
+    for entry in section.get("defaults", []):
+        if isinstance(entry, dict):
+            chosen |= {k.split("@")[0].strip("/"): v for k, v in entry.items()}
+        elif entry in paths:
+            below, target = _composed(paths[entry], paths)
+            chosen = below | chosen
+    return chosen, str((section.get("source") or {}).get("_target_", target))
 
 
 def _about(path: Path) -> str:

@@ -151,7 +151,7 @@ def test_what_a_partition_is_stays(fed, tmp_path):
     from fedbench.commands.tuning_request import read_request
     from fedbench.tuning.trials import Trial, Tuned
 
-    typed = ["data=mnist_dir0.1", "data/partition=iid", "model=linear"]
+    typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
     study = Study(read_request("tune", ["algo=fedavg", *typed], Flags()), "fedavg", Composer())
     found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}), tmp_path)
     place = tmp_path / "experiment" / "tuned"

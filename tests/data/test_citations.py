@@ -9,16 +9,24 @@ from fedbench.data.citations import CITATIONS, citation
 CONFIGS = sorted((ROOT / "conf" / "data").glob("*.yaml"))
 
 
+def source(path):
+    """The source of a data set, whose config file may start from another one."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "source" not in content:
+        return source(path.with_name(f"{content['defaults'][0]}.yaml"))
+    return content["source"]["_target_"]
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_a_data_set_has_a_licence_and_a_reference(path):
-    found = citation(yaml.safe_load(path.read_text(encoding="utf-8"))["source"]["_target_"])
+    found = citation(source(path))
     assert found is not None
     assert found.licence
     assert found.reference
 
 
 def test_there_is_no_citation_without_a_data_set():
-    used = {citation(yaml.safe_load(p.read_text(encoding="utf-8"))["source"]["_target_"]) for p in CONFIGS}
+    used = {citation(source(p)) for p in CONFIGS}
     assert {*CITATIONS.values()} == used
 
 

@@ -47,7 +47,7 @@ class Child:
                 os.dup2(self._output.fileno(), number)
             status = work()
         except BaseException:
-            traceback.print_exc()
+            os.write(2, traceback.format_exc().encode())  # sys.stderr may be another file, such as that of a test
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
