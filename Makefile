@@ -61,7 +61,8 @@ PINNED = $(shell sed -nE 's/^([A-Za-z0-9_.-]+)==.*/\1/p' requirements/constraint
 LICENCES := MIT;BSD;Apache;Python Software Foundation;PSF;ISC;MPL;Mozilla Public License;Unlicense;CC0
 
 licences: .venv/dev ## check the licences of the dependencies
-	$(BIN)/pip-licenses --packages $(PINNED) --from=mixed --partial-match --allow-only="$(LICENCES)" --summary
+	$(BIN)/pip-licenses --packages $(PINNED) --from=mixed --partial-match --allow-only="$(LICENCES)" --summary \
+	  --ignore-packages axe-playwright-python # its metadata name none; its licence file is MIT
 
 audit: licences ## check the dependencies for known vulnerabilities (needs the network) and for their licences, and the code
 	$(BIN)/ruff check --select S .
