@@ -20,6 +20,9 @@ class Run:
     def rounds(self):
         return pd.DataFrame(self._rounds)
 
+    def table(self):
+        return self.rounds()
+
     def curves(self, names):
         return self.rounds()
 

@@ -152,6 +152,7 @@ class PretendGpu:
         stand_ins |= {"Stream": self.order.new, "Event": PretendEvent, "stream": self._on, "graph": self._capture}
         stand_ins |= {"current_stream": lambda device=None: self.stream()}
         stand_ins |= {"default_stream": lambda device=None: self.order.default}
+        stand_ins |= {"is_current_stream_capturing": lambda: threading.get_ident() in self._captures}
         stand_ins |= {"CUDAGraph": PretendGraph, "graph_pool_handle": object}
         for name, stand_in in stand_ins.items():
             self._patch.setattr(torch.cuda, name, stand_in)

@@ -10,7 +10,7 @@ import yaml
 
 from fedbench.config.overrides import GROUPS, unknown_choice
 from fedbench.config.schema import config_dir, options
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import RequestError, install_hint, nearest
 
 # what other libraries and papers call a key
 _SYNONYMS = {
@@ -46,7 +46,7 @@ def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
     if isinstance(error, InterpolationResolutionError):
         return RequestError(f"{error.full_key}: {text.splitlines()[0]}")
     if re.search(r"Could not load 'hydra/launcher/submitit_", text):
-        return RequestError("this launcher needs submitit; type pip install 'fedbench-harness[slurm]'")
+        return RequestError(f"this launcher needs submitit; type {install_hint('slurm')}")
     if re.search(r"Could not override 'data/partition(@[^']*)?'", text):
         return RequestError("this data set assigns examples to clients itself; remove data/partition")
     if found := re.search(r"Could not override '([^']*)'", text):

@@ -54,7 +54,7 @@ def test_interpolations(tree, message):
 
 
 def test_ordinary_interpolations_are_accepted():
-    refuse_expansion({"a": {"b": "${c}", "d": "${oc.decode:${oc.env:X,1}}"}, "c": "${.e}", "e": "${a.b}"})
+    refuse_expansion({"a": {"b": "${c}", "d": "${oc.decode:${oc.env:X,1}}"}, "c": "${.e}", "e": "plain a.b"})
 
 
 def test_overrides():

@@ -117,7 +117,7 @@ def test_wandb_goes_on_under_its_id_and_a_run_that_is_trained_anew_has_another(w
     first = (tmp_path / "wandb_id").read_text()
     follow(wandb_tracker("fedbench"), tmp_path, "diverged")
     assert (tmp_path / "wandb_id").read_text() == first
-    assert {f.name.rsplit("-", 1)[1] for f in wandb_folders(tmp_path)} == {first}
+    assert {f.name.split("-")[3] for f in wandb_folders(tmp_path)} == {first}  # a number follows within one second
     tracker = wandb_tracker("fedbench")
     tracker.start(tmp_path, "a run", {"force": True})
     tracker.finish("done")
