@@ -221,7 +221,7 @@ def planted(change):
 
 @pytest.fixture
 def trusted(monkeypatch):
-    """Functions of tests count as fedbench's, of which it is not asked, with a wait, whether their numbers are finite."""
+    """Functions of tests count as fedbench's, whose numbers are not checked to be finite: that waits for the device."""
     monkeypatch.setattr(first_call, "is_own", lambda function: False)
 
 
