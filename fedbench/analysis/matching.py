@@ -146,7 +146,7 @@ class MatchedRuns:
     def _curve(self, run: Run, name: str) -> pd.Series:
         key = (id(run), f"curve {name}")
         if key not in self.memory:
-            self.memory[key] = curve_of(_needed(run, name), name)
+            self.memory[key] = curve_of(run.curves(metric_info(name).needs or (name,)), name)
         curve: pd.Series = self.memory[key]
         return curve
 
@@ -193,16 +193,11 @@ def last_clients(run: Run) -> pd.DataFrame:
     return run.clients_at()
 
 
-def _needed(run: Run, field: str) -> pd.DataFrame:
-    """Return what a metric needs, at all evaluated rounds."""
-    return run.curves(metric_info(field).needs or (field,)).set_index("round")
-
-
 def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
-    """Return a metric over the evaluated rounds, where it is finite; empty if it was not measured.
+    """Return a metric over the evaluated rounds, where it is finite, indexed by round; empty if it was not measured.
 
     Args:
-        rounds: A row per evaluated round, indexed by round.
+        rounds: A row per evaluated round, with a column ``round``.
         field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
     """
     import pandas as pd
@@ -212,7 +207,7 @@ def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
         return pd.Series(dtype=float)
     known = np.isfinite(values)
     name = None if metric_info(field).formula is not None else field
-    return pd.Series(values[known], index=rounds.index[known], name=name)
+    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"), name=name)
 
 
 def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:

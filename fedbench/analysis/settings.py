@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedbench.config.keys import setting
@@ -49,21 +50,24 @@ def distinguishing(groups: Mapping[Key, Sequence[Run]]) -> dict[Key, Tree]:
     first = {key: members[0] for key, members in groups.items()}
     flat = {key: _without_repeats(f) for key, f in zip(first, flat_settings(first.values()), strict=True)}
     several = [g for g in ("data", "model") if len({run.meta.get(g) for run in first.values()}) > 1]
+    peers: Counter[Hashable] = Counter()  # settings that a key is compared between
+    texts: dict[Hashable, Counter[str]] = {}  # how many of them have which value
+    for key, run in first.items():
+        peers.update([None, *((group, run.meta.get(group)) for group in _NAMED)])
+        for name, value in flat[key].items():
+            texts.setdefault((_peers(run, name), name), Counter())[config_value(value)] += 1
     found: dict[Key, Tree] = {}
     for key, run in first.items():
-        found[key] = {g: run.meta[g] for g in several}
-        for name, value in flat[key].items():
-            section = name.split(".")[0]
-            peers = [
-                flat[k] for k, r in first.items() if section not in _NAMED or r.meta.get(section) == run.meta[section]
-            ]
-            if any(not _same(peer.get(name, _ABSENT), value) for peer in peers):
-                found[key][name] = value
-    texts = [(key[0], keys_text(s)) for key, s in found.items()]
-    for key, text in zip(found, list(texts), strict=True):
-        if texts.count(text) > 1:
-            found[key]["hash"] = key[1]
-    return found
+        own = {n: v for n, v in flat[key].items() if set(texts[at := _peers(run, n), n].values()) != {peers[at]}}
+        found[key] = {g: run.meta[g] for g in several} | own
+    seen = Counter((key[0], keys_text(s)) for key, s in found.items())
+    return {k: s if seen[k[0], keys_text(s)] == 1 else {**s, "hash": k[1]} for k, s in found.items()}
+
+
+def _peers(run: Run, name: str) -> Hashable:
+    """Return what names the settings that a key is compared between."""
+    section = name.split(".")[0]
+    return (section, run.meta.get(section)) if section in _NAMED else None
 
 
 def keys_text(keys: Mapping[str, Any]) -> str:

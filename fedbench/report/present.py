@@ -26,7 +26,12 @@ _CONTRADICTED = "accuracies of unweighted clients have the printed numbers of th
 
 def summary(runs: Sequence[Run]) -> str:
     """Return the tables of runs as Markdown text."""
-    return "\n".join(table_markdown(view(table)) for table in closing_tables(runs)).rstrip()
+    return as_text([view(table) for table in closing_tables(runs)])
+
+
+def as_text(tables: Sequence[TableView]) -> str:
+    """Return tables as Markdown text."""
+    return "\n".join(map(table_markdown, tables)).rstrip()
 
 
 def paper_view(

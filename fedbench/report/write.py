@@ -31,7 +31,7 @@ from fedbench.report.export import (
 )
 from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
-from fedbench.report.present import paper_view, summary, view
+from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
@@ -115,14 +115,14 @@ def _written(
         runs = [watched(run) for run in runs]
     page_at = None if publish or isinstance(store, Bundle) else target
     with replaced_folder(target) as new:
-        shown = _write(runs, ledger, store.place, damaged, new, page_at)
+        shown, own = _write(runs, ledger, store.place, damaged, new, page_at)
         with replacing(new / "runs.parquet") as part:
             pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
         if also is not None:
             also(runs, new)
         if publish:
             _publish(runs, ledger, store, damaged, new)
-        return summary([r for r in runs if _paper_of(r.meta["experiment"]) is None]), shown
+        return as_text(own), shown
 
 
 def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], into: Path) -> None:
@@ -161,8 +161,8 @@ def _keep_curves(runs: Sequence[Run]) -> None:
 
 def _write(
     runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, page_at: Path | None
-) -> list[PaperView]:
-    """Write tables, figures, claims and the page, and return the views of the papers.
+) -> tuple[list[PaperView], list[TableView]]:
+    """Write tables, figures, claims and the page; return the views of the papers, and of tables of runs of no paper.
 
     Args:
         runs: The runs.
@@ -196,7 +196,7 @@ def _write(
     drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
     tables_written = [t.name for t in (*printed, *other_tables)]
     remove_stale(target, [*texts, *map(file_name, tables_written)], map(file_name, drawn), earlier)
-    return shown
+    return shown, [v for v, table in zip(views, other_tables, strict=True) if table.paper is None]
 
 
 def _write_claims(chapter: PaperView, folder: Path) -> list[str]:

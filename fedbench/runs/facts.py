@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.core.trees import Tree, leaves
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 _STATUSES = ("running", "interrupted", "done", "diverged", "failed")
@@ -109,7 +110,7 @@ def check_meta(meta: Tree, config: Tree) -> None:
         known = _AMOUNTS.get(key)
         if known and not all(v is None or known[0](v) for v in change):
             raise ValueError(f"meta.json: departures: {key} must be {known[1]}, got {_shown(change)}")
-    if unknown := meta.get("files", {}).keys() - leaves(config).keys():
+    if (files := meta.get("files")) and (unknown := files.keys() - leaves(config).keys()):
         raise ValueError(f"meta.json: files has keys that config.yaml lacks: {_shown(sorted(unknown))}")
 
 
@@ -230,20 +231,20 @@ def _is_share(value: float) -> bool:
     return -1e-9 <= value <= 1 + 1e-9
 
 
-def check_rounds(table: pd.DataFrame) -> None:
-    """Check all rounds of a run, of which every key is a column."""
-    rounds = table.get("round")
-    if rounds is None or rounds.dtype.kind != "i" or not len(rounds):
+def check_rounds(columns: Mapping[str, np.ndarray]) -> None:
+    """Check all rounds of a run: a value per round for every key."""
+    numbers = columns.get("round")
+    if numbers is None or numbers.dtype.kind != "i" or not len(numbers):
         raise ValueError("a line has no round that is an integer")
-    numbers = rounds.to_numpy()
     if numbers[0] < 0 or (numbers[1:] <= numbers[:-1]).any():
         raise ValueError("its rounds are not in ascending order")
-    keys = [key for key in map(str, table) if key.startswith(("accuracy_", "val_accuracy_"))]
-    values = table[keys].to_numpy(dtype=float)  # [rounds, keys]
-    wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
-    if wrong.any():
-        row, column = divmod(int(wrong.argmax()), len(keys))
-        check_row({"round": int(numbers[row]), keys[column]: float(values[row, column])})
+    for key in columns:
+        if key.startswith(("accuracy_", "val_accuracy_")):
+            values = columns[key].astype(float)
+            wrong = (values < -1e-9) | (values > 1 + 1e-9)  # not so of NaN, a round without the value
+            if wrong.any():
+                row = int(wrong.argmax())
+                check_row({"round": int(numbers[row]), key: float(values[row])})
 
 
 def check_clients(table: pd.DataFrame) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from fedbench.core.sealing import Seals, check, from_text
 from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_clients, check_document
@@ -124,12 +126,12 @@ class RunFolder:
             DamagedRun: If one of them is missing or has changed.
         """
         stamps = {n: self._stamp(n) for n in names if (self.path / n).exists()}
-        known = all(self._compared.get(n) == stamps.get(n, ()) for n in names)
-        if (names and known) or not self.sealed:
+        new = [n for n in names if self._compared.get(n) != stamps.get(n, ())]
+        if (names and not new) or not self.sealed:
             return
         sealed = self._seals()
         try:
-            check(self.path, sealed, [n for n in names if n in sealed] if names else None)
+            check(self.path, sealed, [n for n in new if n in sealed] if names else None)
             self._compared |= stamps
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(self.path, error) from error
@@ -181,8 +183,12 @@ class RunFolder:
 
     def curves(self, names: Sequence[str]) -> pd.DataFrame:
         """Return these keys at all evaluated rounds."""
+        import pandas as pd
+
         table = self.table()
-        return table[[name for name in dict.fromkeys(("round", *names)) if name in table]].copy()
+        return pd.DataFrame(
+            {name: table[name].to_numpy() for name in dict.fromkeys(("round", *names)) if name in table}
+        )
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of the kept rounds."""
@@ -200,7 +206,9 @@ class RunFolder:
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round and of others."""
         table = self.clients()
-        at: pd.DataFrame = table[table["round"].isin([table["round"].max(), *rounds])]
+        numbers = table["round"].to_numpy()
+        kept = np.isin(numbers, [numbers.max(), *rounds])
+        at: pd.DataFrame = table if kept.all() else table[kept]
         return at
 
     def document(self, name: str) -> Fields | None:

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_rounds, check_row
 
@@ -37,17 +39,19 @@ def table_of(content: bytes) -> pd.DataFrame:
     Raises:
         ValueError: If these are not the rounds of a run.
     """
+    import pandas as pd
+
     if not content:
         raise ValueError("it is empty")
-    table = _of_numbers(content)
-    if table is None:
-        table = _of_any(content)
-    check_rounds(table)
-    return table
+    columns = _of_numbers(content)
+    if columns is None:
+        columns = _of_any(content)
+    check_rounds(columns)
+    return pd.DataFrame(columns)
 
 
-def _of_numbers(content: bytes) -> pd.DataFrame | None:
-    """Return the table of lines that have only finite numbers and null; None for all others."""
+def _of_numbers(content: bytes) -> dict[str, np.ndarray] | None:
+    """Return the columns of lines that have only finite numbers and null; None for all others."""
     import pyarrow as pa
     import pyarrow.json
 
@@ -60,11 +64,13 @@ def _of_numbers(content: bytes) -> pd.DataFrame | None:
     kinds = {field.type for field in table.schema}
     if table.num_rows != lines or not kinds <= {pa.int64(), pa.float64(), pa.null()}:
         return None
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
+    names, columns = table.column_names, table.columns
+    return {
+        n: c.to_numpy() if c.type != pa.null() else np.full(lines, None) for n, c in zip(names, columns, strict=True)
+    }
 
 
-def _of_any(content: bytes) -> pd.DataFrame:
+def _of_any(content: bytes) -> dict[str, np.ndarray]:
     import pandas as pd
 
     rows = []
@@ -74,7 +80,7 @@ def _of_any(content: bytes) -> pd.DataFrame:
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
     keys = dict.fromkeys(key for row in rows for key in row)
-    return pd.DataFrame({k: [row.get(k) for row in rows] for k in keys})
+    return {k: pd.Series([row.get(k) for row in rows]).to_numpy() for k in keys}
 
 
 class RecentTables:

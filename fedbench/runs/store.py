@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from fedbench.config.names import present, renamed
-from fedbench.core.trees import Tree, from_json, from_yaml, leaves
-from fedbench.runs.facts import check_config, check_meta, text_of
+from fedbench.config.names import present
+from fedbench.core.trees import Tree, from_json, leaves
+from fedbench.runs.configs import checked, config_of
+from fedbench.runs.facts import check_meta, text_of
 from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
 from fedbench.runs.round_lines import RecentTables
 
@@ -268,11 +269,12 @@ def read_run(path: Path, recent: RecentTables | None = None) -> Run:
     Raises:
         DamagedRun: If its configuration or its facts cannot be read, or have changed since it was done.
     """
-    RunFolder(path).verify("config.yaml", "meta.json")
+    folder = RunFolder(path, recent)
+    folder.verify("config.yaml", "meta.json")
     try:
-        config = from_yaml(text_of(path / "config.yaml"))
+        config = config_of(text_of(path / "config.yaml"))
         meta = from_json(text_of(path / "meta.json"))
-        return as_run(path, config, meta, RunFolder(path, recent))
+        return _as_run(path, config, meta, folder)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise damaged(path, error) from error
 
@@ -283,11 +285,14 @@ def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) ->
     Raises:
         ValueError: If they are not those of a run.
     """
-    check_config(config)
+    return _as_run(path, checked(config), meta, stored)
+
+
+def _as_run(path: Path, config: Tree, meta: Any, stored: Records | None) -> Run:
     check_meta(meta, config)
     if "departures" in meta:
         meta["departures"] = _departures_today(meta["departures"])
-    return Run(path, renamed(config, present), meta, stored)
+    return Run(path, config, meta, stored)
 
 
 def _departures_today(departures: Fields) -> Fields:

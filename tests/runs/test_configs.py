@@ -1,0 +1,34 @@
+"""Configurations that share what their seeds have in common are those that YAML reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedbench.core.trees import from_yaml
+from fedbench.runs.configs import config_of
+
+_TEXT = "rounds: 5\nlocal:\n  lr: 0.1\nseed: {}\ndata:\n  seed: 3\n"
+
+
+@pytest.mark.parametrize("seed", [0, 7, 123456])
+def test_seeds_of_a_setting_have_their_own_seed_and_all_else_in_common(seed: int) -> None:
+    text = _TEXT.format(seed)
+    assert config_of(text) == from_yaml(text)
+    assert list(config_of(text)) == ["rounds", "local", "seed", "data"]
+    assert config_of(text)["local"] is config_of(_TEXT.format(1))["local"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _TEXT.format("null"),
+        _TEXT.format("010"),  # octal in YAML
+        _TEXT.format("1") + "seed: 2\n",  # the last one counts
+        "rounds: 5\nnote: >2\n  x\n\nother:\n  seed: 4\n",
+        "rounds: 5\nlocal: 'a\nseed: 9\n  b'\n",  # the line is text
+        "rounds: 5\n'seed': 8\nlocal: \"a\nseed: 9\n  b\"\n",
+    ],
+)
+def test_a_seed_that_is_no_plain_line_is_read_as_yaml_reads_it(text: str) -> None:
+    assert config_of(text) == from_yaml(text)
+    assert config_of(text) == from_yaml(text)  # nothing is kept that spoils it
