@@ -43,6 +43,10 @@ class NotWritten(OSError):
         super().__init__(text)
         self.path, self.error, self.need, self.errno = path, error, need, error.errno
 
+    def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError, int | None]]:
+        """Say how it is made again in another process: from what it was made of here, not from its message."""
+        return NotWritten, (self.path, self.error, self.need)
+
 
 def fault(path: Path, error: OSError, need: int | None = None) -> str:
     """Return the words for an error at ``path``; those for a full disk say how much is needed and free."""

@@ -19,6 +19,7 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.papers.registry import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
 from fedbench.report import alt_text, grids, plots
+from fedbench.report.drawing import Drawing
 from fedbench.report.looks import Look, looks
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept
 from fedbench.report.views import FigureView, tuning_of
@@ -52,10 +53,10 @@ class Picture:
 
 
 class FigureMaker:
-    """Draws the figures of a paper for which ``root`` contains runs, and writes them to ``folder``."""
+    """Has the figures of a paper drawn for which ``root`` contains runs, into ``folder``."""
 
-    def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
-        self.paper, self.evidence, self.root, self.folder = paper, evidence, root, folder
+    def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path, drawing: Drawing) -> None:
+        self.paper, self.evidence, self.root, self.folder, self.drawing = paper, evidence, root, folder, drawing
         self._kinds: dict[str, Callable[[Figure, Found], list[Picture]]] = {
             "curves": self._curves,
             "distribution": self._distribution,
@@ -102,9 +103,10 @@ class FigureMaker:
         for picture in self._kinds[figure.kind](figure, found):
             if picture.panels or picture.others:
                 base = self.folder / f"{self.paper.id}_{figure.id}{picture.part}"
-                svg = _svg(picture.draw(base, heading, picture.panels, *picture.others, reduced=bool(cuts)))
                 alt = picture.seen(picture.panels, *picture.others)
-                drawn.append(replace(view, name=base.name.replace("_", "/", 1), svg=svg, alt=alt))
+                one = replace(view, name=base.name.replace("_", "/", 1), alt=alt)
+                given = (heading, picture.panels, *picture.others)
+                drawn.append(self.drawing.draw(one, picture.draw, base, *given, reduced=bool(cuts)))
         return drawn or [view]
 
     def _setup(self, setup: str) -> str:
@@ -248,10 +250,6 @@ class FigureMaker:
         return [Picture("", plots.curves, [panel], alt_text.of_curves)]
 
 
-def _svg(files: Iterable[Path]) -> str:
-    return next(f for f in files if f.suffix == ".svg").read_text(encoding="utf-8")
-
-
 def _plain_looks(names: Sequence[str]) -> list[Look]:
     """Return looks for lines that are not methods."""
     return list(looks([("", name) for name in names]).values())
@@ -287,8 +285,8 @@ def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
 # ---- runs of no paper
 
 
-def run_figures(table: TableData, folder: Path) -> list[FigureView]:
-    """Draw the runs of a table and return the pictures; settings of different lengths have separate panels.
+def run_figures(table: TableData, folder: Path, drawing: Drawing) -> list[FigureView]:
+    """Have the runs of a table drawn and return the pictures; settings of different lengths have separate panels.
 
     Of many settings, only the first ones of the table are drawn, which a note says.
     """
@@ -317,8 +315,8 @@ def run_figures(table: TableData, folder: Path) -> list[FigureView]:
     for picture in pictures:
         if picture.panels:
             file = base.with_name(base.name + picture.part)
-            svg = _svg(picture.draw(file, name, picture.panels, reduced=bool(reduced)))
-            views.append(FigureView(file.name, name, "", svg, reduced, note, picture.seen(picture.panels)))
+            view = FigureView(file.name, name, "", "", reduced, note, picture.seen(picture.panels))
+            views.append(drawing.draw(view, picture.draw, file, name, picture.panels, reduced=bool(reduced)))
     return views
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
@@ -20,6 +21,7 @@ from fedbench.core.writing import NotWritten, replace_file, replaced_folder, rep
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
+from fedbench.report.drawing import Drawing
 from fedbench.report.export import (
     claims_csv,
     claims_markdown,
@@ -175,12 +177,31 @@ def _write(
     Raises:
         NotWritten: If a file cannot be written.
     """
+    with Drawing(_pictures(runs, ledger)) as drawing:
+        return _write_with(drawing, runs, ledger, place, damaged, target, page_at)
+
+
+def _pictures(runs: Sequence[Run], ledger: Ledger) -> int:
+    """Return about how many pictures a report has."""
+    own = {run.meta["data"] for run in runs if _paper_of(run.meta["experiment"]) is None}
+    return sum(len(paper.figures) for paper in _begun(runs, ledger)) + 2 * len(own)
+
+
+def _write_with(
+    drawing: Drawing,
+    runs: Sequence[Run],
+    ledger: Ledger,
+    place: Path,
+    damaged: Sequence[str],
+    target: Path,
+    page_at: Path | None,
+) -> tuple[list[PaperView], list[TableView]]:
     earlier = earlier_runs(target)
     shown, printed, texts = [], [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):
         refuse_bad_checks(paper, functions(paper.id))
-        figures = FigureMaker(paper, evidence, place, target / "figures").all()
+        figures = FigureMaker(paper, evidence, place, target / "figures", drawing).all()
         tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
         chapter = paper_view(paper, tables, figures, evidence, page_at)
         _write_tables(tables, chapter.tables, target / "tables")
@@ -190,7 +211,9 @@ def _write(
     other_tables = run_tables(runs, printed)
     views = [view(table, page_at) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
-    others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
+    own = [table for table in other_tables if table.paper is None]
+    others = drawing.finished(f for table in own for f in run_figures(table, target / "figures", drawing))
+    shown = [replace(chapter, figures=tuple(drawing.finished(chapter.figures))) for chapter in shown]
     content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
     replace_file(target / "index.html", page(content))
     drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
