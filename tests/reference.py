@@ -60,7 +60,8 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
         solver = {**solver, "momentum": o.get("gamma_c", 0.9)}
     lam = np.full(len(n), 1 / len(n))
     averaged, own = [], [w.copy() for _ in clients]
-    for lr in rates(lr, rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         before = [loss_and_grad(w, x, y) for x, y in clients]
         ends = [local_sgd(w.copy(), x, y, lr, tau, mu=mu, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
         delta = [w - e for e in ends]
@@ -221,7 +222,8 @@ def _shaped(w, x, y, solver):
 
 def _scaffold(clients, w, rounds, lr, steps, solver, o):
     c, mine = np.zeros_like(w), [np.zeros_like(w) for _ in clients]
-    for lr in rates(lr, rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends, new = [], []
         for (x, y), tau, ck in zip(clients, steps, mine, strict=True):
             v, b = w.copy(), np.zeros_like(w)
@@ -241,7 +243,8 @@ def _scaffold(clients, w, rounds, lr, steps, solver, o):
 
 def _naive(clients, w, rounds, lr, steps, solver, o):
     beta, mine = o.get("beta", 0.5), [np.zeros_like(w) for _ in clients]
-    for lr in rates(lr, rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             v = w.copy()
@@ -259,7 +262,8 @@ def _local_adam(clients, w, rounds, lr, steps, solver, o):
     p = n / n.sum() if o.get("weights") == "size" else np.full(len(n), 1 / len(n))
     b1, b2, eps = o.get("beta1", 0.9), o.get("beta2", 0.999), o.get("eps", 1e-8)
     mine = [[np.zeros_like(w), np.zeros_like(w), 0] for _ in clients]
-    for lr in rates(lr, rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             m, u, t = mine[k] if o.get("state", "persist") == "persist" else [np.zeros_like(w), np.zeros_like(w), 0]
@@ -289,7 +293,8 @@ def _fedcada(clients, w, rounds, lr, steps, solver, o):
     p = n / n.sum() if o.get("weights") == "size" else np.full(len(n), 1 / len(n))
     b1, b2, eps, d = o.get("beta1", 0.9), o.get("beta2", 0.999), o.get("eps", 1e-8), _ADJUST[o.get("adjust", "plus")]
     big, counts = [np.zeros_like(w), np.zeros_like(w)], [0] * len(clients)
-    for r, lr in enumerate(rates(lr, rounds), 1):
+    every = rates(lr, rounds)
+    for r, lr in enumerate(every, 1):
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             v, m, u = w.copy(), big[0], big[1]
@@ -316,8 +321,8 @@ def _fafed(clients, w, rounds, lr, steps, solver, o, adaptive=True):
     scale = (lambda v: np.sqrt(v) + rho) if adaptive else (lambda v: 1.0)
     before, t = [w.copy() for _ in clients], 0
     w = w - {"plain": rate(0) * m, "adaptive": rate(0) * m / scale(v), "none": 0.0}[first]
-    for lr in every:
-        a, ends = scale(v), []
+    for current in every:
+        lr, a, ends = current, scale(v), []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             xk, mk, vk = w.copy(), m, v
             old = w.copy() if variant == "stateless" else before[k]

@@ -118,7 +118,9 @@ class Schedule:
     def _require_ascending(self) -> None:
         rounds = self.decay_at
         if not isinstance(rounds, tuple) or not rounds:
-            raise WrongValue("decay_at", "must be a list of numbers of rounds, such as [50,75], for local.schedule=step")
+            raise WrongValue(
+                "decay_at", "must be a list of numbers of rounds, such as [50,75], for local.schedule=step"
+            )
         found = [integer("decay_at", t, at_least=1) for t in rounds]
         if any(a >= b for a, b in pairwise(found)):
             raise WrongValue("decay_at", f"must ascend, got {list(rounds)}")
@@ -147,3 +149,6 @@ class Schedule:
         if last < _LEAST_RATE:
             fault = f"makes the learning rate {last:.3g} in round {self.rounds}, below {_LEAST_RATE:g}"
             raise WrongValue("schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
+
+
+CONSTANT = Schedule()

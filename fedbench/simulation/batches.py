@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.options import Schedule
+from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.transfers import upload
 from fedbench.core.types import Batch
@@ -45,7 +45,7 @@ class LocalWork:
     steps: int | None = None
     random: bool = False
     augment: Augmentation | None = None
-    schedule: Schedule = Schedule()
+    schedule: Schedule = CONSTANT
 
     def rate(self, round: int) -> float:
         """Return the learning rate of the local solver in the round after ``round`` rounds."""

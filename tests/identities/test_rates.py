@@ -1,6 +1,7 @@
 """Schedules of the learning rate, by hand."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from test_more_identities import QUADRATIC, run_on
@@ -31,5 +32,5 @@ def test_the_control_variate_of_scaffold_is_a_gradient_whatever_the_rate():
     """With one step of a full batch c_k is ∇F_k(w), since Δ_k is divided by the rate that it was made with."""
     work = LocalWork(lr=0.4, batch_size=None, schedule=Schedule("decay", decay_factor=0.5))
     seen = run_on(QUADRATIC, [[1.0, 0.0], [3.0, 0.0]], make("scaffold"), work, 3, [2.0])
-    for before, after in zip(seen[:-1], seen[1:], strict=True):
+    for before, after in pairwise(seen):
         assert after.server["c"].item() == pytest.approx(2 * before.server["w"].item(), rel=1e-12)  # mean of w and 3 w
