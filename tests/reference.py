@@ -38,6 +38,11 @@ def local_sgd(w, x, y, lr, steps, momentum=0.0, nesterov=False, decay=0.0, mu=0.
     return w
 
 
+def rates(lr, rounds):
+    """The local rate of every round; ``lr`` is a number, or a function of the number of rounds before."""
+    return [lr(t) if callable(lr) else lr for t in range(rounds)]
+
+
 def run(name, clients, w, rounds, lr, steps, solver=None, **o):
     """Run a method; ``clients`` is a list of (x, y), ``steps`` one number of local steps per client.
 
@@ -55,7 +60,8 @@ def run(name, clients, w, rounds, lr, steps, solver=None, **o):
         solver = {**solver, "momentum": o.get("gamma_c", 0.9)}
     lam = np.full(len(n), 1 / len(n))
     averaged, own = [], [w.copy() for _ in clients]
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         before = [loss_and_grad(w, x, y) for x, y in clients]
         ends = [local_sgd(w.copy(), x, y, lr, tau, mu=mu, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
         delta = [w - e for e in ends]
@@ -216,7 +222,8 @@ def _shaped(w, x, y, solver):
 
 def _scaffold(clients, w, rounds, lr, steps, solver, o):
     c, mine = np.zeros_like(w), [np.zeros_like(w) for _ in clients]
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends, new = [], []
         for (x, y), tau, ck in zip(clients, steps, mine, strict=True):
             v, b = w.copy(), np.zeros_like(w)
@@ -236,7 +243,8 @@ def _scaffold(clients, w, rounds, lr, steps, solver, o):
 
 def _naive(clients, w, rounds, lr, steps, solver, o):
     beta, mine = o.get("beta", 0.5), [np.zeros_like(w) for _ in clients]
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             v = w.copy()
@@ -254,7 +262,8 @@ def _local_adam(clients, w, rounds, lr, steps, solver, o):
     p = n / n.sum() if o.get("weights") == "size" else np.full(len(n), 1 / len(n))
     b1, b2, eps = o.get("beta1", 0.9), o.get("beta2", 0.999), o.get("eps", 1e-8)
     mine = [[np.zeros_like(w), np.zeros_like(w), 0] for _ in clients]
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             m, u, t = mine[k] if o.get("state", "persist") == "persist" else [np.zeros_like(w), np.zeros_like(w), 0]
@@ -284,7 +293,8 @@ def _fedcada(clients, w, rounds, lr, steps, solver, o):
     p = n / n.sum() if o.get("weights") == "size" else np.full(len(n), 1 / len(n))
     b1, b2, eps, d = o.get("beta1", 0.9), o.get("beta2", 0.999), o.get("eps", 1e-8), _ADJUST[o.get("adjust", "plus")]
     big, counts = [np.zeros_like(w), np.zeros_like(w)], [0] * len(clients)
-    for r in range(1, rounds + 1):
+    every = rates(lr, rounds)
+    for r, lr in enumerate(every, 1):
         ends = []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             v, m, u = w.copy(), big[0], big[1]
@@ -303,14 +313,16 @@ def _fedcada(clients, w, rounds, lr, steps, solver, o):
 def _fafed(clients, w, rounds, lr, steps, solver, o, adaptive=True):
     alpha, beta, rho, ext = o.get("alpha", 0.1), o.get("beta", 0.9), o.get("rho", 0.01), o.get("ext", 1.0)
     variant, first = o.get("variant", "paper"), o.get("init_step", "plain")
+    every = rates(lr, rounds)
+    lr = every[0]
     rate = (lambda t: lr) if o.get("decay_w") is None else (lambda t: lr / (o["decay_w"] + t) ** (1 / 3))
     start = [_shaped(w, x, y, solver) for x, y in clients]
     m, v = np.mean(start, 0), np.mean([g * g for g in start], 0)
     scale = (lambda v: np.sqrt(v) + rho) if adaptive else (lambda v: 1.0)
     before, t = [w.copy() for _ in clients], 0
     w = w - {"plain": rate(0) * m, "adaptive": rate(0) * m / scale(v), "none": 0.0}[first]
-    for _ in range(rounds):
-        a, ends = scale(v), []
+    for current in every:
+        lr, a, ends = current, scale(v), []
         for k, ((x, y), tau) in enumerate(zip(clients, steps, strict=True)):
             xk, mk, vk = w.copy(), m, v
             old = w.copy() if variant == "stateless" else before[k]

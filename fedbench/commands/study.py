@@ -108,11 +108,7 @@ class Study:
                 f"objective={self.metric.name} is not measured on validation examples, and nothing else may judge a "
                 f"trial; choose val_{self.metric.name.removeprefix('test_')}"
             )
-        if self.request.pruning == "halving" and depends_on_rounds(self.config):
-            raise RequestError(
-                f"pruning=halving compares trials after fewer rounds, and algo={self.method} is made for its total "
-                "number of rounds; use pruning=none"
-            )
+        self._refuse_pruning()
         place = self.config.results_dir / self.config.task_name / self.method
         for seed in self.request.seeds:
             if found := next((p for p in sorted(place.glob(f"*/seed_{seed}")) if is_done(p)), None):
@@ -120,6 +116,16 @@ class Study:
                     f"seed {seed} has results in {found}; tuning seeds must be apart from those of results, such as "
                     "seeds=[2000]"
                 )
+
+    def _refuse_pruning(self) -> None:
+        schedules = next((axis.grid for axis in self.space if axis.key == "local.schedule"), ())
+        cosine = "cosine" in schedules or self.config.local.schedule.depends_on_rounds
+        if self.request.pruning == "halving" and (cosine or depends_on_rounds(self.config)):
+            what = "local.schedule=cosine" if cosine else f"algo={self.method}"
+            raise RequestError(
+                f"pruning=halving compares trials after fewer rounds, and {what} is made for its total number of "
+                "rounds; use pruning=none"
+            )
 
     def overrides(self, values: Values, seed: int, rounds: int | None = None) -> list[str]:
         """Return the overrides of a trial's run."""

@@ -123,6 +123,7 @@ def _relevant(config: Tree) -> Tree:
         for k, v in config["data"].items()
         if not changes_no_numbers(f"data.{k}") and not is_neutral(f"data.{k}", v)
     }
+    tree["local"] = {k: v for k, v in config["local"].items() if not is_neutral(f"local.{k}", v)}
     tree["engine"] = {"precision": config["engine"]["precision"]}
     return tree
 

@@ -28,7 +28,11 @@ ADDED: dict[str, Tree] = {
     "fedbench.data.partitions.label.consecutive_classes": {"as_published": False},
 }
 # keys that came after runs were made, with the value under which a run is the one that it was without the key
-_NEUTRAL: Tree = {"data.validation": 0}
+_NEUTRAL: Tree = {
+    "data.validation": 0,
+    "local.schedule": "constant", "local.decay_factor": None, "local.decay_every": 1, "local.decay_at": None,
+    "local.decay_to": 0,
+}  # fmt: skip
 
 
 def changes_no_numbers(key: str) -> bool:

@@ -23,7 +23,7 @@ from fedbench.core.errors import (
     typed,
 )  # fmt: skip
 from fedbench.core.mirrors import Mirror, mirrors_of
-from fedbench.core.options import LabelNoise, SgdOptions
+from fedbench.core.options import LabelNoise, Schedule, SgdOptions
 from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree, config_value
 
@@ -84,12 +84,14 @@ class LocalConfig:
 
     Attributes:
         solver: Momentum, weight decay and clipping.
+        schedule: How the learning rate changes from round to round.
         batch_size: Examples per batch, or None for a full batch.
         epochs: Bounds of the number of local epochs, drawn per client and round.
     """
 
     lr: float
     solver: SgdOptions
+    schedule: Schedule
     batch_size: int | None
     epochs: tuple[int, int]
     steps: int | None
@@ -246,7 +248,7 @@ def parse(
         eval_train_every=integer("eval_train_every", tree["eval_train_every"], at_least=1),
         keep_clients=_keep_clients(tree["keep_clients"], rounds, every),
         improved_clients=boolean("improved_clients", tree["improved_clients"]),
-        local=_local(tree["local"]),
+        local=_local(tree["local"], rounds),
         data=_data(tree["data"], seed),
         device=_device(tree["device"]),
         engine=_engine(tree["engine"]),
@@ -331,20 +333,30 @@ def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "al
     return kept
 
 
-def _local(c: Tree) -> LocalConfig:
-    _check_keys("local.", c, ({"optimizer"} | _names(LocalConfig) | _names(SgdOptions)) - {"solver"})
+def _local(c: Tree, rounds: int) -> LocalConfig:
+    scheduling = _names(Schedule) - {"rounds"}
+    _check_keys("local.", c, ({"optimizer"} | _names(LocalConfig) | _names(SgdOptions) | scheduling) - {"solver"})
     size, steps = c["batch_size"], c["steps"]
     with arguments_of("local"):
         choice("optimizer", c["optimizer"], ("sgd",))
+        lr = number("lr", c["lr"], above=0)
         return LocalConfig(
-            lr=number("lr", c["lr"], above=0),
+            lr=lr,
             solver=SgdOptions(**{k: c[k] for k in _names(SgdOptions)}),
+            schedule=_schedule({k: c[k] for k in scheduling if k in c}, lr, rounds),
             batch_size=None if size == "full" else integer("batch_size", size, at_least=1, instead="full"),
             epochs=_epochs(c["epochs"]),
             steps=None if steps is None else integer("steps", steps, at_least=1, remedy="use null for local.epochs"),
             crop=integer("crop", c["crop"]),
             flip=boolean("flip", c["flip"]),
         )
+
+
+def _schedule(c: Tree, lr: float, rounds: int) -> Schedule:
+    at = c.get("decay_at")
+    schedule = Schedule(**{**c, "decay_at": tuple(at) if isinstance(at, list) else at}, rounds=rounds)
+    schedule.require_rates(lr)
+    return schedule
 
 
 def _epochs(value: object) -> tuple[int, int]:

@@ -5,10 +5,17 @@ Nothing here needs torch: the command line reads a configuration before it impor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, get_args
 
-from fedbench.core.errors import WrongValue, boolean, choice, number
+from fedbench.core.errors import WrongValue, boolean, choice, integer, number
+
+ScheduleName = Literal["constant", "decay", "step", "cosine"]
+
+_LEAST_RATE = 1e-30  # its reciprocal still fits into float32
+_DECAYING = ("decay", "step")
 
 
 @dataclass(frozen=True)
@@ -58,3 +65,90 @@ class LabelNoise:
         number("clients", self.clients, at_least=0, at_most=1)
         number("level", self.level, at_least=0, at_most=1)
         choice("kind", self.kind, ("uniform", "pair"))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate of the local solver changes from round to round; within a round it is constant.
+
+    In the round after t rounds, over all stages of a method, the rate is η_l times
+
+    - "constant": 1;
+    - "decay": φ^⌊t / decay_every⌋, φ = ``decay_factor``;
+    - "step": φ^(number of entries of ``decay_at`` that are at most t);
+    - "cosine": f + (1 - f)(1 + cos(πt/T))/2 with f = ``decay_to`` and T = ``rounds``, as
+      ``torch.optim.lr_scheduler.CosineAnnealingLR`` with an ``eta_min`` of f η_l.
+
+    Attributes:
+        schedule: The rule.
+        decay_factor: φ in (0, 1], of "decay" and "step".
+        decay_every: Number of rounds from one decay to the next, of "decay".
+        decay_at: Numbers of rounds after which the rate decays, ascending, of "step".
+        decay_to: Share f in [0, 1) of the rate that "cosine" falls to.
+        rounds: Number of rounds T of the run.
+
+    Raises:
+        RequestError: If a value is out of range, is missing, or belongs to another rule.
+    """
+
+    schedule: ScheduleName = "constant"
+    decay_factor: float | None = None
+    decay_every: int = 1
+    decay_at: tuple[int, ...] | None = None
+    decay_to: float = 0.0
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        choice("schedule", self.schedule, get_args(ScheduleName))
+        self._belongs("decay_factor", self.decay_factor is not None, _DECAYING)
+        self._belongs("decay_every", integer("decay_every", self.decay_every, at_least=1) != 1, ("decay",))
+        self._belongs("decay_at", self.decay_at is not None, ("step",))
+        self._belongs("decay_to", number("decay_to", self.decay_to, at_least=0, below=1) != 0, ("cosine",))
+        if self.schedule in _DECAYING:
+            remedy = f"local.schedule={self.schedule} multiplies the learning rate by it; 0.99, for example"
+            number("decay_factor", self.decay_factor, above=0, at_most=1, remedy=remedy)
+        if self.schedule == "step":
+            self._require_ascending()
+
+    def _belongs(self, name: str, given: bool, to: tuple[str, ...]) -> None:
+        if given and self.schedule not in to:
+            fault = f"belongs to local.schedule={' and '.join(to)}, and local.schedule is {self.schedule}"
+            raise WrongValue(name, f"{fault}; leave it out, or use local.schedule={to[0]}")
+
+    def _require_ascending(self) -> None:
+        rounds = self.decay_at
+        if not isinstance(rounds, tuple) or not rounds:
+            raise WrongValue(
+                "decay_at", "must be a list of numbers of rounds, such as [50,75], for local.schedule=step"
+            )
+        found = [integer("decay_at", t, at_least=1) for t in rounds]
+        if any(a >= b for a, b in pairwise(found)):
+            raise WrongValue("decay_at", f"must ascend, got {list(rounds)}")
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Whether the first rounds of a longer run have other rates."""
+        return self.schedule == "cosine"
+
+    def factor(self, round: int) -> float:
+        """Return what the learning rate is multiplied by in the round after ``round`` rounds."""
+        if self.schedule == "cosine":
+            return self.decay_to + (1 - self.decay_to) * (1 + math.cos(math.pi * round / self.rounds)) / 2
+        if self.decay_factor is None:
+            return 1.0
+        times = round // self.decay_every if self.decay_at is None else sum(t <= round for t in self.decay_at)
+        return self.decay_factor**times
+
+    def require_rates(self, lr: float) -> None:
+        """Refuse a learning rate that the schedule makes too small to divide by.
+
+        Raises:
+            RequestError: If the rate of the last round is below 1e-30.
+        """
+        last = lr * self.factor(max(0, self.rounds - 1))
+        if last < _LEAST_RATE:
+            fault = f"makes the learning rate {last:.3g} in round {self.rounds}, below {_LEAST_RATE:g}"
+            raise WrongValue("schedule", f"{fault}; use a decay_factor nearer to 1, or a larger decay_every")
+
+
+CONSTANT = Schedule()

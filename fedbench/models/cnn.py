@@ -19,13 +19,14 @@ class PooledConv(nn.Conv2d):
     Args:
         inputs: Input channels.
         outputs: Output channels.
-        kernel: Side of the kernel; odd, so that the convolution keeps the size.
+        kernel: Side of the kernel; odd where the image is padded, so that the convolution keeps the size.
+        padded: Whether the image is padded with zeros; without padding the convolution takes kernel - 1 pixels off.
     """
 
     compiled: Callable[[nn.Module, Tensor], Tensor] | None = None
 
-    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
-        super().__init__(inputs, outputs, kernel, padding=kernel // 2)
+    def __init__(self, inputs: int, outputs: int, kernel: int, padded: bool = True) -> None:
+        super().__init__(inputs, outputs, kernel, padding=kernel // 2 if padded else 0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled images."""

@@ -74,6 +74,7 @@ def build(
         local.steps,
         random=task.traits.random,
         augment=_augmentation(local, data),
+        schedule=local.schedule,
     )
     engine = make_engine(task, data, work, engine_config, cores)
     sampler = sample_cohort(config.participation, by_size=config.sampling == "size")

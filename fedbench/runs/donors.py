@@ -60,8 +60,9 @@ def go_on_from_shorter(config: RunConfig, recorder: Recorder) -> Tree:
     if donor is None:
         return {}
     if depends_on_rounds(config):
+        what = "local.schedule=cosine" if config.local.schedule.depends_on_rounds else config.names.algo
         print(
-            f"fedbench: starting over: {config.names.algo} depends on the total number of rounds and cannot go on from "
+            f"fedbench: starting over: {what} depends on the total number of rounds and cannot go on from "
             f"{donor.path} (rounds={donor.rounds})",
             file=sys.stderr,
         )
@@ -78,7 +79,9 @@ def go_on_from_shorter(config: RunConfig, recorder: Recorder) -> Tree:
 
 
 def depends_on_rounds(config: RunConfig) -> bool:
-    """Return whether the method is made for a total number of rounds: it, or a part of it, takes ``rounds``."""
+    """Return whether a run is made for its number of rounds: its method, or a part of it, or its schedule takes it."""
+    if config.local.schedule.depends_on_rounds:
+        return True
     targets = [(config.algo.target, "algo")]
     targets += [
         (value["_target_"], f"algo.{key}")

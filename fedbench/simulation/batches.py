@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
 from fedbench.core.transfers import upload
 from fedbench.core.types import Batch
@@ -29,12 +30,13 @@ class LocalWork:
     """The local work of a client in a round.
 
     Attributes:
-        lr: η_l, the learning rate of the local solver.
+        lr: η_l, the learning rate of the local solver, in the first round.
         batch_size: Number of examples of a batch; None is one batch of all examples of a client, in stored order.
         epochs: Range (lo, hi) from which the number of epochs is drawn per client and round; lo = hi is a fixed number.
         steps: Fixed number of steps instead of epochs, or None.
         random: Whether training steps draw random numbers (dropout).
         augment: Augmentation of training images, or None.
+        schedule: How the learning rate changes from round to round.
     """
 
     lr: float
@@ -43,6 +45,11 @@ class LocalWork:
     steps: int | None = None
     random: bool = False
     augment: Augmentation | None = None
+    schedule: Schedule = CONSTANT
+
+    def rate(self, round: int) -> float:
+        """Return the learning rate of the local solver in the round after ``round`` rounds."""
+        return self.lr * self.schedule.factor(round)
 
     def widths(self, n: np.ndarray) -> np.ndarray:
         """Return the size of each client's largest batch."""

@@ -41,12 +41,12 @@ class Cohort:
         count = upload(n, device, data.dtype)
         self._parts: dict[bool, list[Part]] = {}
         self._weights: State = {}
+        self._lr: tuple[float, Tensor] | None = None
         self._limits = engine.limits
         self._facts = {
             "id": upload(ids, device),
             "n": count,
             "steps": upload(tau, device, data.dtype),
-            "lr": torch.full_like(count, work.lr),
             "per_epoch": upload(work.per_epoch(n), device, data.dtype),
         }
 
@@ -60,7 +60,14 @@ class Cohort:
             n = self._facts["n"]
             self._weights[weights] = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
         draws = upload(hashes(key(seed, Purpose.LOCAL, round), self.ids), self.data.x.device)
-        return ClientInfo(**self._facts, p=self._weights[weights], key=draws, probe=probe)
+        return ClientInfo(**self._facts, lr=self._rate(round), p=self._weights[weights], key=draws, probe=probe)
+
+    def _rate(self, round: int) -> Tensor:
+        """Return η_l of every client in this round, [C]."""
+        rate = self.work.rate(round)
+        if self._lr is None or self._lr[0] != rate:
+            self._lr = rate, torch.full_like(self._facts["n"], rate)
+        return self._lr[1]
 
     def _compiled(self, algo: Algorithm) -> bool:
         """Return whether there is compiled code for the local phase of a method."""

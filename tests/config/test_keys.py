@@ -22,6 +22,13 @@ def test_the_setting_of_a_configuration():
     assert setting(config) == {"rounds": 5, "engine.precision": "float32"}
 
 
+def test_a_constant_rate_is_the_setting_of_runs_from_before_schedules():
+    constant = {"schedule": "constant", "decay_factor": None, "decay_every": 1, "decay_at": None, "decay_to": 0.0}
+    assert setting({"local": {"lr": 0.1, **constant}}) == {"local.lr": 0.1}
+    decaying = {"local": {"lr": 0.1, **constant, "schedule": "decay", "decay_factor": 0.9}}
+    assert setting(decaying) == {"local.lr": 0.1, "local.schedule": "decay", "local.decay_factor": 0.9}
+
+
 @pytest.mark.parametrize("target", ["fedbench.data.partition_label", "fedbench.data.partitions.label"])
 def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
     """Also under the name of the first release; and only for the function that it was added to."""

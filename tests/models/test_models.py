@@ -21,6 +21,7 @@ from fedbench.models.base import ModelTraits, traits_of
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.init import initial
+from fedbench.models.lenet import LeNet
 from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet
 from fedbench.models.vgg import VGG11
@@ -56,6 +57,15 @@ SIZES = {
     "cnn, FEMNIST": (
         lambda: ConvNet((1, 28, 28), 62, [32, 64], 5, 512),
         (25 + 1) * 32 + (32 * 25 + 1) * 64 + (7 * 7 * 64 + 1) * 512 + 513 * 62,
+    ),
+    # 28 -> 24 -> 12 -> 8 -> 4 pixels a side, and 32 -> 28 -> 14 -> 10 -> 5
+    "lenet, MNIST": (
+        lambda: LeNet((1, 28, 28), 10, [6, 16], 5, [120, 84]),
+        26 * 6 + 151 * 16 + 257 * 120 + 121 * 84 + 850,
+    ),
+    "lenet, CIFAR-10": (
+        lambda: LeNet((3, 32, 32), 10, [6, 16], 5, [120, 84]),
+        76 * 6 + 151 * 16 + 401 * 120 + 121 * 84 + 850,
     ),
     "vgg11": (
         lambda: VGG11((3, 32, 32), 10),
@@ -99,6 +109,18 @@ def filled(model, seed=0):
     for p in model.parameters():
         p.data = 0.2 * torch.randn(p.shape, generator=gen, dtype=torch.float64)
     return model
+
+
+def test_lenet_is_its_layers_in_a_row():
+    """The order of the 1998 network: convolution, ReLU and pooling; pooling first is the same function."""
+    model = filled(LeNet((3, 32, 32), 10, [6, 16], 5, [120, 84]))
+    rows = nn.Sequential(
+        nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(model.parameters()), rows.parameters())
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    assert torch.equal(model(x), rows(x))
 
 
 def test_vgg_is_torchvisions_features_and_a_linear_layer():
@@ -172,6 +194,7 @@ def test_dropout_in_the_network_by_hand():
 DEEP = {
     "cnn, one channel": (lambda: ConvNet((1, 8, 8), 5, [3, 4], 3, 6), (1, 8, 8), None),
     "cnn, three channels": (lambda: ConvNet((3, 8, 8), 5, [3, 4], 3, 6), (3, 8, 8), None),
+    "lenet": (lambda: LeNet((1, 8, 10), 5, [3], 3, [6, 4]), (1, 8, 10), None),
     "vgg11": (lambda: VGG11((1, 32, 32), 5), (1, 32, 32), None),
     "resnet18_gn": (lambda: resnet((1, 8, 8), 5), (1, 8, 8), None),
     "lstm": (lambda: lstm(6, 5), (6,), ()),
@@ -461,6 +484,7 @@ def test_blocks_of_long_answers_are_small():
         (lambda: ConvNet((1, 8, 8), 5, 4, 3, 6), "channels must be a list of sizes, got 4"),
         (lambda: LSTM((2, 6), 5, 7, None, **SMALL), r"this model needs tokens, got examples of shape \[2, 6\]"),
         (lambda: lstm(dropout=1.0), "dropout must be >= 0 and < 1"),
+        (lambda: LeNet((1, 10, 28), 5, [6, 16], 5, [9]), "convolution 2 .* leave nothing of images of 10 x 28 pixels"),
         (lambda: VGG11((3, 28, 28), 10), "at least 32 x 32 pixels"),
         (lambda: resnet((3, 32, 32), 10, stem="5x5"), "stem must be one of 3x3, 7x7"),
         (lambda: resnet((3, 32, 32), 10, groups=3), "model.groups must divide 64"),

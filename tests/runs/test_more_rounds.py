@@ -134,6 +134,18 @@ def test_a_method_made_for_its_number_of_rounds_starts_over_and_says_so(fed, tmp
     same(whole, longer)
 
 
+def test_a_rate_that_falls_over_all_rounds_starts_over_and_says_so(fed, tmp_path):
+    whole, _, longer, err = both(fed, tmp_path, [*SMALL, "local.schedule=cosine"], 4, 6)
+    assert "starting over: local.schedule=cosine depends on the total number of rounds" in err
+    same(whole, longer)
+
+
+def test_a_rate_that_decays_per_round_goes_on(fed, tmp_path):
+    whole, short, longer, err = both(fed, tmp_path, [*SMALL, "local.schedule=decay", "local.decay_factor=0.9"], 4, 6)
+    assert f"going on from round 3 of {short.relative_to(tmp_path)}" in err
+    same(whole, longer)
+
+
 def test_which_methods_depend_on_the_number_of_rounds():
     assert {a for a in ALGORITHMS if depends_on_rounds(compose_run([f"algo={a}"]))} == {"fedcorr"}
     assert depends_on_rounds(compose_run(["algo=fedcorr_adafed"]))

@@ -13,6 +13,7 @@ from tools import CASES, case_id, federation, make, snapshots, task_for, variant
 from torch import nn
 
 from fedbench.core.errors import RequestError
+from fedbench.core.options import Schedule
 from fedbench.data.augment import Augmentation
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
@@ -75,6 +76,13 @@ def rehearse(
         torch.testing.assert_close(found[name], v, rtol=1e-9, atol=1e-9, msg=name)
     assert (PretendGraph.replays > 0) == graphs
     return found
+
+
+def test_a_graph_reads_the_rate_of_the_round():
+    """Captured in the first round, replayed in later ones with other rates."""
+    work = replace(WORK, schedule=Schedule("decay", decay_factor=0.5))
+    for name in ("fedavg", "scaffold", "fedcada"):
+        rehearse(make(name), work=work, rounds=4)
 
 
 @pytest.mark.parametrize("case", DEFAULTS, ids=case_id)

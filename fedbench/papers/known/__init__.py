@@ -1,0 +1,1 @@
+"""Known numbers: what other groups have published of public benchmarks, and the runs that should repeat it."""
