@@ -16,6 +16,7 @@ from fedbench.commands.list import LISTED, list_choices
 from fedbench.config.overrides import GROUPS
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.output import drop, kept_up
 from fedbench.core.writing import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption
 from fedbench.runs.records import DamagedRun
@@ -80,13 +81,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     args = [a for a in args if a != "debug=true"]
+    with kept_up() as out:
+        status = _carried_out(args, loud)
+    if out.fault is not None:
+        words = out.fault.strerror or str(out.fault)
+        lost = f"standard output cannot be written: {words}; the files of runs and reports are not affected"
+        return _fail(lost, status or 1)
+    return status
+
+
+def _carried_out(args: list[str], loud: bool) -> int:
     try:
         with as_exceptions():
             status = _dispatch(args, loud)
-            _flush()
+            sys.stdout.flush()
             return status
     except BrokenPipeError:
-        _drop_output()  # its reader is gone
+        drop(sys.stdout)  # its reader is gone
         return 1
     except (Exception, KeyboardInterrupt) as error:
         return _explained(error, loud)
@@ -103,23 +114,6 @@ def _explained(error: BaseException, loud: bool) -> int:
     if isinstance(error, RequestError):
         return _fail(str(error), 2)
     return _fail(f"{type(error).__name__}: {error}; debug=true shows the traceback", 1)
-
-
-def _flush() -> None:
-    """Write what was printed: at the end of the process, an error of a full disk would be a traceback."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        full = NotWritten(Path("/dev/stdout"), error)
-        _drop_output()
-        raise full from error
-
-
-def _drop_output() -> None:
-    """Point stdout at nothing, so that the interpreter can close it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, status: int) -> int:

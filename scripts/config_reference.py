@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 from fedbench.config.comments import Key, read
-from fedbench.config.schema import config_dir, options
+from fedbench.config.places import config_dir
+from fedbench.config.schema import options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 GROUPS = {

@@ -43,6 +43,12 @@ def factory(name: str) -> Callable[..., Any]:
     return made
 
 
+def key_of(target: str) -> str:
+    """The key of a configuration that may name a function; ``algo`` for one outside of fedbench."""
+    keys = {"sources": "data.source", "partition": "data.partition", "models": "model", "trackers": "tracker"}
+    return next((key for part, key in keys.items() if f".{part}" in target), "algo")
+
+
 def variants(name: str) -> list[dict[str, Any]]:
     """The settings under which a method is put through the contract: its defaults and each of its switches."""
     extra: dict[str, list[dict[str, Any]]] = {

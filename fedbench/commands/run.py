@@ -58,7 +58,7 @@ def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str
         from fedbench.config.comments import annotate, comments
         from fedbench.config.compose import Composer
         from fedbench.config.explain import explain
-        from fedbench.config.schema import config_dir as fedbench_configs
+        from fedbench.config.places import config_dir as fedbench_configs
 
     tree, choices = Composer(config_dir).unresolved(overrides)
     shown = OmegaConf.create(tree)

@@ -20,7 +20,8 @@ from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
 from fedbench.config.masking import from_environment
 from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
-from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, config_dir, options, parse, with_integers
+from fedbench.config.places import config_dir
+from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, options, parse, with_integers
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
 from fedbench.config.masking import masked, masked_changes
+from fedbench.config.places import config_dir
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
     RequestError,
@@ -47,12 +48,6 @@ _INTEGERS = {
 }  # fmt: skip
 _PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
 _SEVERAL_SEEDS = re.compile(r"(\d+)(?:\.\.\.?|-|:)(\d+)")
-
-
-def config_dir() -> Path:
-    """Return the directory of the config tree: inside an installed package, next to the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
 
 def options(group: str, where: Path | None = None) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.buildable import refuse_other_functions
 from fedbench.config.contents import file_digest
 from fedbench.config.names import moved_import, present, within_fedbench
 from fedbench.config.user_code import is_installed, refuse_untrusted, source_files
@@ -88,13 +89,16 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         what: Dotted key of the component, for messages.
 
     Raises:
-        RequestError: If it does not exist, or its module is not trusted (``refuse_untrusted``).
+        RequestError: If it does not exist, its module is not trusted (``refuse_untrusted``), or it is a function of
+            fedbench that a configuration does not build (``refuse_other_functions``).
     """
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
     try:
-        if not within_fedbench(target):
+        if within_fedbench(target):
+            refuse_other_functions(target, what)
+        else:
             refuse_untrusted(module, f"{what}._target_={target}")
             _forget_other_code(module)
         imported = importlib.import_module(module)

@@ -10,12 +10,12 @@ import ctypes
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from fedbench.core.rooms import abandoned, room
 from fedbench.core.sealing import to_disk
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -146,7 +146,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
     The copy has the same files, as links: inside the block, files are replaced or removed, never changed. On Linux both
     directories are exchanged in one step. A mount point and the current directory cannot be replaced: once the copy is
-    complete, its files are moved there one by one.
+    complete, its files are moved there one by one. What a killed process has left beside the directory is removed.
 
     Args:
         target: The directory; it need not exist.
@@ -158,28 +158,30 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     with writing(target):
         place.parent.mkdir(parents=True, exist_ok=True)
         stays = place.exists() and (place.is_mount() or Path.cwd().is_relative_to(place))
-        room = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place if stays else place.parent))
-        new = room / "new"
-        try:
-            if place.exists():
-                shutil.copytree(
-                    place, new, symlinks=True, copy_function=_link, ignore=lambda _, names: {room.name} & {*names}
-                )
-            else:
-                new.mkdir()
-            yield new
-            if stays:
-                _move_files(new, place, room)
-            elif place.exists():
-                _exchange(new, place, room / "old")
-            else:
-                new.replace(place)
-        except NotWritten as error:
-            if error.path.is_relative_to(new):
-                raise NotWritten(target / error.path.relative_to(new), error.error, error.need) from error
-            raise
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
+        prefix, around = f".{place.name}.", place if stays else place.parent
+        for left in abandoned(prefix, around):
+            if not place.exists() and (left / "old").exists():  # killed between the two renames of _exchange
+                (left / "old").replace(place)
+        with room(prefix, around) as made:
+            new = made / "new"
+            try:
+                if place.exists():
+                    shutil.copytree(
+                        place, new, symlinks=True, copy_function=_link, ignore=lambda _, names: {made.name} & {*names}
+                    )
+                else:
+                    new.mkdir()
+                yield new
+                if stays:
+                    _move_files(new, place, made)
+                elif place.exists():
+                    _exchange(new, place, made / "old")
+                else:
+                    new.replace(place)
+            except NotWritten as error:
+                if error.path.is_relative_to(new):
+                    raise NotWritten(target / error.path.relative_to(new), error.error, error.need) from error
+                raise
 
 
 def _link(source: str, place: str) -> None:
@@ -205,12 +207,18 @@ def _exchange(new: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _move_files(new: Path, target: Path, room: Path) -> None:
-    """Move all files of a directory into another, those at its top last, and remove what is only there."""
+def _move_files(new: Path, target: Path, stays: Path) -> None:
+    """Move all files of a directory into another, those at its top last, and remove what is only there.
+
+    Args:
+        new: The directory.
+        target: The other one.
+        stays: A directory in ``target`` that stays.
+    """
     found = [p.relative_to(new) for p in new.rglob("*") if not p.is_dir()]
     for name in sorted(found, key=lambda p: -len(p.parts)):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (new / name).replace(target / name)
-    for old in [p for p in target.rglob("*") if not p.is_dir() and not p.is_relative_to(room)]:
+    for old in [p for p in target.rglob("*") if not p.is_dir() and not p.is_relative_to(stays)]:
         if old.relative_to(target) not in found:
             old.unlink()

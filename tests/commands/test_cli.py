@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -190,13 +191,34 @@ def _text(path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_what_is_printed_to_a_full_disk_is_one_line():
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [(["--version"], 0), (["list"], 0), ([*FAST], 1), (["-m", *FAST, "seed=0,1", "hydra/launcher=basic"], 2)],
+)
+def test_what_is_printed_to_a_full_disk_is_one_line_and_runs_go_on(tmp_path, unbuffered, words, runs):
+    """Line by line or at the end; also where a run's result is printed before the next run begins."""
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "fedbench", "--version"]
+        command = [sys.executable, "-m", "fedbench", *words, *([f"results_dir={tmp_path}"] if runs else [])]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env)
-    assert done.returncode == 1
-    assert re.fullmatch("fedbench: /dev/stdout cannot be written: No space left on device, .* free; .*\n", done.stderr)
+    lost = "fedbench: standard output cannot be written: No space left on device; the files of runs and reports are not"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"{lost} affected")
+    assert done.stderr.count("No space") == 1
+    assert "Traceback" not in done.stderr
+    assert len(list(tmp_path.rglob("DONE"))) == runs
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_messages_to_a_full_disk_end_no_run(tmp_path):
+    """Nor does a process without standard output, or without any."""
+    command = [sys.executable, "-m", "fedbench", *FAST, f"results_dir={tmp_path}"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*command, "seed=0"], stdout=subprocess.DEVNULL, stderr=full).returncode == 0
+    for seed, closed in ((1, ">&-"), (2, ">&- 2>&-")):
+        done = subprocess.run(["sh", "-c", f"{shlex.join([*command, f'seed={seed}'])} {closed}"], capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert len(list(tmp_path.rglob("DONE"))) == 3
 
 
 def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
@@ -440,8 +462,8 @@ BAD = [
     (["local.crop=-1"], "local.crop must be an integer >= 0, got -1"),
     (["engine.cohort_size=0"], "engine.cohort_size must be auto or an integer >= 1, got 0"),
     (["seed=x"], "seed must be an integer >= 0, got 'x'"),
-    (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
-    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "fedbench.algorithms.fedavg has no function nothing"),
+    (["algo._target_=fedbench.algorithms.nothing.at_all"], "is not a method of fedbench and is not executed"),
+    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "did you mean fedbench.algorithms.fedavg.fedavg?"),
     (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m"),
     (["rounds=1,"], "'rounds=1,' ends with a comma; did you mean rounds=1?"),
     (["algo=null"], "algo=null is unknown; algo is one of adafed, adafedadam, afl"),

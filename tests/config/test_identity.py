@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from command_line import FAST
-from tools import ALGORITHMS, CONF, ROOT, composed, factory
+from tools import ALGORITHMS, CONF, ROOT, composed, factory, key_of
 
 from fedbench.config import identity, names
 from fedbench.config.compose import compose_run, merge_presets
@@ -208,7 +208,7 @@ def test_every_target_resolves(folder, monkeypatch):
     found = {t for p in folder.rglob("*.yaml") for t in targets(yaml.safe_load(p.read_text()))}
     assert found
     for target in found - {t for t in found if ".trackers." in t}:  # these import packages that may not be installed
-        assert callable(function_of(target, "it"))
+        assert callable(function_of(target, key_of(target)))
     for target in (t for t in found if ".trackers." in t):
         module, name = target.rsplit(".", 1)
         assert f"class {name}" in (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()

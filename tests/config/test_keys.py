@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from tools import key_of
 
 from fedbench.config.keys import ADDED, WATCHING, changes_no_numbers, setting, without_added
 from fedbench.config.targets import function_of
@@ -40,7 +41,7 @@ def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
 
 def test_options_that_came_later_exist_and_have_that_default():
     for target, options in ADDED.items():
-        parameters = inspect.signature(function_of(target, "target")).parameters
+        parameters = inspect.signature(function_of(target, key_of(target))).parameters
         assert {k: parameters[k].default for k in options} == options
 
 

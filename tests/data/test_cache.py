@@ -3,11 +3,15 @@
 import dataclasses
 import hashlib
 import json
+import multiprocessing
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 
+from fedbench.core.rooms import room
 from fedbench.data.examples import Examples
 from fedbench.data.files import cache
 from fedbench.data.files.cache import ChangedFiles, digest_of, prepared, read_again
@@ -160,3 +164,27 @@ def test_a_picture_replaced_in_place_is_noticed_when_reading_again(tmp_path, cap
     shutil.rmtree(kept)
     prepared(tmp_path, "set", [folder], {}, Maker())
     assert json.loads((kept / "manifest.json").read_text())["checksums"] == {str(folder): digest_of(folder)}
+
+
+def test_what_a_killed_preparation_left_is_removed_by_the_next_one(tmp_path, capsys):
+    """Whatever it was of; one that is at work stays."""
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(name):
+        cache.seal = lambda _: die()
+        prepared(tmp_path, name, [], {}, Maker())
+
+    for name in ("set", "other"):
+        process = multiprocessing.get_context("fork").Process(target=work, args=(name,))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    folder = tmp_path / "prepared"
+    left = [p for p in folder.iterdir() if p.name.startswith(".part.")]
+    assert len(left) >= 1
+    with room(".part.", folder) as living:
+        same(prepared(tmp_path, "set", [], {}, Maker()), EXAMPLES)
+        assert [p for p in folder.iterdir() if p.name.startswith(".part.")] == [living]
+    assert "is left by a process that was killed; removing it" in capsys.readouterr().err

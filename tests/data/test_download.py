@@ -321,6 +321,31 @@ def test_a_server_that_hangs_is_left_and_not_asked_again(server, other, get, tmp
     assert (len(other.asked()), len(server.asked()), waits) == (2, 2, [])
 
 
+def test_a_server_that_broke_gets_a_last_attempt_where_no_other_address_works(server, other, get, waits):
+    """It breaks twice, the other one lacks the file, and the third time it sends the rest."""
+    breaking = server.url(ranged(CONTENT, cut=300), ranged(CONTENT, cut=300), ranged(CONTENT))
+    assert get(breaking, other.url(status(404))) == CONTENT
+    assert server.asked() == [None, "bytes=300-", "bytes=600-"]
+    assert len(other.asked()) == 1
+    assert hosts.failure(breaking) is None
+
+
+def test_a_server_that_broke_with_an_earlier_file_gets_a_last_attempt_too(server, other, get, tmp_path, waits):
+    breaking = server.url(ranged(CONTENT, cut=10), ranged(CONTENT, cut=10))
+    assert get(breaking, other.url(whole(CONTENT))) == CONTENT
+    (tmp_path / "set" / "raw" / "a.bin").unlink()
+    assert hosts.failure(breaking) is not None
+    assert get(server.url(whole(CONTENT), path="b"), other.url(status(404), path="b")) == CONTENT
+    assert (server.asked("b"), other.asked("b")) == ([None], [None])
+
+
+def test_a_server_that_keeps_breaking_is_named_once(server, other, get, waits):
+    with pytest.raises(RequestError) as caught:
+        get(server.url(ranged(CONTENT, cut=1)), other.url(status(404)))
+    assert len(server.asked()) == 2 + 4  # as one of several addresses, then as the only one
+    assert str(caught.value).count(f"{server.root}/file: ") == 1
+
+
 def test_a_slow_server_is_left_for_another_that_resumes(server, other, get, monkeypatch):
     """At most 100 bytes a second against a lowest speed of 200, over 10 seconds; then the clock stands still."""
     monkeypatch.setattr(transfer, "time", clock := Clock())

@@ -10,7 +10,6 @@ import hashlib
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from filelock import FileLock
 
 from fedbench import __version__
 from fedbench.core.errors import RequestError
+from fedbench.core.rooms import abandoned, room
 from fedbench.core.sealing import check, seal
 from fedbench.core.trees import from_json
 from fedbench.data.examples import Examples
@@ -29,6 +29,7 @@ from fedbench.data.files.download import checksum
 
 _FORMAT = 5  # of the files below; a new number rebuilds them
 _ARRAYS = ("x", "y", "owner", "held_out")
+_PART = ".part."  # beginning of the names of directories that are being written
 _FACTS = ("classes", "names", "mean", "std", "sources", "unofficial")
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 
@@ -146,8 +147,11 @@ def _refuse_changes(folder: Path, sums: dict[str, str]) -> None:
 
 
 def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict[str, str]) -> None:
-    part = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
-    try:
+    for left in abandoned(_PART, folder.parent):
+        print(f"fedbench: {left} is left by a process that was killed; removing it", file=sys.stderr)
+    with room(_PART, folder.parent) as made:
+        part = made / "new"
+        part.mkdir()
         arrays = {k: a for k in _ARRAYS if (a := getattr(examples, k)) is not None}
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
@@ -155,13 +159,9 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         facts |= {"arrays": {f"{key}.npy": seal(part / f"{key}.npy") for key in arrays}}
         facts |= {"inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps({**facts, "own": _digest(facts)}, indent=1))
-        part.chmod(0o755)  # mkdtemp creates it for its owner alone
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
 
 
 def _read(folder: Path) -> Examples:

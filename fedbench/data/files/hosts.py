@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 _failed: dict[str, str] = {}  # server -> why
+_broke: set[str] = set()  # servers that failed in the middle of an answer
 _slow: dict[str, float] = {}  # server -> bytes per second
 
 
@@ -19,9 +20,27 @@ def _server(url: str) -> str:
     return f"{urlsplit(url).scheme}://{host(url)}"
 
 
-def give_up(url: str, reason: str) -> None:
-    """Note that the server of an address failed, as opposed to a single file that it lacks."""
+def give_up(url: str, reason: str, broke: bool = False) -> None:
+    """Note that the server of an address failed, as opposed to a single file that it lacks.
+
+    Args:
+        url: The address.
+        reason: Why.
+        broke: Whether it had begun to send the file.
+    """
     _failed[_server(url)] = reason
+    (_broke.add if broke else _broke.discard)(_server(url))
+
+
+def take_back(url: str) -> None:
+    """Note that the server of an address works after all."""
+    _failed.pop(_server(url), None)
+    _broke.discard(_server(url))
+
+
+def broke(url: str) -> bool:
+    """Return whether the server of an address failed while it was sending: it may do better another time."""
+    return _server(url) in _broke
 
 
 def failure(url: str) -> str | None:
@@ -42,4 +61,5 @@ def slow_last(urls: Sequence[str]) -> list[str]:
 def forget() -> None:
     """Forget everything."""
     _failed.clear()
+    _broke.clear()
     _slow.clear()

@@ -41,18 +41,22 @@ def fetch(remote: Remote, path: Path) -> list[str]:
 
     A server that fails (no answer, silence, errors of the server, a wait that is too long) is not asked again in this
     process. One that is too slow is left for the next address, which resumes from the same byte if it can; if no other
-    address succeeds, the fastest slow one is resumed and finished at its speed.
+    address succeeds, the fastest slow one is resumed and finished at its speed. Likewise one whose connections broke
+    while it was sending is left for the next address, and gets a last attempt if no other address succeeds.
     """
     part = path.with_name(path.name + ".part")
-    failures: list[str] = []
+    failures: dict[str, str] = {}  # address -> why
     slow: dict[str, float] = {}  # address -> bytes per second
+    patiently: set[str] = set()  # addresses that were tried as the only one
     urls = hosts.slow_last(addresses(remote))
     with metering(path.name, remote.size) as show:
         for position, url in enumerate(urls):
             if (earlier := hosts.failure(url)) is not None:
-                failures.append(f"{shown(url)}: not asked again, it failed before: {earlier}")
+                failures[url] = f"not asked again, it failed before: {earlier}"
                 continue
             others = bool(slow) or any(hosts.failure(u) is None for u in urls[position + 1 :])
+            if not others:
+                patiently.add(url)
             try:
                 fault = _attempt(remote, url, part, show, alone=not others)
             except _TooSlow as pace:
@@ -62,16 +66,17 @@ def fetch(remote: Remote, path: Path) -> list[str]:
                 if fault is None:
                     part.replace(path)
                     return []
-                failures.append(f"{shown(url)}: {fault}")
+                failures[url] = fault
             if others:
                 print(f"fedbench: {path.name}: {hosts.host(url)}: {fault}", file=sys.stderr, flush=True)
-        for url in sorted(slow, key=lambda u: -slow[u]):
+        broken = (u for u in urls if hosts.broke(u) and u not in patiently)
+        for url in [*sorted(slow, key=lambda u: -slow[u]), *broken]:
             fault = _attempt(remote, url, part, show, alone=True)
             if fault is None:
                 part.replace(path)
                 return []
-            failures.append(f"{shown(url)}: {fault}")
-    return failures
+            failures[url] = fault
+    return [f"{shown(url)}: {fault}" for url, fault in failures.items()]
 
 
 def _attempt(remote: Remote, url: str, part: Path, show: Meter, *, alone: bool) -> str | None:
@@ -82,17 +87,19 @@ def _attempt(remote: Remote, url: str, part: Path, show: Meter, *, alone: bool) 
     """
     if not remote.sums:
         part.unlink(missing_ok=True)  # nothing would show that two halves are of different files
-    try:
-        with _session(alone) as session:
-            _Transfer(remote, url, part, show, session, alone).complete()
-    except _TooSlow as pace:
-        hosts.note_speed(url, pace.speed)
-        raise
-    except (requests.RequestException, HTTPError) as error:
-        reason = reason_of(error)
-        if not isinstance(error, _OneFile | requests.exceptions.InvalidSchema | requests.exceptions.InvalidURL):
-            hosts.give_up(url, reason)
-        return reason
+    with _session(alone) as session:
+        transfer = _Transfer(remote, url, part, show, session, alone)
+        try:
+            transfer.complete()
+        except _TooSlow as pace:
+            hosts.note_speed(url, pace.speed)
+            raise
+        except (requests.RequestException, HTTPError) as error:
+            reason = reason_of(error)
+            if not isinstance(error, _OneFile | requests.exceptions.InvalidSchema | requests.exceptions.InvalidURL):
+                hosts.give_up(url, reason, broke=transfer.sent)
+            return reason
+    hosts.take_back(url)
     return None
 
 
@@ -147,6 +154,7 @@ class _Transfer:
         alone: Whether there is no other address: then it may be slow, and is asked more often.
         tag: The server's mark of the version that ``part`` holds bytes of, sent back so that it resumes no other.
         ranges: Whether to resume; not after wrong bytes, which a server that mistakes ranges would send again.
+        sent: Whether the server has sent bytes of the file.
     """
 
     remote: Remote
@@ -157,6 +165,7 @@ class _Transfer:
     alone: bool
     tag: str | None = field(default=None, init=False)
     ranges: bool = field(default=True, init=False)
+    sent: bool = field(default=False, init=False)
 
     def complete(self) -> None:
         """Complete ``part`` and verify it; a wrong file is removed, an incomplete one stays.
@@ -231,6 +240,7 @@ class _Transfer:
             # as it is on the server: a .gz sent as an encoding of something else must not be decoded; and as it comes,
             # so that a server that sends a byte now and then does not hold up the measurement of its speed
             while chunk := response.raw.read1(_CHUNK, decode_content=False):
+                self.sent = True
                 file.write(chunk)
                 self.show(file.tell(), total)
                 if size is not None and file.tell() > size:
