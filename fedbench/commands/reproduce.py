@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.planned_power import power_lines
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
@@ -32,7 +33,8 @@ def _parser() -> Parser:
         "names",
         nargs="*",
         metavar="NAME",
-        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything)",
+        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything); or known, known/ID: "
+        "numbers of public benchmarks, on a page of their own",
     )
     p.add_argument(
         "--profile",
@@ -83,6 +85,10 @@ def reproduce(args: Sequence[str]) -> int:
         if value is not None and value < 1:
             raise RequestError(f"{name} must be an integer >= 1, got {value}")
     launcher = _launcher(asked, common)
+    if is_known(asked.names):
+        return reproduce_known(
+            asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
+        )
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
