@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.commands.known import is_known, reproduce_known
+from fedbench.commands.planned_cells import cell_notes
 from fedbench.commands.planned_power import power_lines
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
@@ -21,6 +22,7 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
 
+_MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
 
@@ -103,7 +105,7 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        for line in power_lines(asked.names, runs, results):
+        for line in power_lines(asked.names, runs, results) if asked.names else [_MORE]:
             print(line)
         return 0
     if jobs > 1:
@@ -163,6 +165,7 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
 def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path, jobs: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     durations, ledger = Durations(results), read_ledger(results)
+    cells = cell_notes(asked.names, results) if asked.plan else {}
     lines = [f"profile {asked.profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(asked.names):
         name = f"{paper.id}/{part}"
@@ -170,6 +173,7 @@ def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path,
         if not needed and asked.experiment:
             continue
         notes = [
+            *([cells[name]] if name in cells else []),
             *_unfinished(needed, ledger),
             *_readings(needed),
             *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else []),
