@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.known import is_known, reproduce_known
+from fedbench.commands.planned_cells import cell_notes
 from fedbench.commands.planned_power import power_lines
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
@@ -20,6 +22,7 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
 
+_MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
 
@@ -32,7 +35,8 @@ def _parser() -> Parser:
         "names",
         nargs="*",
         metavar="NAME",
-        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything)",
+        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything); or known, known/ID: "
+        "numbers of public benchmarks, on a page of their own",
     )
     p.add_argument(
         "--profile",
@@ -83,6 +87,10 @@ def reproduce(args: Sequence[str]) -> int:
         if value is not None and value < 1:
             raise RequestError(f"{name} must be an integer >= 1, got {value}")
     launcher = _launcher(asked, common)
+    if is_known(asked.names):
+        return reproduce_known(
+            asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
+        )
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     results = compose_run(common).results_dir
@@ -97,7 +105,7 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        for line in power_lines(asked.names, runs, results):
+        for line in power_lines(asked.names, runs, results) if asked.names else [_MORE]:
             print(line)
         return 0
     if jobs > 1:
@@ -157,6 +165,7 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
 def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path, jobs: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
     durations, ledger = Durations(results), read_ledger(results)
+    cells = cell_notes(asked.names, results) if asked.plan else {}
     lines = [f"profile {asked.profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(asked.names):
         name = f"{paper.id}/{part}"
@@ -164,6 +173,7 @@ def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path,
         if not needed and asked.experiment:
             continue
         notes = [
+            *([cells[name]] if name in cells else []),
             *_unfinished(needed, ledger),
             *_readings(needed),
             *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else []),

@@ -48,8 +48,7 @@ def page(view: PageView) -> str:
     papers = [_paper(p, ids) for p in view.papers]
     tables = [_table(t, ids) for t in view.tables]
     of_papers = [t for p in view.papers for t in p.tables]
-    css, js = _asset("page.css"), _asset("page.js")
-    return _environment().get_template("page.html").render(
+    return environment().get_template("page.html").render(
         view=view,
         papers=papers,
         tables=tables,
@@ -57,9 +56,7 @@ def page(view: PageView) -> str:
         rows=tally([*of_papers, *view.tables]).rows,
         claims=claim_tally(c for p in view.papers for c in p.claims),
         coverage=sum((p.coverage for p in view.papers), Coverage()),
-        css=Markup(css),
-        js=Markup(js),
-        policy=_policy(css, js),
+        **assets(),
     )  # fmt: skip
 
 
@@ -174,12 +171,19 @@ def _policy(css: str, js: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {rest}"
 
 
+def assets() -> Context:
+    """Return style sheet, script and security policy of all pages, by the names that the templates use."""
+    css, js = _asset("page.css"), _asset("page.js")
+    return {"css": Markup(css), "js": Markup(js), "policy": _policy(css, js)}
+
+
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the environment of the templates."""
     made = Environment(
         loader=FileSystemLoader(_ASSETS),
         autoescape=True,

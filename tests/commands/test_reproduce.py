@@ -364,6 +364,8 @@ def test_showing_the_plan_writes_nothing(tmp_path):
     assert lines[3][:3] == ["adafedadam/figure3", "24", "0"]
     assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
     assert [lines[2][3], lines[3][3], lines[4][6]] == ["unknown"] * 3
+    assert "numbers: 0 full, 0 reduced, " in out  # of the table; a figure prints none
+    assert out.count("numbers: ") == 1
     _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out

@@ -95,7 +95,7 @@ class Number:
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a band that is none, and a tuning seed that is one of the results."""
-        if len(self.band) != 2 or None not in self.band and not self.band[0] < self.band[1]:  # type: ignore[operator]
+        if len(self.band) != 2 or (None not in self.band and not self.band[0] < self.band[1]):  # type: ignore[operator]
             raise RequestError(f"{where}: band must be [low, high] with low < high, null for no bound; got {self.band}")
         if self.grid is not None and self.grid.seed < self.seeds:
             raise RequestError(f"{where}: grid: seed must be {self.seeds} or above, got {self.grid.seed}")

@@ -1,0 +1,137 @@
+"""``fedbench reproduce known``: the runs of known numbers, and their page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.commands.side_by_side import jobs_by_default
+from fedbench.config.compose import compose_run
+from fedbench.core.errors import RequestError
+from fedbench.core.writing import NotWritten
+from fedbench.papers.durations import Durations
+from fedbench.papers.known.plan import Wanted, wanted
+from fedbench.papers.known.registry import chosen_references
+from fedbench.papers.plan import PlannedRun, locate
+
+PAGE = "known"  # directory of the page below that of the report
+
+
+def is_known(names: Sequence[str]) -> bool:
+    """Return whether known numbers are asked for.
+
+    Raises:
+        RequestError: If papers are asked for in the same command.
+    """
+    found = [name == "known" or name.startswith("known/") for name in names]
+    if any(found) and not all(found):
+        raise RequestError("known numbers and papers are reproduced by a command each; leave one of them out")
+    return any(found)
+
+
+def reproduce_known(
+    names: Sequence[str], profile: str, seeds: int | None, jobs: int | None, common: list[str], launcher: list[str],
+    only_plan: bool,
+) -> int:  # fmt: skip
+    """Run what known numbers need, write their page, and return the exit status: 1 if a run with data is not done.
+
+    A tuned key is chosen first, on runs of their own; the runs that count follow.
+
+    Args:
+        names: ``known`` for all, or ``known/ID``.
+        profile: ``full``, ``cpu`` or ``smoke``.
+        seeds: Number of seeds, or None for that of the profile.
+        jobs: Number of runs at a time, or None for the default.
+        common: Overrides for all runs.
+        launcher: Overrides that choose Hydra's launcher; none for no launcher.
+        only_plan: Show what would run, and train nothing.
+
+    Raises:
+        RequestError: If the request is wrong, or the page cannot be written.
+    """
+    every = wanted(chosen_references(list(names)), profile, seeds)
+    results = compose_run(common).results_dir
+    if only_plan:
+        print(_plan_text(every, common, results))
+        return 0
+    grids = [run for w in every for algo in w.number.algos for run in w.grid(algo)]
+    status = _carry_out(grids, common, results, launcher, jobs)
+    status |= _carry_out(_counting(every, common), common, results, launcher, jobs)
+    return _report(every, common, results) or status
+
+
+def _counting(every: Sequence[Wanted], common: list[str]) -> list[PlannedRun]:
+    """Return the runs that count; those of a number whose grid is not complete are left out."""
+    from fedbench.analysis.known import best_of_grid
+
+    found = []
+    for w in every:
+        for algo in w.number.algos:
+            grid = w.grid(algo)
+            tuned = best_of_grid(locate(grid, common), w, _rounds(w, common)) if grid else None
+            if not grid or tuned is not None:
+                found += w.runs(algo, tuned)
+    return found
+
+
+def _rounds(w: Wanted, common: list[str]) -> int:
+    """Return the number of rounds on record."""
+    return compose_run([f"experiment={w.number.experiment}", *common]).rounds
+
+
+def _carry_out(
+    planned: Sequence[PlannedRun], common: list[str], results: Path, launcher: list[str], jobs: int | None
+) -> int:
+    """Train what is not done and return the exit status."""
+    from fedbench.commands.planned_runs import carry_out, missing_data
+    from fedbench.commands.workers import start_importing
+
+    runs = locate(planned, common)
+    todo = [run for run in runs if not run.done]
+    if not todo:
+        return 0
+    at_once = 1 if launcher else jobs or jobs_by_default([r.config for r in todo if r.config is not None], len(todo))
+    print(f"{len(runs)} runs, {len(todo)} to do, about {Durations(results).of(runs).text(at_once)}", flush=True)
+    faults = missing_data(todo)
+    if at_once > 1:
+        start_importing()
+    entries = carry_out(runs, faults, common, results, launcher, at_once)
+    wrong = [e for e in entries if e.status not in ("done", "diverged")]
+    for e in wrong:
+        print(f"fedbench: {e.experiment} {e.algo} seed {e.seed}: {e.status}: {e.error}", file=sys.stderr)
+    return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
+
+
+def _report(every: Sequence[Wanted], common: list[str], results: Path) -> int:
+    """Write the page."""
+    from fedbench.analysis.known import best_of_grid, result_of
+    from fedbench.report.known import write_known
+
+    found = []
+    for w in every:
+        rounds, tuned, runs = _rounds(w, common), {}, {}
+        for algo in w.number.algos:
+            grid = locate(w.grid(algo), common)
+            tuned[algo] = best_of_grid(grid, w, rounds) if grid else None
+            runs[algo] = [] if grid and tuned[algo] is None else locate(w.runs(algo, tuned[algo]), common)
+        found.append(result_of(w, runs, tuned, rounds))
+    target = results / "report" / PAGE
+    try:
+        print(write_known(found, target))
+    except NotWritten as error:
+        raise RequestError(str(error)) from error
+    print(f"written: {target}")
+    return 0
+
+
+def _plan_text(every: Sequence[Wanted], common: list[str], results: Path) -> str:
+    """Return a line per number: its runs, those that are done, and the time of the others."""
+    durations = Durations(results)
+    lines = [f"{'':44}{'runs':>6}{'done':>6}{'to do, about':>14}"]
+    for w in every:
+        tuned = None if w.number.grid is None else w.number.grid.values[0]  # until it is chosen, the time of any value
+        runs = locate([r for algo in w.number.algos for r in (*w.grid(algo), *w.runs(algo, tuned))], common)
+        time = durations.of(runs).text()
+        lines.append(f"{f'{w.name} {w.number.id}':<44}{len(runs):>6}{sum(r.done for r in runs):>6}{time:>14}")
+    return "\n".join(lines)
