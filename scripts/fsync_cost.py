@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import fedbench
 from fedbench.runs import train
@@ -32,13 +33,10 @@ def seconds(rounds: int, folder: Path, fsync: Callable[[int], None]) -> tuple[fl
         calls += 1
         fsync(handle)
 
-    real, os.fsync = os.fsync, counted
-    try:
+    with patch.object(os, "fsync", counted):
         start = time.perf_counter()
         fedbench.run(f"{W1} rounds={rounds} results_dir={folder}")
         return time.perf_counter() - start, calls
-    finally:
-        os.fsync = real
 
 
 def main() -> None:
