@@ -14,6 +14,7 @@ from typing import Any
 from fedbench.commands.objective import objective_of, objective_value
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
+from fedbench.config.masking import without
 from fedbench.config.overrides import quoted
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
@@ -115,14 +116,14 @@ class Job:
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             raise_if_interrupted(error)
-            return Note(number, overrides, "refused", None, str(error))
+            return Note(number, overrides, "refused", None, without(str(error), config.secrets if config else ()))
         except Exception as error:
             raise_if_interrupted(error)
             if self.loud:
                 traceback.print_exc()
             made = path if path and (Path(path) / "meta.json").exists() else None
             what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-            return Note(number, overrides, "failed", made, what)
+            return Note(number, overrides, "failed", made, without(what, config.secrets if config else ()))
 
 
 def launch_batch(

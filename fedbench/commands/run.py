@@ -88,6 +88,7 @@ def ask_hydra(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -
         RequestError: If ``--info`` is asked for something unknown.
     """
     from fedbench.config.compose import Composer
+    from fedbench.config.overrides import parse_overrides
 
     composer = Composer(config_dir)
     with composer.hydra() as hydra:
@@ -96,4 +97,5 @@ def ask_hydra(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -
             return
         if flags.info not in _INFO:
             raise RequestError(f"--info shows one of {', '.join(_INFO)}; got {flags.info}")
-        hydra.show_info(flags.info, "config", [*overrides, *composer.search_path()])
+        typed = [o.text for o in parse_overrides(overrides)]
+        hydra.show_info(flags.info, "config", [*typed, *composer.search_path()])

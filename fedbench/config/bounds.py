@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +48,6 @@ def refuse_long_override(text: str) -> None:
             f"the override of {key} has about {items} items; at most {_MOST_ITEMS} are read; for many seeds use a "
             "range, such as seed=range(0,5000)"
         )
-
-
-def refuse_large_files(folder: Path, groups: tuple[str, ...]) -> None:
-    """Refuse a directory of config files one of which is too large, too deep or expands to too much.
-
-    Args:
-        folder: The directory, as ``--config-dir``.
-        groups: Config groups: subdirectories that contain config files.
-
-    Raises:
-        RequestError: Naming the file.
-    """
-    for file in sorted(chain(folder.glob("*.yaml"), *((folder / group).rglob("*.yaml") for group in groups))):
-        if fault := fault_of(file):
-            raise RequestError(f"{file} {fault}; shorten it, or move it out of {folder}")
 
 
 def fault_of(file: Path) -> str | None:

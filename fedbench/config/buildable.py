@@ -42,7 +42,8 @@ def refuse_other_functions(target: str, what: str) -> None:
     if present(target) not in allowed:
         hint = nearest(target, allowed) or "."
         raise RequestError(
-            f"{what}._target_={target} is not a {kind} of fedbench and is not executed{hint} Allowed are the functions that conf/{group} names, and FILE.FUNCTION of the directory given by --config-dir"
+            f"{what}._target_={target} is not a {kind} of fedbench and is not executed{hint} "
+            f"Allowed are the functions that conf/{group} names, and FILE.FUNCTION of the directory of --config-dir"
         )
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fedbench.config.bounds import refuse_expansion, refuse_large_files
+from fedbench.config.bounds import refuse_expansion
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
-from fedbench.config.masking import from_environment
-from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
+from fedbench.config.masking import from_environment, secrets
+from fedbench.config.overrides import BOUNDED, GROUPS, Override, by_hydra, parse_overrides, quoted
 from fedbench.config.places import config_dir
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, options, parse, with_integers
 from fedbench.core.errors import RequestError
@@ -68,7 +68,8 @@ class Composer:
         with self._explained(overrides):
             tree, written, names = self._merged(overrides)
         config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
-        return replace(config, from_environment=from_environment(written))
+        keys = from_environment(written)
+        return replace(config, from_environment=keys, secrets=secrets(written, tree, keys))
 
     def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
@@ -104,16 +105,17 @@ class Composer:
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
 
-        if self.own is not None:
-            refuse_large_files(self.own, (*GROUPS, "hydra"))
+        from fedbench.config.bounded_source import known_to_hydra
+
         with _LOCK, _hydra_put_back():
+            known_to_hydra()
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
                 yield GlobalHydra.instance().hydra
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""
-        return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'file://{self.own.resolve()}')}]"]
+        return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'{BOUNDED}://{self.own.resolve()}')}]"]
 
     def keys(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
@@ -144,6 +146,9 @@ class Composer:
         return cfg, choices
 
     def _kept(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
+        typed = next((text for text in texts if text.lstrip("+").startswith("hydra.searchpath")), None)
+        if self.own is not None and typed is not None:
+            raise RequestError(f"{typed} cannot be combined with --config-dir {self.own}, which takes its place")
         only_ours = self.own is None and not any("hydra" in text for text in texts)
         composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
         return pickle.loads(composed), dict(choices)

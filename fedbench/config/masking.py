@@ -7,8 +7,10 @@ two settings that differ in such a value differ in their ``hash``.
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedbench.config.keys import USER_FILES
@@ -16,6 +18,8 @@ from fedbench.core.trees import Tree, leaves
 
 MASK = "*** (from the environment)"
 _ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\b|\boc\.env\s*:")
+_VARIABLE = re.compile(r"\boc\.env\s*:\s*['\"]?([A-Za-z_]\w*)")
+_SHORT = 4  # characters
 _REFERENCE = re.compile(r"\.*[A-Za-z_][\w.-]*")
 # paths, and what the schema allows a few words for; further keys of a data source are harmless if a key of ``data`` is
 _HARMLESS = {"data_dir", "results_dir", "device", "seed", "sampling", "keep_clients", "participation", *USER_FILES}
@@ -39,6 +43,38 @@ def from_environment(written: Tree) -> frozenset[str]:
     while more := {k for k, names in refers.items() if k not in found and _meets(names, found)}:
         found |= more
     return frozenset(key for key in found if not harmless(key))
+
+
+def secrets(written: Tree, tree: Tree, keys: frozenset[str]) -> tuple[str, ...]:
+    """Return the texts that no message in a file may contain: the values of keys, and of the variables they name.
+
+    Args:
+        written: The configuration with interpolations as they are written.
+        tree: The same one, resolved.
+        keys: Dotted keys (``from_environment``).
+    """
+    values, texts = leaves(tree), leaves(written)
+    found = {v for key in keys for v in _texts(values.get(key))}
+    found |= {os.environ.get(name, "") for key in keys for name in _VARIABLE.findall(str(texts.get(key, "")))}
+    return tuple(sorted(found - {""}))
+
+
+def without(text: str, secrets: Sequence[str]) -> str:
+    """Return a message with a mask in place of secrets, as they are, quoted by Python, or with other white space.
+
+    A secret of a few letters counts as a word of its own only: the message would be unreadable otherwise.
+    """
+    forms = {form for s in secrets for form in (s, repr(s)[1:-1], json.dumps(s)[1:-1], " ".join(s.split())) if form}
+    for form in sorted(forms, key=len, reverse=True):  # one may contain another
+        pattern = re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
+        text = re.sub(pattern, MASK, text)
+    return text
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [text for v in value for text in _texts(v)]
+    return [value] if isinstance(value, str) else []
 
 
 def harmless(key: str) -> bool:

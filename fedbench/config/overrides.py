@@ -23,6 +23,7 @@ from fedbench.core.trees import config_value, leaves
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
+BOUNDED = "bounded"  # scheme of a directory of config files that are looked at before Hydra reads them
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
@@ -194,6 +195,9 @@ def _parse(text: str) -> Override | None:
     elif equals and value.endswith(","):
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
     parsed = by_hydra(text)
+    if parsed.key_or_group == "hydra.searchpath":
+        text = f"{name}=[{','.join(quoted(_bounded(place)) for place in _listed(parsed, text))}]"
+        parsed = by_hydra(text)
     override = Override(
         text,
         parsed.key_or_group,
@@ -206,6 +210,20 @@ def _parse(text: str) -> Override | None:
     if override.group:
         _refuse_bad_choices(override, parsed)
     return override
+
+
+def _listed(parsed: HydraOverride, text: str) -> list[str]:
+    """Return the directories that Hydra is to search."""
+    value = None if parsed.is_sweep_override() else parsed.value()
+    if not isinstance(value, list) or not all(isinstance(place, str) for place in value):
+        raise RequestError(f"{shown(text)}: hydra.searchpath must be a list of directories, as [file:///DIR]")
+    return [str(place) for place in value]
+
+
+def _bounded(place: str) -> str:
+    """Return the address of a directory with the scheme that has limits; packages keep theirs."""
+    scheme, mark, path = place.partition("://")
+    return place if mark and scheme != "file" else f"{BOUNDED}://{path if mark else place}"
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -149,6 +149,7 @@ class RunConfig:
         overrides: The overrides as typed.
         departures: The keys that differ from the chosen experiment, each with [value there, value here].
         from_environment: Dotted keys of text from environment variables, which is not stored (``config.masking``).
+        secrets: What no message in a file may contain, for the same reason.
     """
 
     names: Choices
@@ -180,6 +181,7 @@ class RunConfig:
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]]
     from_environment: frozenset[str] = frozenset()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def stored_tree(self) -> Tree:

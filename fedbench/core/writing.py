@@ -166,9 +166,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
             new = made / "new"
             try:
                 if place.exists():
-                    shutil.copytree(
-                        place, new, symlinks=True, copy_function=_link, ignore=lambda _, names: {made.name} & {*names}
-                    )
+                    _copy(place, new, made.name)
                 else:
                     new.mkdir()
                 yield new
@@ -182,6 +180,19 @@ def replaced_folder(target: Path) -> Iterator[Path]:
                 if error.path.is_relative_to(new):
                     raise NotWritten(target / error.path.relative_to(new), error.error, error.need) from error
                 raise
+
+
+def _copy(folder: Path, new: Path, without: str) -> None:
+    """Copy a directory, its files as links; unlike shutil's copytree, this ends with the first error of the system."""
+    new.mkdir()
+    for entry in folder.iterdir():
+        if entry.name == without:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            _copy(entry, new / entry.name, without)
+        else:
+            _link(str(entry), str(new / entry.name))
+    shutil.copystat(folder, new)
 
 
 def _link(source: str, place: str) -> None:

@@ -100,7 +100,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
         elif done := _from_disk(config):  # the other process finished it
             return done
         facts = go_on_from_shorter(config, recorder)
-        run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree)
+        run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree, config.secrets)
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if is_done(config.path):  # a process that waits holds this very file, and finds DONE

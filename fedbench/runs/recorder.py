@@ -5,8 +5,10 @@ Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoi
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from io import FileIO
@@ -52,6 +54,7 @@ class Recorder:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._rounds: FileIO | None = None
+        self._needed: set[str] = set()  # names of files that the run must have at its end
         self._checkpoints = Checkpoints(path / "checkpoint", path / "rounds.jsonl")
 
     def clear(self) -> None:
@@ -68,6 +71,7 @@ class Recorder:
 
     def write_config(self, config: Fields) -> None:
         """Write the resolved configuration."""
+        self._needed.add("config.yaml")
         replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
 
     def write_meta(self, meta: Fields) -> None:
@@ -84,6 +88,7 @@ class Recorder:
         with writing(place, len(line)):
             if self._rounds is None:
                 self._rounds = place.open("ab", buffering=0)
+                self._needed.add(place.name)
             whole = self._rounds.tell()
             try:
                 written = 0
@@ -153,6 +158,9 @@ class Recorder:
 
         DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is. The
         checkpoint is removed after it, or kept as the state that a longer run goes on from.
+
+        Raises:
+            NotWritten: If a file cannot be written, or one that was written is gone.
         """
         import pandas as pd
 
@@ -173,6 +181,8 @@ class Recorder:
             for file in sorted(p for p in self.path.iterdir() if p.name in _SEALED or p.stem in DIAGNOSTICS):
                 sealed[file.name] = seal(file)
                 to_disk(file)
+            for name in sorted(self._needed - sealed.keys()):  # somebody has moved the directory away meanwhile
+                raise NotWritten(self.path / name, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
             replace_file(self.path / DONE, to_text({"sealed": sealed}), lasting=True)
             to_disk(self.path)
         put_away(self.path, keep_state)

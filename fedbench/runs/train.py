@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.config.masking import without
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.core.writing import NotWritten
 from fedbench.data.dataset import FederatedDataset
@@ -105,13 +106,14 @@ class PreparedRun:
         return round in self.keep_clients if isinstance(self.keep_clients, list) else self.keep_clients == "all" or ends
 
 
-def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
+def run(prepared: PreparedRun, recorder: Recorder, config: Fields, secrets: Sequence[str] = ()) -> Fields:
     """Carry out a run, or the rest of it, and return its final meta data (status: done or diverged).
 
     Args:
         prepared: The run.
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
         config: The resolved configuration.
+        secrets: What the message of an error in ``meta.json`` must not contain.
 
     Raises:
         Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
@@ -145,7 +147,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         raise
     except BaseException as error:
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what}, error)
+        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": without(what, secrets)}, error)
         tracker.finish("failed")
         if allocation_failed(error):
             raise OutOfMemory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import shutil
 from math import prod
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from fedbench.core.errors import RequestError
 from fedbench.core.types import State, nbytes
-from fedbench.core.writing import replacing, reserve, writing
+from fedbench.core.writing import NotWritten, replacing, reserve, writing
 
 Place: TypeAlias = Literal["device", "host", "file"]
 _SHARE = 0.5  # share of the free memory that the states may take
@@ -113,4 +114,15 @@ class StateAllocator:
             reserve(file, size)
             while left:
                 left -= file.write(piece[:left])
-        return torch.from_file(str(path), shared=True, size=prod(shape), dtype=v.dtype).view(shape)
+        return _mapped(path, prod(shape), v.dtype).view(shape)
+
+
+def _mapped(path: Path, size: int, dtype: torch.dtype) -> torch.Tensor:
+    """Map a file; PyTorch has an error of its own in place of the system's, whose number is at its end."""
+    try:
+        return torch.from_file(str(path), shared=True, size=size, dtype=dtype)
+    except RuntimeError as error:
+        found = re.search(r": ([^:]*) \((\d+)\)$", str(error))
+        if found is None:
+            raise
+        raise NotWritten(path, OSError(int(found[2]), found[1])) from error

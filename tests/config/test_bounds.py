@@ -4,7 +4,9 @@ import pytest
 
 from fedbench.config.bounds import fault_of, refuse_expansion, refuse_long_override
 from fedbench.config.compose import Composer
+from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
+from fedbench.tuning.space import search_space
 
 LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
@@ -29,6 +31,55 @@ def test_files(tmp_path, text, fault):
     file.write_text(text)
     with pytest.raises(RequestError, match=f"own.yaml {fault}"):
         Composer(tmp_path).config(["experiment=smoke", "algo=own"])
+
+
+@pytest.mark.parametrize("where", ["own", "searched", "by reference"])
+@pytest.mark.parametrize("text", [LAUGHS, "z: " + "x" * 5_000_000], ids=["laughs", "large"])
+def test_files_are_limited_wherever_they_lie(tmp_path, where, text):
+    """Also in a group of one's own, which only a defaults list names."""
+    group = "mine" if where == "by reference" else "algo"
+    (tmp_path / "algo").mkdir()
+    (tmp_path / group).mkdir(exist_ok=True)
+    (tmp_path / group / "bad.yaml").write_text(text)
+    (tmp_path / "algo" / "entry.yaml").write_text("defaults:\n  - /mine@_here_: bad\n  - fedavg\n")
+    own = tmp_path if where in ("own", "by reference") else None
+    typed = [] if own else [f"hydra.searchpath=[file://{tmp_path}]"]
+    choice = "algo=entry" if where == "by reference" else "algo=bad"
+    with pytest.raises(RequestError, match=rf"{group}/bad.yaml has .*; shorten it"):
+        Composer(own).config(["experiment=smoke", choice, *typed])
+
+
+def test_a_searched_directory_is_not_dropped_without_a_word(tmp_path):
+    with pytest.raises(RequestError, match=r"^hydra.searchpath=.*x.* cannot be combined with --config-dir"):
+        Composer(tmp_path).config(["experiment=smoke", "hydra.searchpath=[x]"])
+
+
+def test_a_bad_file_that_is_not_read_stops_nothing(tmp_path):
+    (tmp_path / "algo").mkdir()
+    (tmp_path / "algo" / "bad.yaml").write_text(LAUGHS)
+    assert Composer(tmp_path).config(["experiment=smoke", "algo=fedavg"]).names.algo == "fedavg"
+
+
+def test_searched_directories_keep_their_form():
+    (o,) = parse_overrides(["hydra.searchpath=[file:///a b,'c d',pkg://e.f]"])
+    assert o.text == "hydra.searchpath=['bounded:///a b','bounded://c d','pkg://e.f']"
+    with pytest.raises(RequestError, match="hydra.searchpath must be a list of directories"):
+        parse_overrides(["hydra.searchpath=x"])
+
+
+def test_groups_of_a_searched_directory_are_listed(tmp_path):
+    (tmp_path / "algo").mkdir()
+    (tmp_path / "algo" / "own.yaml").write_text("# @package algo\ndefaults: [fedavg]\n")
+    with pytest.raises(RequestError, match="did you mean own"):
+        Composer(tmp_path).config(["experiment=smoke", "algo=owm"])
+    assert Composer(tmp_path).config(["experiment=smoke", "algo=own"]).algo.target.endswith("fedavg.fedavg")
+
+
+def test_a_search_space_is_limited(tmp_path):
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "fedavg.yaml").write_text(LAUGHS)
+    with pytest.raises(RequestError, match=r"tune/fedavg.yaml has more than 20000 values"):
+        search_space("fedavg", tmp_path, [])
 
 
 def test_values_are_counted_with_their_aliases(tmp_path):

@@ -55,7 +55,7 @@ def test_a_file_that_removes_and_writes_does_neither(tmp_path):
     (own / "data" / "partition").mkdir(parents=True)
     (own / "algo" / "evil.yaml").write_text(f"_target_: fedbench.runs.sweep_notes.forget\nfolder: {victim}\n")
     (own / "data" / "partition" / "evil.yaml").write_text(
-        f"_target_: fedbench.data.partitions.index_file.write\npath: {victim}/written.json\ndata: x\nexamples: 20\ngiven: null\n"
+        f"_target_: fedbench.data.partitions.index_file.write\npath: {victim}/written.json\ndata: x\n"
     )
     for override in ("algo=evil", "data/partition=evil"):
         given = [override, "data=npz", f"data.file={tmp_path}/x.npz", "data.clients=2"]

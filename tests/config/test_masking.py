@@ -1,11 +1,14 @@
 """Text from environment variables is in the run and in its identity, and in no file of it."""
 
 import json
+import os
 
 import pytest
 
-from fedbench.config.masking import MASK, from_environment, harmless, masked
+from fedbench.cli import main
+from fedbench.config.masking import MASK, from_environment, harmless, masked, secrets, without
 from fedbench.runs.start import run
+from fedbench.runs.train import Session
 
 ALGO = """_target_: own_method.make
 token: ${oc.env:FEDBENCH_TEST_TOKEN}
@@ -40,6 +43,45 @@ def test_stored_files_have_a_mask(tmp_path, monkeypatch):
     assert text.count(MASK) == 3
     assert "lr: 0.5" in text
     assert json.loads((paths[0] / "meta.json").read_text())["status"] == "done"
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_the_error_of_a_failed_run_has_a_mask(tmp_path, monkeypatch, capsys, sweep):
+    """In meta.json and in the note of a sweep; the terminal shows it."""
+    own = tmp_path / "own"
+    (own / "algo").mkdir(parents=True)
+    (own / "algo/own_one.yaml").write_text(ALGO)
+    (own / "own_method.py").write_text(CODE.replace('"hunter2"', "copy[:-2]").replace('"hunter2-x"', "copy"))
+    monkeypatch.setenv("FEDBENCH_TEST_TOKEN", "hunter2\n\tand more")
+    monkeypatch.setenv("FEDBENCH_TEST_LR", "0.5")
+
+    def refused(self, *_):
+        token = os.environ["FEDBENCH_TEST_TOKEN"]
+        raise ValueError(f"401: {token!r} was refused, https://user:{token}-x@host\n{token}")
+
+    monkeypatch.setattr(Session, "consume", refused)
+    words = ["-m"] * sweep + ["--config-dir", str(own), "experiment=smoke", "algo=own_one", "rounds=1"]
+    assert main([*words, f"results_dir={tmp_path / 'out'}"]) == 1
+    files = [f for f in (tmp_path / "out").rglob("*") if f.is_file()]
+    assert len([f for f in files if b"401" in f.read_bytes()]) == 1 + sweep
+    for file in files:
+        assert b"hunter2" not in file.read_bytes(), file
+    (meta,) = (json.loads(f.read_text()) for f in files if f.name == "meta.json")
+    assert meta["error"].startswith(f"ValueError: 401: '{MASK}' was refused, https://user:{MASK}@host\n{MASK}")
+
+
+def test_secrets_in_a_message():
+    assert without("ab a 'a' a-b", ["a"]) == f"ab {MASK} '{MASK}' {MASK}-b"
+    assert without("abcdef abcd", ["abcd", "abcdef"]) == f"{MASK} {MASK}"
+    assert without("nothing", []) == "nothing"
+
+
+def test_secrets_of_a_configuration(monkeypatch):
+    """The value of a key, and that of the variable that is a part of it; numbers and harmless keys are none."""
+    monkeypatch.setenv("FEDBENCH_TEST_TOKEN", "tok")
+    written = {"algo": {"a": "x/${oc.env:FEDBENCH_TEST_TOKEN}", "b": ["${algo.a}", 1]}, "data_dir": "${oc.env:HOME}"}
+    tree = {"algo": {"a": "x/tok", "b": ["x/tok", 1]}, "data_dir": "/home"}
+    assert secrets(written, tree, from_environment(written)) == ("tok", "x/tok")
 
 
 def test_keys_that_come_from_the_environment():

@@ -80,7 +80,7 @@ def test_what_is_no_room_stays(tmp_path):
 def replace_and_die(target, way):
     if way == "renames":
         writing.ctypes.CDLL = lambda _: object()
-        Path.replace = lambda self, other: os.rename(self, other) or os.kill(os.getpid(), signal.SIGKILL)
+        Path.replace = lambda self, other: self.rename(other) and os.kill(os.getpid(), signal.SIGKILL)
     with replaced_folder(target) as new:
         replace_file(new / "report.md", "new") if way == "before" else (new / "report.md").unlink()
         if way == "before":
