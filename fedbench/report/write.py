@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
@@ -20,6 +22,8 @@ from fedbench.core.writing import NotWritten, replace_file, replaced_folder, rep
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
+from fedbench.report.compared_chapter import compared_chapter
+from fedbench.report.compared_files import write_compared
 from fedbench.report.export import (
     claims_csv,
     claims_markdown,
@@ -33,7 +37,7 @@ from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import paper_view, summary, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
-from fedbench.report.views import PageView, PaperView, TableView, claim_tally
+from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
 from fedbench.runs.store import Run, with_readable
@@ -41,7 +45,24 @@ from fedbench.runs.store import Run, with_readable
 More = Callable[[Sequence[Run], Path], None]
 
 
-def write_report(folder: Path, into: Path | None = None, only: str | None = None, also: More | None = None) -> str:
+@dataclass(frozen=True)
+class Extras:
+    """What a report has besides tables, figures and claims.
+
+    Attributes:
+        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
+        compare: Compares runs of the report; None for no comparison.
+        chapters: Further chapters of the page.
+        footer: Text at the end of the page.
+    """
+
+    also: More | None = None
+    compare: Callable[[Sequence[Run]], ComparedRuns] | None = None
+    chapters: tuple[ChapterView, ...] = ()
+    footer: str = ""
+
+
+def write_report(folder: Path, into: Path | None = None, only: str | None = None, extras: Extras | None = None) -> str:
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
@@ -49,7 +70,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
-        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
+        extras: What else the report has.
 
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
@@ -67,7 +88,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
         if not runs and not ledger.entries:
             raise RequestError("\n".join([_nothing(folder), *(f"left out: {why}" for why in damaged)]))
-        return _written(runs, ledger, store, damaged, target, into is not None, also)
+        return _written(runs, ledger, store, damaged, target, into is not None, extras or Extras())
 
     try:
         (text, shown), damaged = with_readable(work, runs, damaged, store.root)
@@ -94,7 +115,7 @@ def _written(
     damaged: Sequence[str],
     target: Path,
     publish: bool,
-    also: More | None = None,
+    extras: Extras,
 ) -> tuple[str, list[PaperView]]:
     """Write the report and return the tables of runs of no paper as text, and the views of the papers.
 
@@ -105,7 +126,7 @@ def _written(
         damaged: Messages about runs that are left out.
         target: Directory of the report.
         publish: Whether the report gets a bundle and no links to its runs.
-        also: Writes more files.
+        extras: What else the report has.
 
     Raises:
         DamagedRun: If a run cannot be read; nothing has changed then.
@@ -115,11 +136,11 @@ def _written(
         runs = [watched(run) for run in runs]
     page_at = None if publish or isinstance(store, Bundle) else target
     with replaced_folder(target) as new:
-        shown = _write(runs, ledger, store.place, damaged, new, page_at)
+        shown = _write(runs, ledger, store.place, damaged, new, page_at, extras)
         with replacing(new / "runs.parquet") as part:
             pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-        if also is not None:
-            also(runs, new)
+        if extras.also is not None:
+            extras.also(runs, new)
         if publish:
             _publish(runs, ledger, store, damaged, new)
         return summary([r for r in runs if _paper_of(r.meta["experiment"]) is None]), shown
@@ -160,7 +181,13 @@ def _keep_curves(runs: Sequence[Run]) -> None:
 
 
 def _write(
-    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, page_at: Path | None
+    runs: Sequence[Run],
+    ledger: Ledger,
+    place: Path,
+    damaged: Sequence[str],
+    target: Path,
+    page_at: Path | None,
+    extras: Extras,
 ) -> list[PaperView]:
     """Write tables, figures, claims and the page, and return the views of the papers.
 
@@ -171,6 +198,7 @@ def _write(
         damaged: Messages about runs that are left out.
         target: Directory to write into.
         page_at: Directory of the page once it has its place, from which it links to the runs; None for no links.
+        extras: What else the report has.
 
     Raises:
         NotWritten: If a file cannot be written.
@@ -191,7 +219,18 @@ def _write(
     views = [view(table, page_at) for table in other_tables]
     _write_tables(other_tables, views, target / "tables")
     others = [f for table in other_tables if table.paper is None for f in run_figures(table, target / "figures")]
-    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
+    compared = None if extras.compare is None else extras.compare(runs)
+    write_compared(compared, target)
+    content = PageView(
+        title="fedbench report",
+        papers=tuple(shown),
+        tables=tuple(views),
+        figures=tuple(others),
+        environment=_environment(runs),
+        notes=tuple(damaged),
+        chapters=(*([compared_chapter(compared)] if compared else []), *extras.chapters),
+        footer=extras.footer,
+    )
     replace_file(target / "index.html", page(content))
     drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
     tables_written = [t.name for t in (*printed, *other_tables)]
