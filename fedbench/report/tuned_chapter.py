@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from fedbench.core.trees import config_value
 from fedbench.report.tuned import TuningFacts, edges_text, score_text, values_text
 from fedbench.report.views import ChapterView, FigureView, GridCell, GridView
 from fedbench.tuning.trials import Trial, Tuned
@@ -62,8 +64,8 @@ def _chosen(facts: TuningFacts, found: Sequence[Tuned]) -> GridView:
 def _trials(facts: TuningFacts, tuned: Tuned) -> GridView:
     """Return all trials of a method; scores of trials that ended early are of fewer rounds."""
     heads = (
-        ("trial", True),
-        *((axis.key, False) for axis in tuned.space),
+        ("trial", False),
+        *((axis.key, all(_number(t.values[axis.key]) is not None for t in tuned.trials)) for axis in tuned.space),
         ("rounds", True),
         (facts.metric.axis, True),
     )
@@ -79,8 +81,13 @@ def _trial(facts: TuningFacts, tuned: Tuned, trial: Trial) -> tuple[GridCell, ..
         else GridCell(score_text(facts.metric, trial), mean, trial is tuned.best)
     )
     return (
-        GridCell(str(trial.number + 1), trial.number + 1),
-        *(GridCell(str(trial.values[axis.key])) for axis in tuned.space),
+        GridCell(str(trial.number + 1)),
+        *(GridCell(config_value(v := trial.values[axis.key]), _number(v)) for axis in tuned.space),
         GridCell(str(trial.rounds), trial.rounds),
         score,
     )
+
+
+def _number(value: Any) -> float | None:
+    """Return the sort key of a value; None for one that is no number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
