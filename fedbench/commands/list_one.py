@@ -64,8 +64,14 @@ def _keys(file: ConfigFile, paths: Mapping[str, Path]) -> dict[str, Key]:
 
 
 def _docstring(target: str, section: str) -> str:
-    """Return what the docstring of a function says besides its arguments: paper, formula, identity, deviations."""
-    text = inspect.cleandoc(function_of(target, section).__doc__ or "")
+    """Return what the docstring of a function says besides its arguments: paper, formula, identity, deviations.
+
+    Of one that cannot be imported, as a tracker without its extra, it returns why.
+    """
+    try:
+        text = inspect.cleandoc(function_of(target, section).__doc__ or "")
+    except RequestError as error:
+        return str(error)
     return _SECTIONS.sub("", text).strip() or f"{target} has no docstring"
 
 
