@@ -132,7 +132,7 @@ def _argument(word: str, earlier: Sequence[str], own: Path | None) -> Iterable[s
 def _keys(earlier: Sequence[str], own: Path | None) -> list[str]:
     """Return the groups, and the keys of the configuration that the choices among some words make."""
     names = [k.name for k in read(config_dir() / "config.yaml").keys if not k.name.startswith(("hydra", "presets"))]
-    chosen = {"algo": "fedavg"} | dict(w.split("=", 1) for w in earlier if "=" in w)
+    chosen = dict(w.split("=", 1) for w in earlier if "=" in w)
     for group in ("algo", "data", "model", "data/partition", "tracker"):
         for root in (config_dir(), own):
             file = root / group / f"{chosen.get(group)}.yaml" if root else None
