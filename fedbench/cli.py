@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fedbench
+from fedbench.commands.completion import WORDS, completion
 from fedbench.commands.flags import read_flags, take_config_dir
 from fedbench.commands.list import LISTED, list_choices
 from fedbench.config.overrides import GROUPS
@@ -28,6 +29,8 @@ Usage:
   fedbench KEY=VALUE ...         Run one experiment.
   fedbench -m KEY=V1,V2 ...      Run all combinations, for example seed=0,1,2, and print a table.
   fedbench list [GROUP]          List the choices: {groups}.
+  fedbench list algo NAME        Print the card of an algorithm: paper, formula, keys with defaults and ranges;
+                                 also list model|partition|tracker NAME.
   fedbench list data NAME        Print the defaults, licence and citation of a data set.
   fedbench data prepare NAME     Download and read a data set.
   fedbench data verify NAME      Check its files against the published checksums.
@@ -46,6 +49,8 @@ Usage:
                                  --latex and --bundle FILE.zip write what a paper takes.
   fedbench status [DIR]          Show how far the runs in DIR are: running, done, failed, time left; --all lists all.
   fedbench show RUN              Show one run: configuration, curves, numbers, files, how to load it.
+  fedbench plot DIR              Draw curves of runs as PDF, PNG or SVG: --x round, --y accuracy_mean, --by algo.
+  fedbench completion SHELL      Print a script that completes words, keys and choices by Tab: bash, zsh or fish.
   fedbench reproduce [NAME ...]  Reproduce tables and figures of papers and check their claims;
                                  --plan shows what would run.
   fedbench --cfg job KEY=VALUE   Print the configuration of a run and exit.
@@ -71,8 +76,7 @@ docs/configuration.md explains all keys.
 Exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted
 by signal N, 130 by Ctrl-C (run it again to resume).
 """
-_COMMANDS = ("list", "data", "new", "tune", "compare", "report", "status", "show", "reproduce")
-_OWN_HELP = ("report", "status", "show", "reproduce")
+_OWN_HELP = ("report", "status", "show", "plot", "reproduce")
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 
 
@@ -132,12 +136,12 @@ def _dispatch(args: list[str], loud: bool) -> int:
     command = args[0]
     if command in ("tune", "compare"):
         return _tuned(command, args[1:], folder, loud)
-    if command in _COMMANDS:
+    if command in WORDS:
         return _COMMAND[command](args[1:], folder)
     if re.fullmatch(r"[A-Za-z_.][A-Za-z_.-]*", command):
-        hint = nearest(command, [*_COMMANDS, *(f"{k}=..." for k in _TYPED_ALONE)])
+        hint = nearest(command, [*WORDS, *(f"{k}=..." for k in _TYPED_ALONE)])
         raise RequestError(
-            f"{command!r} is neither a command ({', '.join(_COMMANDS)}) nor an override (KEY=VALUE)"
+            f"{command!r} is neither a command ({', '.join(WORDS)}) nor an override (KEY=VALUE)"
             f"{hint or '; to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`'}"
         )
     return _run(args, folder, loud)
@@ -226,6 +230,18 @@ def _show(args: list[str], folder: Path | None) -> int:
     return 0
 
 
+def _plot(args: list[str], folder: Path | None) -> int:
+    from fedbench.commands.plot import plot
+
+    print(plot(args))
+    return 0
+
+
+def _completion(args: list[str], folder: Path | None) -> int:
+    print(completion(args, folder))
+    return 0
+
+
 def _reproduce(args: list[str], folder: Path | None) -> int:
     if folder is not None:
         raise RequestError(
@@ -240,5 +256,5 @@ def _reproduce(args: list[str], folder: Path | None) -> int:
 
 _COMMAND: dict[str, Callable[[list[str], Path | None], int]] = {
     "list": _list, "data": _data, "new": _new, "report": _report, "status": _status,
-    "show": _show, "reproduce": _reproduce,
+    "show": _show, "plot": _plot, "completion": _completion, "reproduce": _reproduce,
 }  # fmt: skip

@@ -1,15 +1,19 @@
 """A report page as rich as a real one: several papers, 20 tables, 0 to 8 columns, every verdict and status."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 from fedbench.analysis.coverage import Coverage
 from fedbench.report.views import (
     BlockView,
     CellView,
+    ChapterView,
     ClaimView,
     ComparisonView,
     FigureView,
+    GridCell,
+    GridView,
     GroupView,
     LineView,
     MultiverseView,
@@ -213,3 +217,19 @@ def example() -> PageView:
 
 EMPTY = PageView("Empty", (), (), (), (), ())
 HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
+
+
+def own_page() -> PageView:
+    """A page of runs of no paper, with a comparison."""
+    table = example_table("own", 0, 2, with_paper=False)
+    lines = [
+        replace(line, reduced=(), status="full", note="", settings="local.lr=0.1", runs=(), command="")
+        for line in table.blocks[0].lines
+    ]
+    cells = [[replace(c, best=i == 0) for c in line.cells] for i, line in enumerate(lines)]
+    lines = [replace(line, cells=tuple(c)) for line, c in zip(lines, cells, strict=True)]
+    table = replace(table, title="own", caption="", blocks=(BlockView("", tuple(lines)),))
+    rows = tuple((GridCell(n), GridCell(f"{v:.1f}", v, v == 3.5)) for n, v in (("b", 12.0), ("a", 3.5), ("c", -1.0)))
+    grid = GridView("means", "over seeds", (("method", False), ("loss", True)), rows)
+    figure = FigureView("own_curves", "own", "", SVG.format(200, 180), (), "", alt="curves of two methods")
+    return PageView("report", (), (table,), (figure,), (), (), (ChapterView("Comparison", "at the end", (grid,)),))

@@ -268,6 +268,21 @@ def blocks_of(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Mem
     return [(dict(facts), members) for facts, members in groups.items()]
 
 
+def runs_by_value(runs: Sequence[Run], key: str) -> list[tuple[str, dict[str, list[Run]]]]:
+    """Return the finished runs of every block by the name of the row that they have in a comparison, a run per seed.
+
+    Raises:
+        RequestError: If the key is unknown.
+    """
+    groups = blocks_of(members_of(runs, key), key)
+    _name(groups)
+    blocks = [_Block(title, inside, key) for title, inside in titled(groups)]
+    return [
+        (b.title, {name: [seeds[s].run for s in sorted(seeds)] for name, seeds in sorted(b.methods.items()) if seeds})
+        for b in blocks
+    ]
+
+
 def _copies(members: Sequence[Member], key: str) -> set[str]:
     """Return the keys of ``data`` that repeat the compared key: the config tree passes some on to ``data.source``."""
     if not key.startswith("data."):

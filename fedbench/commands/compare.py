@@ -23,7 +23,8 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.report.compared import compared_text
 from fedbench.report.tuned import write_tables
-from fedbench.report.write import write_report
+from fedbench.report.views import ChapterView
+from fedbench.report.write import Extras, write_report
 from fedbench.runs.store import TUNING, Run, read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.trials import Tuned
@@ -47,13 +48,14 @@ def compare(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> 
         studies = studies_of(request, composer, loud)
         found = search_all(studies)
         command = shlex.join(["fedbench", "compare", *args])
-        print("\n" + write_results(studies, found, command))
+        text, tuning = write_results(studies, found, command)
+        print("\n" + text)
         chosen = [(s, t) for s, t in zip(studies, found, strict=True) if t.best is not None]
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
         ended = _run_all(request, composer, chosen, loud)
     runs = [read_run(Path(note.path)) for note in ended if note.path is not None]
-    print("\n" + _write(request, studies, runs))
+    print("\n" + _write(request, studies, runs, tuning))
     return 0 if len(chosen) == len(studies) and all(note.status == "done" for note in ended) else 1
 
 
@@ -89,11 +91,20 @@ def _run_all(
     return ended
 
 
-def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run]) -> str:
-    """Write the comparison and the page, and return the comparison and where all is."""
+def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: ChapterView) -> str:
+    """Write the comparison and the page, and return the comparison and where all is.
+
+    Args:
+        request: What was asked for.
+        studies: The searches.
+        runs: The runs of the table, which the page compares; its other tables have all runs of the directory.
+        tuning: The chapter on the searches.
+    """
     config = studies[0].config
-    text = compared_text(compare_runs(runs, "algo", request.metric, request.baseline))
+    compared = compare_runs(runs, "algo", request.metric, request.baseline)
+    text = compared_text(compared)
     tables = config.results_dir / TUNING / "tables" / name_of(studies)
     write_tables(tables, {"compared.md": text + "\n"})
-    page = write_report(config.results_dir / config.task_name).splitlines()[-1]
+    extras = Extras(compare=lambda _: compared, chapters=(tuning,))
+    page = write_report(config.results_dir / config.task_name, extras=extras).splitlines()[-1]
     return f"{text}\n\nwritten: {tables}\n{page}"

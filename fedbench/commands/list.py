@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from fedbench.commands.list_one import card
 from fedbench.config.bounds import fault_of
 from fedbench.config.overrides import LISTED as GROUPS_LISTED
 from fedbench.config.overrides import unknown_choice
@@ -18,7 +19,9 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import from_yaml, yaml_events
 from fedbench.data.citations import citation
 
-_ALL = (*GROUPS_LISTED, "table")
+_GROUP = {"partition": "data/partition"}  # where a word of the command line is not the name of its group
+_ALL = (*GROUPS_LISTED, "partition", "tracker", "table")
+CARDS = ("algo", "data", "model", "partition", "tracker")  # groups whose choices have a card
 LISTED = (*_ALL, "engine")  # the last may compile code, and is listed only on request
 
 
@@ -26,17 +29,21 @@ def list_choices(args: Sequence[str], own: Path | None) -> str:
     """Return what ``fedbench list`` prints.
 
     Args:
-        args: One of ``LISTED``, or nothing for all; ``data`` may be followed by the name of a data set.
+        args: One of ``LISTED``, or nothing for all; one of ``CARDS`` may be followed by the name of a choice.
         own: A config tree of the user's own.
 
     Raises:
-        RequestError: If the group or the data set is unknown.
+        RequestError: If the group or the choice is unknown.
     """
     if len(args) == 2 and args[0] == "data":
         return _data_set(args[1], own)
+    if len(args) == 2 and args[0] in CARDS:
+        with user_code_from(own):
+            return card(_GROUP.get(args[0], args[0]), args[1], own)
     if len(args) > 1 or (args and args[0] not in LISTED):
         hint = nearest(args[0], LISTED) if args[0] not in LISTED else ""
-        raise RequestError(f"list takes one of {', '.join(LISTED)}, got {' '.join(args)}{hint}")
+        cards = f"{', '.join(CARDS)} may be followed by a name"
+        raise RequestError(f"list takes one of {', '.join(LISTED)}; {cards}; got {' '.join(args)}{hint}")
     lines = []
     for group in args or _ALL:
         if not args:
@@ -70,6 +77,7 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
             ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
         ]
     roots = [config_dir(), *([own] if own else [])]
+    group = _GROUP.get(group, group)
     found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
     if group == "algo" and costs:
         from fedbench.runs.build import cost_of  # imports torch

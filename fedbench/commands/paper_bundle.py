@@ -29,7 +29,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replace_bytes
 from fedbench.report.for_paper import PaperOptions, write_for_paper
 from fedbench.report.statement import Cite
-from fedbench.report.write import write_report
+from fedbench.report.write import Extras, write_report
 from fedbench.runs.bundle import FOLDER, stored
 from fedbench.runs.store import Run
 
@@ -75,7 +75,7 @@ def write_paper_bundle(folder: Path, file: Path, options: PaperOptions, cite: Ci
         def add(runs: Sequence[Run], new: Path) -> None:
             write_for_paper(runs, new / _PAPER, options, cite)
 
-        write_report(folder, place, also=add)
+        write_report(folder, place, extras=Extras(also=add))
         runs = [run for run in stored(place) if run.done]
         notes = _add_configs(runs, place) + _add_partitions(runs, place / "partitions", own)
         _add_commands(runs, place, options, own, notes)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+import fedbench
 from fedbench.analysis.best_values import best_values
-from fedbench.analysis.compare import compare
+from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
 from fedbench.core.errors import Parser, RequestError, choice
 from fedbench.core.paths import user_path
@@ -16,9 +18,8 @@ from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
-from fedbench.report.compared_files import write_compared
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
-from fedbench.report.write import name_left_out, write_report
+from fedbench.report.write import Extras, name_left_out, write_report
 from fedbench.runs.bundle import stored
 from fedbench.runs.store import Run, with_readable
 
@@ -43,8 +44,8 @@ def _parser() -> Parser:
     p.add_argument(
         "--compare",
         metavar="KEY",
-        help="print tests of the differences between algorithms (algo), or between values of a key; with --into OUT "
-        "also as CSV, Markdown and LaTeX in OUT",
+        help="test the differences between algorithms (algo), or between values of a key: print them, and write them "
+        "to the page and, as Markdown, CSV and LaTeX, to the folder compared of the report",
     )
     p.add_argument(
         "--latex",
@@ -70,6 +71,7 @@ def _parser() -> Parser:
         f"--bundle several, separated by commas (default: {','.join(METRICS)})",
     )
     p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
+    p.add_argument("--dated", action="store_true", help="end the page with today's date (UTC)")
     p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
     return p
 
@@ -120,31 +122,36 @@ def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None)
                 )
         if asked.paper is not None:
             choice("--paper", asked.paper, tuple(papers()))
-        return write_report(folder, into, asked.paper)
+        return write_report(folder, into, asked.paper, Extras(footer=_footer(asked.dated)))
     if asked.paper:
         raise RequestError("--paper cannot be combined with --compare, which compares all runs")
+    return _compared(folder, asked, into)
+
+
+def _compared(folder: Path, asked: Namespace, into: Path | None) -> str:
+    """Write a report with a comparison, and return the comparison and where the report is."""
     alpha = 0.05 if asked.alpha is None else asked.alpha
-    store = stored(folder)
-    runs = list(store)
-    name_left_out(store.damaged)
-    if not runs:
-        raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
-    found = compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha)
-    text = compared_text(found)
-    if asked.into is None:
-        return text
-    target = user_path("--into", asked.into)
-    try:
-        names = write_compared(found, target)
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
-    return "\n".join([text, "", *(f"written: {target / name}" for name in names)])
+    found: list[ComparedRuns] = []
+
+    def work(runs: Sequence[Run]) -> ComparedRuns:
+        if not runs:
+            raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
+        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))
+        return found[-1]
+
+    said = write_report(folder, into, extras=Extras(compare=work, footer=_footer(asked.dated)))
+    return "\n".join([compared_text(found[-1]), "", said.splitlines()[-1]])
+
+
+def _footer(dated: bool) -> str:
+    """Return the text at the end of the page: none by default, so that equal runs give equal bytes."""
+    return f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if dated else ""
 
 
 def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:
     """Write what a paper takes, or its bundle, and return what was written."""
-    for name in ("best", "by", "paper"):
-        if getattr(asked, name) is not None:
+    for name in ("best", "by", "paper", "dated"):
+        if getattr(asked, name) not in (None, False):
             raise RequestError(f"--{name} cannot be combined with --latex and --bundle")
     metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
     options = PaperOptions(
@@ -173,8 +180,8 @@ def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | No
 
 def _best(folder: Path, asked: Namespace) -> str:
     """Return the best values of a key."""
-    for name in ("compare", "into", "paper", "baseline", "alpha"):
-        if getattr(asked, name) is not None:
+    for name in ("compare", "into", "paper", "baseline", "alpha", "dated"):
+        if getattr(asked, name) not in (None, False):
             raise RequestError(f"--{name} cannot be combined with --best, which prints one table")
     store = stored(folder)
     runs = list(store)

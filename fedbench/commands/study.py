@@ -30,7 +30,7 @@ from fedbench.runs.store import TUNING, read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.sampling import STARTUP, drawn
 from fedbench.tuning.space import Axis, Values, search_space
-from fedbench.tuning.trials import Trial, Tuned, promoted, ranking, rungs
+from fedbench.tuning.trials import Trial, Tuned, history, promoted, ranking, rungs
 
 _VALIDATION = 0.2  # fraction of the training examples, where none is typed
 _AT_ONCE = 4  # trials that the estimator suggests before it sees their results
@@ -147,7 +147,7 @@ class Study:
         while len(trials) < self.request.budget:
             first, left = len(trials), self.request.budget - len(trials)
             count = left if self.request.sampler == "random" else min(left, _AT_ONCE if first else STARTUP)
-            values = drawn(self.request.sampler, self.space, _history(trials, sign), first, count)
+            values = drawn(self.request.sampler, self.space, history(trials, sign), first, count)
             if not values:
                 print(f"{self.method}: its space has {first} points, all of which were tried", file=sys.stderr)
                 break
@@ -229,10 +229,3 @@ class Study:
 
 def _without(texts: Sequence[str], key: str) -> list[str]:
     return [text for text in texts if text.partition("=")[0] != key]
-
-
-def _history(trials: Sequence[Trial], sign: int) -> list[tuple[Values, float]]:
-    """Return the values and scores, higher is better, of all trials; one without a score is as bad as the worst."""
-    scored = [(t.values, None if (m := t.mean()) is None else sign * m) for t in trials]
-    worst = min((s for _, s in scored if s is not None), default=0.0)
-    return [(values, worst if s is None else s) for values, s in scored]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -64,7 +67,7 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
         try:
             if launched is not None or not plan.basic:
                 listed = not draws and all(o.each() for o in overrides if not o.key.startswith(("hydra.", "hydra/")))
-                with follow_notes(folder, len(combinations(overrides)) if listed else None):
+                with loky_silent(), follow_notes(folder, len(combinations(overrides)) if listed else None):
                     launch(composer, "config", typed, folder, Job(composer, loud))
             else:
                 jobs = jobs_by_default(todo, len(todo)) if jobs is None else min(jobs, max(1, len(todo)))
@@ -76,6 +79,29 @@ def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int |
             _close(folder, config_dir)
             raise
     return _close(folder, config_dir)
+
+
+@contextmanager
+def loky_silent() -> Iterator[None]:
+    """Keep the warnings of loky, joblib's pool of processes, from the terminal inside this block.
+
+    It warns that a worker stopped when it replaces one whose memory has grown, and its tracker of resources, a process
+    of its own, warns of what such a worker left and what it removes itself. Neither loses a run.
+    """
+    name = "PYTHONWARNINGS"  # the tracker is started with it
+    before = os.environ.get(name)
+    os.environ[name] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "A worker stopped while some jobs were given to the executor", UserWarning
+            )
+            yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _refuse_unlisted(overrides: Sequence[Override], plan: SweepPlan) -> None:

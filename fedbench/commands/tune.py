@@ -16,6 +16,7 @@ from fedbench.commands.tuning_request import TuningRequest, read_request
 from fedbench.config.compose import Composer
 from fedbench.config.user_code import user_code_from
 from fedbench.core.writing import replace_file
+from fedbench.report.page import page
 from fedbench.report.tuned import (
     TuningFacts,
     stability_csv,
@@ -25,6 +26,8 @@ from fedbench.report.tuned import (
     tuned_markdown,
     write_tables,
 )
+from fedbench.report.tuned_chapter import tuned_chapter
+from fedbench.report.views import ChapterView, PageView
 from fedbench.runs.store import TUNING
 from fedbench.tuning.stability import Stability, rank_stability
 from fedbench.tuning.trials import Tuned
@@ -47,7 +50,7 @@ def tune(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int
         studies = studies_of(request, Composer(own), loud)
         found = search_all(studies)
         command = shlex.join(["fedbench", "tune", *args])
-        print("\n" + write_results(studies, found, command))
+        print("\n" + write_results(studies, found, command)[0])
     return 0 if all(t.best is not None for t in found) else 1
 
 
@@ -68,8 +71,11 @@ def search_all(studies: Sequence[Study]) -> list[Tuned]:
     return [study.search() for study in studies]
 
 
-def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> str:
-    """Write tables, the figure and the config file, and return the table and where all is.
+def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, ChapterView]:
+    """Write tables, the figure, a page and the config file.
+
+    Returns:
+        The table and where all is, and the chapter of the page.
 
     Args:
         studies: The searches, of one request.
@@ -83,6 +89,9 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
         stability = _stability(facts, found)
         tables["stability.csv"] = stability_csv(stability)
         stability_figure(folder / "stability", stability, f"ranks by budget ({facts.metric.label})")
+    drawn = (folder / "stability.svg").read_text(encoding="utf-8") if len(found) > 1 else ""
+    chapter = tuned_chapter(facts, found, drawn)
+    tables["index.html"] = page(PageView(f"Tuning on {studies[0].config.task_name}", (), (), (), (), (), (chapter,)))
     write_tables(folder, tables)
     tree = results / TUNING / "conf"
     file = tree / "experiment" / "tuned" / f"{name}.yaml"
@@ -92,7 +101,7 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
         methods = ",".join(t.method for t in found if t.best is not None)
         use = f"fedbench --config-dir {shlex.quote(str(tree))} -m experiment=tuned/{name} algo={methods} seed=0,1,2"
         text += f"\nto use it: {use}\n"
-    return f"{text}\nwritten: {folder}"
+    return f"{text}\nwritten: {folder}", chapter
 
 
 def name_of(studies: Sequence[Study]) -> str:

@@ -29,7 +29,7 @@ STYLE: dict[Any, Any] = {
     **{"svg.fonttype": "none", "svg.hashsalt": "fedbench"},
     **{"pdf.fonttype": 42},  # TrueType: publishers refuse fonts of type 3
 }
-_KINDS = {  # of files, with the metadata that would differ between machines and days
+KINDS = {  # of files, with the metadata that would differ between machines and days
     "png": ("Software",),
     "svg": ("Date", "Creator"),
     "pdf": ("Creator", "Producer", "CreationDate"),
@@ -42,7 +42,7 @@ Figure = Any  # matplotlib's Figure: its annotations differ between the supporte
 def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[Path]]:
     """Wrap a drawing function so that it writes its files in this module's style, whatever the user's settings.
 
-    A path that ends in ``.pdf`` is written as this file alone; any other one gets the endings .png and .svg.
+    A path that ends in one of ``KINDS`` is written as this file alone; any other one gets the endings .png and .svg.
     """
 
     @wraps(draw)
@@ -53,12 +53,12 @@ def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[
             raise RequestError("pictures need matplotlib; run: pip install matplotlib") from error
         files = {}
         kinds = {base.with_name(f"{base.name}.{kind}"): kind for kind in ("png", "svg")}
-        kinds = {base: "pdf"} if base.suffix == ".pdf" else kinds
+        kinds = {base: alone} if (alone := base.suffix.removeprefix(".")) in KINDS else kinds
         with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
             figure = draw(*args, **kwargs)
             for path, kind in kinds.items():
                 buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(_KINDS[kind]))
+                figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(KINDS[kind]))
                 files[path] = buffer.getvalue()
         base.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():

@@ -24,12 +24,17 @@ def compared_text(compared: ComparedRuns) -> str:
     parts = [_of_block(compared, block) for block in compared.blocks]
     if compared.over_blocks is not None:
         parts.append(_over_blocks(compared, compared.over_blocks))
+    return "\n".join(parts + _listed(loose_ends(compared))).rstrip()
+
+
+def loose_ends(compared: ComparedRuns) -> list[str]:
+    """Return which runs are compared with nothing."""
     notes = [f"{title}: nothing to compare, {content}" for title, content in compared.alone[:_LISTED]]
     if more := len(compared.alone[_LISTED:]):
         notes.append(f"{more} more block{'s' if more > 1 else ''} with nothing to compare")
     if compared.without:
         notes.append(f"left out: {compared.without} run{'s' if compared.without > 1 else ''} without {compared.key}")
-    return "\n".join(parts + _listed(notes)).rstrip()
+    return notes
 
 
 def _legend(metric: MetricInfo) -> str:
@@ -72,7 +77,7 @@ def _differences(block: ComparedBlock, metric: MetricInfo, alpha: float) -> list
     for x in block.differences:
         d = x.paired
         ends = "–" if d.low is None else f"{metric.text(d.low, '+')} to {metric.text(d.high, '+')}"
-        tests = [_p_text(d.two_sided), _p_text(x.adjusted), verdict_of(x, metric)]
+        tests = [p_text(d.two_sided), p_text(x.adjusted), verdict_of(x, metric)]
         rows.append([x.first, x.second, str(d.n), metric.text(d.mean, "+"), ends, *tests])
     heads = ["method", "minus", "seeds", "difference", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)", "verdict"]
     legend = (
@@ -101,7 +106,7 @@ def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> str:
     if (f := over.ranks) is not None:
         parts.append(
             f"average ranks over {over.full} blocks with all methods, 1 is {'best' if directed else 'highest'}; "
-            f"Friedman's test: chi-square {f.statistic:.2f}, p = {_p_text(f.p)}; Nemenyi's critical difference at "
+            f"Friedman's test: chi-square {f.statistic:.2f}, p = {p_text(f.p)}; Nemenyi's critical difference at "
             f"0.05: {f.critical_difference:.2f}\n"
         )
         ranks = zip(names, f.ranks, strict=True)
@@ -118,7 +123,8 @@ def _listed(notes: Sequence[str]) -> list[str]:
     return ["".join(f"- {n}\n" for n in notes)] if notes else []
 
 
-def _p_text(p: float) -> str:
+def p_text(p: float) -> str:
+    """Return a p-value as text, with an exponent below 0.0001."""
     return f"{p:.4f}" if p >= 1e-4 else f"{p:.1e}"
 
 

@@ -5,31 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedRuns
-from fedbench.core.writing import replace_file, replaced_folder
+from fedbench.core.writing import replace_file
 from fedbench.report.compared import compared_text, verdict_of
 from fedbench.report.latex_tables import best_of, tables_of
 from fedbench.report.render import csv_text
 from fedbench.runs.records import Fields
 
+FOLDER = "compared"  # in a report
+_WRITTEN = ("compared.md", "means.csv", "differences.csv", "setting*.tex", "all_*.tex")
 
-def write_compared(compared: ComparedRuns, target: Path) -> list[str]:
-    """Write a comparison to a directory and return the names of the files.
+
+def write_compared(compared: ComparedRuns | None, report: Path) -> None:
+    """Write a comparison into the directory of a report, in place of an earlier one; None leaves none there.
 
     Raises:
-        NotWritten: If a file cannot be written; nothing has changed then.
+        NotWritten: If a file cannot be written.
     """
+    folder = report / FOLDER
+    if (folder / "compared.md").exists():
+        for old in [file for name in _WRITTEN for file in folder.glob(name)]:
+            old.unlink()
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    if compared is None:
+        return
+    folder.mkdir(exist_ok=True)
     files = {
         "compared.md": compared_text(compared) + "\n",
         "means.csv": csv_text(_means(compared)),
         "differences.csv": csv_text(_differences(compared)),
         **{f"{table.name}.tex": table.text for table in tables_of([compared])},
     }
-    with replaced_folder(target) as new:
-        for old in new.glob("setting*.tex") if (new / "compared.md").exists() else ():  # of an earlier comparison
-            old.unlink()
-        for name, text in files.items():
-            replace_file(new / name, text)
-    return list(files)
+    for name, text in files.items():
+        replace_file(folder / name, text)
 
 
 def _means(compared: ComparedRuns) -> list[Fields]:

@@ -9,7 +9,7 @@ from fedbench.analysis.compare import ComparedBlock, ComparedRuns
 from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.tables import Cell
 from fedbench.report.compared import block_notes, too_few
-from fedbench.report.render import escape
+from fedbench.report.render import best_names, escape
 
 BETTER, WORSE = r"$^{\ast}$", r"$^{\dagger}$"
 _WIDEST = 4  # columns of numbers that fit one column of a two-column page
@@ -84,12 +84,12 @@ def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, str]:
 
 
 def best_of(block: ComparedBlock, metric: MetricInfo) -> set[str]:
-    """Return the methods with the best printed mean; none if neither direction of the metric is better."""
-    means = {m: metric.sign * c.mean for m, c in block.numbers.items() if c.mean is not None}
-    if metric.direction is None or not means:
-        return set()
-    top = metric.text(max(means.values()))
-    return {m for m, v in means.items() if metric.text(v) == top}
+    """Return the methods with the best printed mean; none if neither direction of the metric is better.
+
+    A method with a run that diverged is not among them: its mean leaves out its worst run.
+    """
+    means = {m: c.mean for m, c in block.numbers.items() if c.mean is not None and m not in block.lost}
+    return best_names(means, metric)
 
 
 def _cell(cell: Cell, metric: MetricInfo) -> str:

@@ -15,7 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedbench.analysis.coverage import Coverage
-from fedbench.report.views import LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
+from fedbench.report.canvas import WIDTH
+from fedbench.report.views import ChapterView, LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
 from fedbench.report.words import BASES, CELLS, CLAIMS, claim_mark, claims_text, coverage_text, mark
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -48,10 +49,12 @@ def page(view: PageView) -> str:
     papers = [_paper(p, ids) for p in view.papers]
     tables = [_table(t, ids) for t in view.tables]
     of_papers = [t for p in view.papers for t in p.tables]
+    chapters = [_chapter(c, ids) for c in view.chapters]
     return environment().get_template("page.html").render(
         view=view,
         papers=papers,
         tables=tables,
+        chapters=chapters,
         figures=[(ids("figure", f.name), f) for f in view.figures],
         rows=tally([*of_papers, *view.tables]).rows,
         claims=claim_tally(c for p in view.papers for c in p.claims),
@@ -73,6 +76,19 @@ def _paper(view: PaperView, ids: _Anchors) -> Context:
         "figures": [(ids("figure", f.name), f) for f in view.figures],
         "tally": claim_tally(view.claims),
         "coverage": view.coverage,
+    }
+
+
+def _chapter(view: ChapterView, ids: _Anchors) -> Context:
+    """Return what the template needs of a further chapter: its view, and its parts with their ids."""
+    if any(len(row) != len(grid.columns) for grid in view.grids for row in grid.rows):
+        raise ValueError(f"{view.title}: a row does not have one cell for each column")
+    chapter = ids("chapter", view.title)
+    return {
+        "id": chapter,
+        "view": view,
+        "grids": [(ids(chapter, g.title), g) for g in view.grids],
+        "figures": [(ids("figure", f.name), f) for f in view.figures],
     }
 
 
@@ -152,6 +168,13 @@ def image(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
 
 
+def panels(svg: str) -> int:
+    """Return how many panels lie next to one another in a picture, from 1 to 3, by its width."""
+    found = re.search(r'<svg[^>]*?\swidth="([\d.]+)(pt)?"', svg)
+    inches = float(found[1]) / (72 if found[2] else 96) if found else WIDTH
+    return max(1, min(3, round(inches / WIDTH)))
+
+
 def cover_parts(coverage: Coverage) -> list[tuple[str, str, str]]:
     """Return the coverage as a stacked bar of width 100: tone, start and width of each part."""
     shares = (("full", coverage.full), ("warn", coverage.reduced))
@@ -173,7 +196,6 @@ def _policy(css: str, js: str) -> str:
 
 def assets() -> Context:
     """Return style sheet, script and security policy of all pages, by the names that the templates use."""
-    css, js = _asset("page.css"), _asset("page.js")
     return {"css": Markup(css), "js": Markup(js), "policy": _policy(css, js)}
 
 
@@ -191,7 +213,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(spread=spread, href=href, run_name=run_name, image=image, cover_parts=cover_parts)
+    made.filters.update(
+        spread=spread, href=href, run_name=run_name, image=image, panels=panels, cover_parts=cover_parts
+    )
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
     made.globals.update(reasons=reasons, zip=zip, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)

@@ -32,6 +32,7 @@ from fedbench.report.canvas import (
 )
 from fedbench.report.looks import Look
 
+RANGE = "band: lowest to highest seed"
 _POINTS = 400  # most points of a curve
 _BAND: dict[str, Any] = {"alpha": 0.18, "linewidth": 0, "zorder": 1.5}
 
@@ -44,6 +45,7 @@ class Series:
         x: Positions [T].
         y: Values [S, T], a row per seed; NaN where missing.
         tag: Text at the end of the line, such as the value of a swept parameter.
+        band: Ends [T] of the band around the mean; None for the lowest and highest value of several seeds.
     """
 
     label: str
@@ -51,6 +53,7 @@ class Series:
     y: np.ndarray
     look: Look
     tag: str = ""
+    band: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,15 +110,17 @@ class Swept(NamedTuple):
 
 
 @picture
-def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False) -> Figure:
-    """Draw the mean over seeds as a line and, for several seeds, a band from the lowest to the highest value.
+def curves(
+    title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bool = False, band_label: str = RANGE
+) -> Figure:
+    """Draw the mean over seeds as a line and, for several seeds, a band, by default from lowest to highest value.
 
     Points at which no seed has a value are left out. If there are more than 400 points, 400 of them are drawn, evenly
     spread from the first to the last. A panel with a window has the running mean of that many points as its line, and
     the points themselves as a faint line instead of a band. A logarithmic axis (``log_y``) cuts off values of 0 and
-    below at its lower end.
+    below at its lower end. ``band_label`` explains the bands in the legend; empty for no bands.
     """
-    figure, places = _frames(title, panels, reduced, _curve_notes(panels))
+    figure, places = _frames(title, panels, reduced, _curve_notes(panels, band_label))
     for axes, panel in zip(places, panels, strict=True):
         for series in _in_order(panel.series):
             kept = _drawn_points(series.y)
@@ -124,8 +129,11 @@ def curves(title: str, panels: Sequence[Panel], log_y: bool = False, reduced: bo
             axes.plot(x, smoothed(mean, panel.window), label=series.label, markevery=every, **look)
             if panel.window > 1:
                 axes.plot(x, mean, color=look["color"], linewidth=0.6, alpha=0.4, zorder=1.6)
-            elif len(y) > 1:
-                axes.fill_between(x, np.nanmin(y, 0), np.nanmax(y, 0), color=look["color"], **_BAND)
+            elif len(y) > 1 and band_label:
+                low, high = (
+                    (np.nanmin(y, 0), np.nanmax(y, 0)) if series.band is None else (b[kept] for b in series.band)
+                )
+                axes.fill_between(x, low, high, color=look["color"], **_BAND)
         known = np.concatenate([s.y[np.isfinite(s.y)] for s in panel.series])
         if log_y and known.size:
             fault = f"a logarithmic axis needs values above 0; the largest is {known.max(initial=0):g}"
@@ -236,14 +244,14 @@ def _with_note(label: str, note: str) -> str:
     return "\n".join(wrap(text, WIDTH - 0.8) for text in (label, note) if text)
 
 
-def _curve_notes(panels: Sequence[Panel]) -> list[Any]:
+def _curve_notes(panels: Sequence[Panel], band_label: str) -> list[Any]:
     """Return the entries of the legend that explain bands and smoothed lines, if there are any."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     notes: list[Any] = []
-    if any(len(s.y) > 1 for p in panels if p.window == 1 for s in p.series):
-        notes.append(Patch(facecolor="0.5", alpha=0.3, label="band: lowest to highest seed"))
+    if band_label and any(len(s.y) > 1 for p in panels if p.window == 1 for s in p.series):
+        notes.append(Patch(facecolor="0.5", alpha=0.3, label=band_label))
     for window in sorted({p.window for p in panels if p.window > 1}):
         text = f"line: mean of {window} evaluations; faint: each"
         notes.append(Line2D([], [], color="0.4", linewidth=0.6, alpha=0.6, label=text))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedbench.analysis.coverage import coverage, splits
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
+from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
@@ -16,7 +18,7 @@ from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
-from fedbench.report.render import href
+from fedbench.report.render import best_names, href
 from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView, tuning_of
 from fedbench.runs.store import Run
 
@@ -56,26 +58,41 @@ def view(table: TableData, page: Path | None = None) -> TableView:
     """Return a table as text, with links to its runs from the directory of the page if one is given."""
     columns = [c for c in table.columns if c.printed] or list(table.columns)
     further = [c for c in table.columns if c not in columns]
-    blocks = tuple(
-        BlockView(
-            b.setup.title if b.setup else "",
-            tuple(_line(line, b.setup, table.columns, len(columns), page) for line in b.lines),
-            splits(b) if b.setup else "",
-        )
-        for b in table.blocks
-    )
+    blocks = []
+    for b in table.blocks:
+        lines = [_line(line, b.setup, table.columns, len(columns), page) for line in b.lines]
+        if table.table is None:
+            lines = _with_best(b.lines, columns, lines)
+        blocks.append(BlockView(b.setup.title if b.setup else "", tuple(lines), splits(b) if b.setup else ""))
     return TableView(
         name=table.name,
         title=_title(table),
         caption=_LEGEND if table.table is None else table.table.caption,
         columns=tuple(c.metric.label for c in columns),
-        blocks=blocks,
+        blocks=tuple(blocks),
         notes=tuple(_notes(table, columns)),
         further=tuple(c.metric.label for c in further),
         with_paper=table.table is not None,
         twins=_twins(columns, further),
         tuning=tuning_of(table.table.tuning if table.table else None),
     )
+
+
+def _with_best(lines: Sequence[Line], columns: Sequence[Column], shown: Sequence[LineView]) -> list[LineView]:
+    """Return rows with the best mean of each column marked, where there are several.
+
+    Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
+    """
+    whole = {i for i, line in enumerate(lines) if not line.found.others and not line.errors}
+    marked = list(shown)
+    for c, column in enumerate(columns):
+        means = {str(i): m for i, line in enumerate(lines) if i in whole and (m := line.cells[c].mean) is not None}
+        best = best_names(means, metric_info(column.metric.field)) if len(shown) > 1 else set()
+        for i in map(int, best):
+            cells = list(marked[i].cells)
+            cells[c] = replace(cells[c], best=True)
+            marked[i] = replace(marked[i], cells=tuple(cells))
+    return marked
 
 
 _WEIGHTED = "_weighted"  # end of the names of metrics whose clients count by their test examples

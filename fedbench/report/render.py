@@ -6,9 +6,11 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from fedbench.analysis.metrics_catalogue import MetricInfo
 
 _LATEX = {
     **{c: f"\\{c}" for c in "%_&#${}"},
@@ -46,6 +48,14 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def in_markdown(text: str) -> str:
     """Return text as one line of Markdown in which nothing is read as HTML, whatever it contains."""
     return _TAG.sub("&lt;", _ENTITY.sub("&amp;", one_line(text)))
+
+
+def best_names(means: Mapping[str, float], metric: MetricInfo) -> set[str]:
+    """Return the names whose mean is printed as the best one; none if neither direction of the metric is better."""
+    if metric.direction is None or not means:
+        return set()
+    top = metric.text(metric.sign * max(metric.sign * v for v in means.values()))
+    return {name for name, v in means.items() if metric.text(v) == top}
 
 
 def one_line(text: str) -> str:

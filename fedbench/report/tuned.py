@@ -41,19 +41,29 @@ class TuningFacts:
     pruning: str
     validation: float
 
-    def text(self) -> str:
-        """Return the facts as Markdown."""
+    def items(self) -> tuple[tuple[str, str], ...]:
+        """Return the facts as (name, text)."""
         ends = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}[
             self.pruning
         ]
-        return (
-            f"- command: `{self.command}`\n"
-            f"- budget: {self.budget} trials per method, each on {len(self.seeds)} tuning "
-            f"seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))}), which no result may have\n"
-            f"- trials: {self.sampler}{ends}\n"
-            f"- selection: best mean of {self.metric.name} after {self.rounds} rounds, on {self.validation:g} of each "
-            "client's training examples, held out; test examples play no part\n"
+        budget = (
+            f"{self.budget} trials per method, each on {len(self.seeds)} tuning "
+            f"seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))}), which no result may have"
         )
+        selection = (
+            f"best mean of {self.metric.name} after {self.rounds} rounds, on {self.validation:g} of each client's "
+            "training examples, held out; test examples play no part"
+        )
+        return (
+            ("command", self.command),
+            ("budget", budget),
+            ("trials", f"{self.sampler}{ends}"),
+            ("selection", selection),
+        )
+
+    def text(self) -> str:
+        """Return the facts as Markdown."""
+        return "".join(f"- {k}: {f'`{v}`' if k == 'command' else v}\n" for k, v in self.items())
 
 
 def tuned_markdown(facts: TuningFacts, found: Sequence[Tuned]) -> str:
@@ -62,15 +72,15 @@ def tuned_markdown(facts: TuningFacts, found: Sequence[Tuned]) -> str:
     for tuned in found:
         whole = [t for t in tuned.trials if facts.rounds in t.scores]
         best = tuned.best
-        chosen = "all trials diverged or failed" if best is None else _values(best)
-        score = "–" if best is None else _score(facts.metric, best)
-        rows.append([tuned.method, str(len(tuned.trials)), str(len(whole)), chosen, score, _edges(tuned)])
+        chosen = "all trials diverged or failed" if best is None else values_text(best)
+        score = "–" if best is None else score_text(facts.metric, best)
+        rows.append([tuned.method, str(len(tuned.trials)), str(len(whole)), chosen, score, edges_text(tuned)])
     unit = f" ({facts.metric.unit})" if facts.metric.unit else ""
     heads = ["method", "trials", "to the end", "chosen", f"{facts.metric.name}{unit}", "at the edge of its range"]
     spaces = "".join(f"- {t.method}: {' '.join(f'`{a.text}`' for a in t.space)}\n" for t in found)
     edge = (
         "\nA value at the edge of its range may be better outside: widen the range.\n"
-        if any(map(_edges, found))
+        if any(map(edges_text, found))
         else ""
     )
     return f"{facts.text()}\n{markdown(heads, rows)}{edge}\nSpaces:\n\n{spaces}"
@@ -92,9 +102,9 @@ def tuned_csv(facts: TuningFacts, found: Sequence[Tuned]) -> str:
                 "validation": facts.validation,
                 "seeds": " ".join(map(str, facts.seeds)),
                 "space": " ".join(a.text for a in t.space),
-                "chosen": "" if t.best is None else _values(t.best),
+                "chosen": "" if t.best is None else values_text(t.best),
                 "score": None if t.best is None else t.best.mean(),
-                "edge": _edges(t),
+                "edge": edges_text(t),
             }
             for t in found
         ]
@@ -108,7 +118,7 @@ def trials_csv(found: Sequence[Tuned]) -> str:
             {
                 "method": t.method,
                 "trial": trial.number,
-                "values": _values(trial),
+                "values": values_text(trial),
                 "rounds": rounds,
                 "index": i,
                 "score": s,
@@ -157,17 +167,20 @@ def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
         replace_file(folder / name, text)
 
 
-def _values(trial: Trial) -> str:
+def values_text(trial: Trial) -> str:
+    """Return the values of a trial as typed on the command line."""
     return " ".join(f"{k}={config_value(v)}" for k, v in trial.values.items())
 
 
-def _score(metric: MetricInfo, best: Trial) -> str:
+def score_text(metric: MetricInfo, best: Trial) -> str:
+    """Return the mean of a trial over the tuning seeds at its last rung, with the sample STD of several."""
     seeds = [metric.factor * s for s in best.scores[best.rounds] if s is not None]
     spread = f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else ""
     return metric.text(sum(seeds) / len(seeds)) + spread
 
 
-def _edges(tuned: Tuned) -> str:
+def edges_text(tuned: Tuned) -> str:
+    """Return which chosen values lie at an edge of their range; empty if there are none."""
     if tuned.best is None:
         return ""
     return ", ".join(f"{key} ({end})" for key, end in edges(tuned.space, tuned.best.values).items())

@@ -21,6 +21,7 @@ class CellView:
         verdict: Its ``agreement``.
         number: Sort key of ``measured``.
         note: Basis of the verdict, or the reason why the number is impossible.
+        best: Whether it is the best of its column; only in tables without numbers of a paper.
     """
 
     measured: str
@@ -29,6 +30,7 @@ class CellView:
     verdict: str
     number: float | None
     note: str
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,54 @@ class PaperView:
 
 
 @dataclass(frozen=True)
+class GridCell:
+    """A cell of a table of any content.
+
+    Attributes:
+        number: Sort key; None for a text or a missing number.
+        best: Whether it is the best number of its column.
+        tone: ``good`` or ``bad`` for a verdict; empty otherwise.
+    """
+
+    text: str
+    number: float | None = None
+    best: bool = False
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class GridView:
+    """A table of any content, whose first column names its rows.
+
+    Attributes:
+        columns: Headings, and whether the column has numbers.
+        rows: Rows with a cell per column.
+    """
+
+    title: str
+    caption: str
+    columns: tuple[tuple[str, bool], ...]
+    rows: tuple[tuple[GridCell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChapterView:
+    """A chapter of the page besides papers and runs, such as a comparison.
+
+    Attributes:
+        lead: Line below the heading.
+        facts: Facts that hold for the whole chapter, as (name, value).
+    """
+
+    title: str
+    lead: str
+    grids: tuple[GridView, ...]
+    figures: tuple[FigureView, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class PageView:
     """The whole page.
 
@@ -279,6 +329,8 @@ class PageView:
         figures: Figures of runs that belong to no paper.
         environment: Versions, devices and commits, as (name, value).
         notes: Notes about the whole page.
+        chapters: Further chapters, shown first.
+        footer: Text at the end of the page.
     """
 
     title: str
@@ -287,6 +339,8 @@ class PageView:
     figures: tuple[FigureView, ...]
     environment: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    chapters: tuple[ChapterView, ...] = ()
+    footer: str = ""
 
 
 @dataclass(frozen=True)

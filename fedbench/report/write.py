@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
@@ -21,6 +22,8 @@ from fedbench.core.writing import NotWritten, replace_file, replaced_folder, rep
 from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
+from fedbench.report.compared_chapter import compared_chapter
+from fedbench.report.compared_files import write_compared
 from fedbench.report.drawing import Drawing
 from fedbench.report.export import (
     claims_csv,
@@ -35,7 +38,7 @@ from fedbench.report.figures import LABELS, FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
-from fedbench.report.views import PageView, PaperView, TableView, claim_tally
+from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
 from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
 from fedbench.runs.store import Run, with_readable
@@ -43,7 +46,24 @@ from fedbench.runs.store import Run, with_readable
 More = Callable[[Sequence[Run], Path], None]
 
 
-def write_report(folder: Path, into: Path | None = None, only: str | None = None, also: More | None = None) -> str:
+@dataclass(frozen=True)
+class Extras:
+    """What a report has besides tables, figures and claims.
+
+    Attributes:
+        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
+        compare: Compares runs of the report; None for no comparison.
+        chapters: Further chapters of the page.
+        footer: Text at the end of the page.
+    """
+
+    also: More | None = None
+    compare: Callable[[Sequence[Run]], ComparedRuns] | None = None
+    chapters: tuple[ChapterView, ...] = ()
+    footer: str = ""
+
+
+def write_report(folder: Path, into: Path | None = None, only: str | None = None, extras: Extras | None = None) -> str:
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
@@ -51,7 +71,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
-        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
+        extras: What else the report has.
 
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
@@ -69,7 +89,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
         if not runs and not ledger.entries:
             raise RequestError("\n".join([_nothing(folder), *(f"left out: {why}" for why in damaged)]))
-        return _written(runs, ledger, store, damaged, target, into is not None, also)
+        return _written(runs, ledger, store, damaged, target, into is not None, extras or Extras())
 
     try:
         (text, shown), damaged = with_readable(work, runs, damaged, store.root)
@@ -96,7 +116,7 @@ def _written(
     damaged: Sequence[str],
     target: Path,
     publish: bool,
-    also: More | None = None,
+    extras: Extras,
 ) -> tuple[str, list[PaperView]]:
     """Write the report and return the tables of runs of no paper as text, and the views of the papers.
 
@@ -107,7 +127,7 @@ def _written(
         damaged: Messages about runs that are left out.
         target: Directory of the report.
         publish: Whether the report gets a bundle and no links to its runs.
-        also: Writes more files.
+        extras: What else the report has.
 
     Raises:
         DamagedRun: If a run cannot be read; nothing has changed then.
@@ -117,11 +137,11 @@ def _written(
         runs = [watched(run) for run in runs]
     page_at = None if publish or isinstance(store, Bundle) else target
     with replaced_folder(target) as new:
-        shown, own = _write(runs, ledger, store.place, damaged, new, page_at)
+        shown = _write(runs, ledger, store.place, damaged, new, page_at, extras)
         with replacing(new / "runs.parquet") as part:
             pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-        if also is not None:
-            also(runs, new)
+        if extras.also is not None:
+            extras.also(runs, new)
         if publish:
             _publish(runs, ledger, store, damaged, new)
         return as_text(own), shown
@@ -162,7 +182,13 @@ def _keep_curves(runs: Sequence[Run]) -> None:
 
 
 def _write(
-    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], target: Path, page_at: Path | None
+    runs: Sequence[Run],
+    ledger: Ledger,
+    place: Path,
+    damaged: Sequence[str],
+    target: Path,
+    page_at: Path | None,
+    extras: Extras,
 ) -> tuple[list[PaperView], list[TableView]]:
     """Write tables, figures, claims and the page; return the views of the papers, and of tables of runs of no paper.
 
@@ -173,12 +199,39 @@ def _write(
         damaged: Messages about runs that are left out.
         target: Directory to write into.
         page_at: Directory of the page once it has its place, from which it links to the runs; None for no links.
+        extras: What else the report has.
 
     Raises:
         NotWritten: If a file cannot be written.
     """
+    earlier = earlier_runs(target)
+    figures = target / "figures"
     with Drawing(_pictures(runs, ledger)) as drawing:
-        return _write_with(drawing, runs, ledger, place, damaged, target, page_at)
+        chapters, printed, texts = _write_papers(runs, ledger, place, target, page_at, drawing)
+        other_tables = run_tables(runs, printed)
+        own = [table for table in other_tables if table.paper is None]
+        begun = [f for table in own for f in run_figures(table, figures, drawing)]
+        views = [view(table, page_at) for table in other_tables]
+        _write_tables(other_tables, views, target / "tables")
+        compared = None if extras.compare is None else extras.compare(runs)
+        write_compared(compared, target)
+        others = drawing.finished(begun)
+        shown = [replace(chapter, figures=tuple(drawing.finished(chapter.figures))) for chapter in chapters]
+    content = PageView(
+        title="fedbench report",
+        papers=tuple(shown),
+        tables=tuple(views),
+        figures=tuple(others),
+        environment=_environment(runs),
+        notes=tuple(damaged),
+        chapters=(*([compared_chapter(compared)] if compared else []), *extras.chapters),
+        footer=extras.footer,
+    )
+    replace_file(target / "index.html", page(content))
+    drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
+    tables_written = [t.name for t in (*printed, *other_tables)]
+    remove_stale(target, [*texts, *map(file_name, tables_written)], map(file_name, drawn), earlier)
+    return shown, [v for v, table in zip(views, other_tables, strict=True) if table.paper is None]
 
 
 def _pictures(runs: Sequence[Run], ledger: Ledger) -> int:
@@ -187,17 +240,11 @@ def _pictures(runs: Sequence[Run], ledger: Ledger) -> int:
     return sum(len(paper.figures) for paper in _begun(runs, ledger)) + 2 * len(own)
 
 
-def _write_with(
-    drawing: Drawing,
-    runs: Sequence[Run],
-    ledger: Ledger,
-    place: Path,
-    damaged: Sequence[str],
-    target: Path,
-    page_at: Path | None,
-) -> tuple[list[PaperView], list[TableView]]:
-    earlier = earlier_runs(target)
-    shown, printed, texts = [], [], []
+def _write_papers(
+    runs: Sequence[Run], ledger: Ledger, place: Path, target: Path, page_at: Path | None, drawing: Drawing
+) -> tuple[list[PaperView], list[TableData], list[str]]:
+    """Write tables and claims of the papers and begin their figures; return their views, tables, and files of text."""
+    chapters, printed, texts = [], [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):
         refuse_bad_checks(paper, functions(paper.id))
@@ -206,20 +253,9 @@ def _write_with(
         chapter = paper_view(paper, tables, figures, evidence, page_at)
         _write_tables(tables, chapter.tables, target / "tables")
         texts += _write_claims(chapter, target / "tables")
-        shown.append(chapter)
+        chapters.append(chapter)
         printed += tables
-    other_tables = run_tables(runs, printed)
-    views = [view(table, page_at) for table in other_tables]
-    _write_tables(other_tables, views, target / "tables")
-    own = [table for table in other_tables if table.paper is None]
-    others = drawing.finished(f for table in own for f in run_figures(table, target / "figures", drawing))
-    shown = [replace(chapter, figures=tuple(drawing.finished(chapter.figures))) for chapter in shown]
-    content = PageView("fedbench report", tuple(shown), tuple(views), tuple(others), _environment(runs), tuple(damaged))
-    replace_file(target / "index.html", page(content))
-    drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
-    tables_written = [t.name for t in (*printed, *other_tables)]
-    remove_stale(target, [*texts, *map(file_name, tables_written)], map(file_name, drawn), earlier)
-    return shown, [v for v, table in zip(views, other_tables, strict=True) if table.paper is None]
+    return chapters, printed, texts
 
 
 def _write_claims(chapter: PaperView, folder: Path) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from fedbench.config.places import config_dir
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, WrongValue
 from fedbench.core.optim import SGD, sgd
 from fedbench.core.places import is_own
 from fedbench.core.randomness import Purpose, generator
@@ -38,6 +40,8 @@ from fedbench.simulation.engine import Engine
 from fedbench.simulation.method_checks import checked_stages
 from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
+
+_NOMINAL: dict[str, object] = {"local": SGD, "rounds": 9, "clients": 3}  # what a method is made with to look at it
 
 
 def build(
@@ -249,14 +253,43 @@ def cost_of(path: Path) -> tuple[str, str]:
     Args:
         path: The config file; it may start from another file of its group.
     """
+    found = cost(_made(_component(path), _NOMINAL))
+    return found.text(), " ".join(found.needs)
+
+
+def ranges_of(path: Path) -> dict[str, str]:
+    """Return what the keys of the method of a config file may be, as the method says when it is given none of these.
+
+    A key that the method does not check by ``fedbench.core.errors`` is left out.
+
+    Args:
+        path: The config file; it may start from another file of its group.
+    """
+    component = _component(path)
+    return {key: allowed for key in component.options if (allowed := _allowed(component, key))}
+
+
+def _allowed(component: Component, key: str) -> str:
+    """Return what a key of a method may be, from the message about a wrong value; empty if there is none."""
+    try:
+        _made(replace(component, options=component.options | {key: math.nan}), _NOMINAL)
+    except WrongValue as error:
+        said = error.name.rpartition(".")[2] == key
+        return re.split("[,;] got ", error.fault.removeprefix("must be "))[0] if said else ""
+    except Exception:  # a method of the user's own may fail in any way, and then does not say
+        return ""
+    return ""
+
+
+def _component(path: Path) -> Component:
+    """Return the method of a config file, with the options of the files that it starts from."""
     section: Tree = from_yaml(path.read_text(encoding="utf-8"))
     for base in section.pop("defaults", []):
         if base != "_self_":
             beside = path.parent / f"{base}.yaml"
             file = beside if beside.exists() else config_dir() / "algo" / f"{base}.yaml"
             section = from_yaml(file.read_text(encoding="utf-8")) | section
-    found = cost(_made(Component.of(section), {"local": SGD, "rounds": 9, "clients": 3}))
-    return found.text(), " ".join(found.needs)
+    return Component.of(section)
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:

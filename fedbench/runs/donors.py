@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def go_on_from_shorter(config: RunConfig, recorder: Recorder) -> Tree:
         return {}
     print(f"fedbench: going on from round {reached} of {donor.path} (rounds={donor.rounds})", file=sys.stderr)
     return donor.facts()
+
+
+def evaluated_more_often(config: RunConfig) -> Iterator[RunConfig]:
+    """Yield the configuration at every cadence whose evaluated rounds include those of the given one, nearest first.
+
+    Evaluating more often changes no number of a round, so that a run with such a cadence answers for the given one.
+    """
+    for every in range(config.eval_every // 2, 0, -1):
+        if config.eval_every % every == 0:
+            yield replace(config, eval_every=every, identity=identify({**config.tree, "eval_every": every}))
 
 
 def depends_on_rounds(config: RunConfig) -> bool:

@@ -12,7 +12,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.writing import fault, writing
 from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.data_sets import DataSets
-from fedbench.runs.donors import go_on_from_shorter
+from fedbench.runs.donors import evaluated_more_often, go_on_from_shorter
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.records import damaged, is_done
@@ -76,7 +76,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
         )
     if not config.force:
         _tidy(config)
-        if done := _from_disk(config):
+        if done := _from_disk(config) or _from_denser(config):
             export(done.run, config.tracker, config.stored_tree)
             return done
     with at_once():
@@ -148,6 +148,19 @@ def _from_disk(config: RunConfig) -> Outcome | None:
             file=sys.stderr,
         )
     return Outcome(run, fresh=False)
+
+
+def _from_denser(config: RunConfig) -> Outcome | None:
+    """Return a finished run that was evaluated more often; its rounds include those that were asked for."""
+    for other in evaluated_more_often(config):
+        if is_done(other.path) and (found := _from_disk(other)) is not None and found.status == "done":
+            print(
+                f"fedbench: answered from {other.path}, evaluated more often (eval_every={other.eval_every}, not "
+                f"{config.eval_every}); force=true trains again",
+                file=sys.stderr,
+            )
+            return found
+    return None
 
 
 def under_its_digest(config: RunConfig) -> RunConfig:

@@ -89,6 +89,23 @@ def ranking(trials: Sequence[Trial], rounds: int, sign: int) -> list[Trial]:
     return [t for t, m in sorted(scored, key=lambda pair: (-sign * pair[1], pair[0].number))]
 
 
+def history(trials: Sequence[Trial], sign: int) -> list[tuple[Values, float]]:
+    """Return the values of all trials with their place from the worst, 0, to the best: equal ones share a place.
+
+    Scores after different numbers of rounds are never compared: a trial that was trained for longer is better than all
+    that ended earlier, since it was among the best of its rung, and those that ended after the same number of rounds
+    are ordered by their scores. One that diverged or failed is worse than all others. Optuna's estimator orders pruned
+    trials in the same way, and uses of their values nothing but this order.
+    """
+
+    def merit(trial: Trial) -> tuple[int, float]:
+        mean = trial.mean()
+        return (-1, 0.0) if mean is None else (trial.rounds, sign * mean)
+
+    places = {m: float(place) for place, m in enumerate(sorted({merit(t) for t in trials}))}
+    return [(t.values, places[merit(t)]) for t in trials]
+
+
 def edges(space: Sequence[Axis], values: Values) -> dict[str, str]:
     """Return the keys whose value lies at an end of its axis, with the end."""
     found = {axis.key: axis.edge(values[axis.key]) for axis in space}

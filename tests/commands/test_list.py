@@ -1,4 +1,10 @@
-"""``fedbench list data NAME``: defaults, licence and citation of one data set."""
+"""``fedbench list GROUP NAME``: the card of a choice; of a data set, its defaults, licence and citation."""
+
+import pytest
+
+from fedbench.commands.list_one import card
+from fedbench.config.comments import read
+from fedbench.config.schema import config_dir, options
 
 
 def test_a_data_set(fed):
@@ -32,3 +38,59 @@ def test_an_unknown_one_is_refused(fed):
     assert "data=fmnst_iid is unknown; did you mean fmnist_iid?" in error
     status, _, error = fed("list", "algo", "fedavg", "more")
     assert (status, "list takes one of" in error) == (2, True)
+
+
+def test_the_card_of_an_algorithm(fed):
+    status, out, _ = fed("list", "algo", "fedprox")
+    text = "\n".join(out)
+    assert status == 0
+    assert "FedProx (Li et al., MLSys 2020, Alg. 2)" in text
+    assert "Identity: μ = 0 is FedAvg." in text
+    assert "Args:" not in text
+    assert "  algo.mu: default 0.1; allowed: >= 0; tune searches 0.001,0.01,0.1,0.5,1" in out
+    assert "  algo.weights: default size; allowed: one of size, uniform" in out
+    assert out[-1] == "use: fedbench algo=fedprox algo.mu=..."
+
+
+def test_what_a_card_allows_is_what_a_run_takes(fed):
+    """At the bounds that the card of q-FedAvg names."""
+    out = fed("list", "algo", "qfedavg")[1]
+    assert any(line.startswith("  algo.q: ") and "allowed: >= 0;" in line for line in out)
+    assert any(line.startswith("  algo.L: ") and "allowed: null or > 0" in line for line in out)
+    for override, status in (("algo.q=0", 0), ("algo.q=-0.1", 2), ("algo.L=0", 2), ("algo.L=null", 0)):
+        assert fed("algo=qfedavg", "data=synthetic_leaf", "rounds=1", "data.clients=3", override)[0] == status, override
+
+
+@pytest.mark.parametrize("algo", options("algo"))
+def test_every_algorithm_has_a_card_with_all_of_its_keys(algo):
+    text = card("algo", algo, None)
+    keys = [k.name for k in read(config_dir() / "algo" / f"{algo}.yaml").keys if k.name != "_target_"]
+    assert all(f"  algo.{key}: default " in text for key in keys)
+
+
+@pytest.mark.parametrize("group", ["model", "tracker", "data/partition"])
+def test_every_choice_of_other_groups_has_a_card(group):
+    for name in options(group):
+        text = card(group, name, None)
+        assert text.startswith(name)
+        assert "has no docstring" not in text, name
+
+
+def test_the_card_of_a_method_of_your_own(fed, tmp_path):
+    (tmp_path / "own" / "algo").mkdir(parents=True)
+    (tmp_path / "own" / "mine.py").write_text(
+        "from fedbench import Algorithm\n\ndef mine(local, speed=3.0):\n    '''My method.'''\n    int(speed)\n"
+        "    return Algorithm()\n"
+    )
+    (tmp_path / "own" / "algo" / "mine.yaml").write_text("# Mine\n_target_: mine.mine\nspeed: 3 # how fast\n")
+    status, out, _ = fed("list", "algo", "mine", "--config-dir", "own")
+    assert status == 0
+    assert out[0] == "mine: Mine"
+    assert "  algo.speed: default 3" in out  # its own check, which does not say what it allows
+    assert "      how fast" in out
+
+
+def test_groups_of_partitions_and_trackers_are_listed(fed):
+    assert [line.split()[0] for line in fed("list", "tracker")[1]] == list(options("tracker"))
+    assert [line.split()[0] for line in fed("list", "partition")[1]] == list(options("data/partition"))
+    assert "did you mean wandb?" in fed("list", "tracker", "wanb")[2]

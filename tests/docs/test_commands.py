@@ -16,7 +16,7 @@ from fedbench.cli import main
 PYTHON = re.compile(r"^```python\n(import fedbench\n.*?)^```", re.M | re.S)
 IN_PYTHON = [p for p in [ROOT / "README.md", *PAGES] if PYTHON.search(p.read_text(encoding="utf-8"))]
 RUNNING = [p for p in PAGES if any(b.reason is None for b in blocks(p.read_text(encoding="utf-8")))]
-WORDS = ("list", "data", "new", "report", "status", "show")  # train nothing
+WORDS = ("list", "data", "new", "report", "status", "show", "plot", "completion")  # train nothing
 
 
 def small(words):

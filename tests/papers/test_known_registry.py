@@ -50,7 +50,7 @@ def test_within_a_factor_of_two_of_either():
 def test_the_model_of_mcmahan_and_the_batches_of_an_epoch(composer):
     tree = composer.config("known/mcmahan_2nn_iid", "fedavg", {}).tree
     assert tree["model"]["hidden"] == [200, 200]
-    assert (tree["local"]["batch_size"], tree["local"]["epochs"], tree["participation"]) == (10, 5, 10)
+    assert (tree["local"]["batch_size"], tree["local"]["epochs"], tree["participation"]) == (10, 1, 10)
     niid = composer.config("known/niid_bench_labels2", "fedprox", {}).tree
     assert (niid["local"]["momentum"], niid["local"]["weight_decay"], niid["algo"]["mu"]) == (0.9, 1e-5, 0.01)
     assert niid["data"]["partition"]["classes_per_client"] == 2

@@ -1,5 +1,8 @@
-"""Comparisons in files: the numbers of the text in full precision."""
+"""Comparisons on the page and in files: the numbers of the text, in files in full precision."""
 
+import re
+import shutil
+from datetime import UTC, datetime, timedelta
 from statistics import mean, stdev
 
 import pytest
@@ -12,32 +15,95 @@ SEEDS = range(7)
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A directory of runs, what the command prints without and with ``--into``, and the directory that it writes."""
+    """A report with a comparison below its runs, what the command prints, and the same report in another place."""
     root = tmp_path_factory.mktemp("runs")
     for algo in ("fedavg", "qfedavg"):
         fake(root / "results", None, algo, seeds=SEEDS)
     words = ("report", str(root / "results"), "--compare", "algo", "--metric", "test_loss")
-    (_, plain, _), (status, said, _) = call(*words), call(*words, "--into", str(root / "out"))
-    assert status == 0
-    return root, plain, said
+    (first, below, _), (status, said, _) = call(*words), call(*words, "--into", str(root / "out"))
+    assert (first, status) == (0, 0)
+    return root, below, said
+
+
+def free_tables(text):
+    """The rows of the tables of a comparison on a page, as lists of what their cells show."""
+    tables = re.findall(r'<table class="data free">.*?<tbody>(.*?)</tbody>', text, re.S)
+    rows = [re.findall(r"<tr.*?</tr>", table, re.S) for table in tables]
+    cells = [[re.findall(r"<(?:td|th)\b[^>]*>(.*?)</(?:td|th)>", row, re.S) for row in part] for part in rows]
+    return [[[re.sub(r"<[^>]*>|&#8288;", "", c).strip() for c in row] for row in part] for part in cells]
 
 
 def losses(algo):
     return [measured(None, algo, {}, s, "test_loss") for s in SEEDS]
 
 
-def test_the_text_is_the_same_and_the_files_are_named(written):
-    root, plain, said = written
-    names = ["compared.md", "means.csv", "differences.csv", "setting.tex"]
-    listed = "".join(f"written: {root / 'out' / name}\n" for name in names)
-    assert said == f"{plain}\n{listed}"
-    found = files(root / "out")
-    assert sorted(found) == sorted(names)
-    assert found["compared.md"].decode() == plain
+def test_the_comparison_is_printed_and_in_files(written):
+    root, below, said = written
+    text = below.removesuffix(f"\nwritten: {root / 'results' / 'report'}\n")
+    assert said == f"{text}\nwritten: {root / 'out'}\n"
+    found = files(root / "out" / "compared")
+    assert sorted(found) == ["compared.md", "differences.csv", "means.csv", "setting.tex"]
+    assert found["compared.md"].decode() == text
+    assert files(root / "results" / "report" / "compared") == found
+
+
+def test_the_comparison_is_on_the_page(written):
+    """Means with the best one marked, and differences, to the digits of the text."""
+    means, differences = free_tables((written[0] / "out" / "index.html").read_text())
+    best = min(("fedavg", "qfedavg"), key=lambda algo: mean(losses(algo)))
+    for algo, (name, seeds, value) in zip(("fedavg", "qfedavg"), means, strict=True):
+        marked = "best" if algo == best else ""
+        assert (name, seeds) == (algo, "7")
+        assert value == f"{marked}{mean(losses(algo)):.4f} ±\N{NO-BREAK SPACE}{stdev(losses(algo)):.4f}"
+    ((first, minus, seeds, difference, *_),) = differences
+    d = mean(a - b for a, b in zip(losses("fedavg"), losses("qfedavg"), strict=True))
+    assert (first, minus, seeds, difference) == ("fedavg", "qfedavg", "7", f"{d:+.4f}")
+
+
+def test_equal_runs_give_equal_bytes_and_a_date_only_where_it_is_asked_for(written):
+    root = written[0]
+    words = (
+        "report",
+        str(root / "results"),
+        "--compare",
+        "algo",
+        "--metric",
+        "test_loss",
+        "--into",
+        str(root / "again"),
+    )
+    call(*words)
+    assert files(root / "again") == files(root / "out")
+    call(*words, "--dated")
+    today = {f"Written on {datetime.now(UTC) + timedelta(days=d):%Y-%m-%d} by fedbench" for d in (-1, 0)}
+    assert any(text in (root / "again" / "index.html").read_text() for text in today)
+
+
+def test_a_report_without_a_comparison_has_none_of_an_earlier_one(written, tmp_path):
+    shutil.copytree(written[0] / "results", tmp_path / "results")
+    (tmp_path / "results" / "report" / "compared" / "mine.txt").write_text("kept")
+    call("report", str(tmp_path / "results"))
+    assert list(files(tmp_path / "results" / "report" / "compared")) == ["mine.txt"]
+    assert "Comparison" not in (tmp_path / "results" / "report" / "index.html").read_text()
+
+
+def test_a_method_with_a_run_that_diverged_is_not_the_best(tmp_path):
+    """Its mean leaves out its worst run."""
+    for algo in ("fedavg", "qfedavg"):
+        fake(tmp_path, None, algo, seeds=SEEDS)
+    words = ("report", str(tmp_path), "--compare", "algo", "--metric", "test_loss")
+    assert call(*words)[0] == 0
+    file = tmp_path / "report" / "compared" / "means.csv"
+    (best,) = [r["method"] for r in read_csv(file.read_text()) if int(r["best"])]
+    (run,) = (tmp_path / "synthetic_leaf" / best).glob("*/seed_0")
+    shutil.rmtree(run)
+    fake(tmp_path, None, best, seeds=[0], status="diverged")
+    assert call(*words)[0] == 0
+    assert {r["method"]: int(r["best"]) for r in read_csv(file.read_text())}[best] == 0
 
 
 def test_means_in_full_precision_with_the_best_marked(written):
-    rows = {r["method"]: r for r in read_csv((written[0] / "out" / "means.csv").read_text())}
+    rows = {r["method"]: r for r in read_csv((written[0] / "out" / "compared" / "means.csv").read_text())}
     means = {algo: mean(losses(algo)) for algo in ("fedavg", "qfedavg")}
     for algo, value in means.items():
         row = rows[algo]
@@ -48,7 +114,7 @@ def test_means_in_full_precision_with_the_best_marked(written):
 
 def test_differences_have_the_exact_p(written):
     """p counts the sign assignments of the seven differences whose sum is as far from 0 as the observed one."""
-    (row,) = read_csv((written[0] / "out" / "differences.csv").read_text())
+    (row,) = read_csv((written[0] / "out" / "compared" / "differences.csv").read_text())
     d = [a - b for a, b in zip(losses("fedavg"), losses("qfedavg"), strict=True)]
     assert float(row["difference"]) == pytest.approx(mean(d), rel=1e-12)
     sums = [sum(v if bits >> k & 1 else -v for k, v in enumerate(d)) for bits in range(2**7)]

@@ -9,17 +9,30 @@ from itertools import product
 from urllib.parse import unquote
 
 import pytest
-from page_example import EMPTY, HOSTILE, METRICS, example, example_claim, example_figure, example_line, example_table
+from page_example import (
+    EMPTY,
+    HOSTILE,
+    METRICS,
+    example,
+    example_claim,
+    example_figure,
+    example_line,
+    example_table,
+    own_page,
+)
 
 from fedbench.analysis.coverage import Coverage
-from fedbench.report.page import href, page, run_name
+from fedbench.report.page import href, page, panels, run_name
 from fedbench.report.views import (
     BlockView,
     CellView,
+    ChapterView,
     ClaimTally,
     ClaimView,
     ComparisonView,
     FigureView,
+    GridCell,
+    GridView,
     GroupView,
     LineView,
     MultiverseView,
@@ -32,7 +45,7 @@ from fedbench.report.views import (
 from fedbench.report.words import CELLS, CLAIMS, OF_BASIS, claims_text, coverage_text
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
-_WORDS = ("verdict", "status", "printed", "basis", "direction", "headline")  # not texts, but one of a few words
+_WORDS = ("verdict", "tone", "status", "printed", "basis", "direction", "headline")  # not texts, but one of a few words
 
 
 # ---- reading it back
@@ -424,7 +437,10 @@ def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
         (("G", "H"),),
         readings=(("ao", "ap", "aq"),),
     )
-    view = PageView("I", (paper,), (table,), (figure,), (("J", "K"),), ("L",))
+    rows = ((GridCell("au"), GridCell("be", 1.0, True)), (GridCell("av"), GridCell("bf")))
+    grid = GridView("ar", "as", (("at", False), ("ax", True)), rows, ("aw",))
+    chapter = ChapterView("ay", "az", (grid,), (figure,), (("bb", "bc"),))
+    view = PageView("I", (paper,), (table,), (figure,), (("J", "K"),), ("L",), (chapter,), "bd")
     plain = Reader(page(view))
     places = list(texts(view))
     assert len(places) > 50
@@ -526,3 +542,25 @@ def test_further_numbers_of_a_row_are_in_its_fold():
     assert "other metrics" in seen
     assert "further STD" in seen
     assert "further KL" not in seen
+
+
+def test_a_page_without_papers_has_no_word_of_them():
+    read = Reader(page(own_page()))
+    for word in ("paper", "claim", "printed", "inside", "verdict"):
+        assert not re.search(rf"\b{word}", read.text, re.I), word
+    assert "Runs outside the papers" in Reader(page(example())).text
+    assert not [v for v in read.values("data-filter") if v != "all"]
+
+
+def test_the_best_of_a_column_is_marked_with_more_than_a_colour():
+    view = own_page()
+    read = Reader(page(view))
+    own = sum(c.best for block in view.tables[0].blocks for line in block.lines for c in line.cells)
+    assert own == len(view.tables[0].columns)
+    stars = [a for tag, a in read.tags if tag == "use" and a["href"] == "#i-star"]
+    assert len(stars) == own + 1 + 1  # in the table, in the comparison, in the legend
+
+
+@pytest.mark.parametrize(("width", "columns"), [("237.6pt", 1), ("475.2pt", 2), ("712.8pt", 3), ("560", 2)])
+def test_a_figure_is_as_wide_as_its_panels_need(width, columns):
+    assert panels(f'<svg viewBox="0 0 1 1" width="{width}" height="9">') == columns

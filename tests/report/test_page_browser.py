@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from page_example import EMPTY, HOSTILE, example, example_table
+from page_example import EMPTY, HOSTILE, example, example_table, own_page
 
 from fedbench.report.page import page as html
 
@@ -346,3 +346,31 @@ def test_what_can_be_pressed_has_a_name(visit):
     assert tab.locator("button, a, summary").evaluate_all(nameless) == 0
     assert tab.locator("img:not([alt]), img[alt='']").count() == 0
     assert tab.locator("h1").count() == 1
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "report.html"
+    path.write_text(html(own_page()), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_are_as_wide_as_the_text_and_legible(visit, own, width):
+    """The picture is at least as wide as the text above it, and on a phone scrolls instead of shrinking."""
+    tab = visit(own, width=width)
+    assert fits(tab)
+    image = tab.locator(".plate img").first.bounding_box()
+    if width > 1000:
+        assert image["width"] >= tab.locator(".citation").first.bounding_box()["width"]
+    else:
+        assert image["width"] >= 38 * 16
+
+
+def test_a_comparison_sorts_by_its_numbers(visit, own):
+    tab = visit(own)
+    table = tab.locator("table.free").first
+    table.locator(".sort[data-column='1']").click()
+    assert table.locator("tbody th").all_text_contents() == ["c", "a", "b"]
+    table.locator(".sort[data-column='1']").press("Enter")
+    assert table.locator("tbody th").all_text_contents() == ["b", "a", "c"]

@@ -156,8 +156,8 @@ def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path):
     assert files(into) == {**alone, **dict.fromkeys(others, b"mine")}
 
 
-def test_comparisons_of_a_published_report(published):
-    status, said, _ = call("report", str(published), "--compare", "algo")
+def test_comparisons_of_a_published_report(published, tmp_path):
+    status, said, _ = call("report", str(published), "--compare", "algo", "--into", str(tmp_path / "out"))
     assert status == 0
     assert "fedcada/table1_silo_cifar10_noniid: accuracy_mean at the last round" in said
 

@@ -88,12 +88,45 @@ def test_a_run_that_was_evaluated_more_often_serves_too(fed, tmp_path):
     same(whole, run_dir(tmp_path, lines))
 
 
-def test_the_same_rounds_evaluated_less_often_need_one_round(fed, tmp_path):
-    whole = run_dir(tmp_path, fed(*SMALL, "rounds=4", "eval_every=3", "results_dir=whole")[1])
-    fed(*SMALL, "rounds=4", "keep_state=true", "results_dir=parts")
-    _, lines, err = fed(*SMALL, "rounds=4", "eval_every=3", "results_dir=parts")
-    assert "going on from round 3" in err
-    same(whole, run_dir(tmp_path, lines))
+@pytest.mark.parametrize(
+    "keys", [["eval_every=3"], ["eval_every=6", "keep_clients=all"], ["eval_every=1000"]], ids=" ".join
+)
+def test_a_finished_run_evaluated_more_often_is_the_answer(fed, tmp_path, keys):
+    """Its rows include those of a run at the cadence that is asked for, number by number, and nothing is trained."""
+    every, more = keys[0], keys[1:]
+    whole = run_dir(tmp_path, fed(*SMALL, *more, "rounds=7", every, "results_dir=whole")[1])
+    dense = run_dir(tmp_path, fed(*SMALL, *more, "rounds=7", "results_dir=parts")[1])
+    before = (dense / "meta.json").read_bytes()
+    status, lines, err = fed(*SMALL, *more, "rounds=7", every, "results_dir=parts")
+    assert status == 0
+    assert "done already" in lines[0]
+    assert f"answered from {dense.relative_to(tmp_path)}, evaluated more often (eval_every=1, not {every[11:]})" in err
+    assert run_dir(tmp_path, lines) == dense
+    assert (dense / "meta.json").read_bytes() == before
+    assert len(list((tmp_path / "parts").rglob("rounds.jsonl"))) == 1
+    asked = {row["round"] for row in rows(whole)}
+    assert asked == {0, 7} | {t for t in range(8) if t % int(every[11:]) == 0}
+    assert [untrained(r) for r in rows(dense) if r["round"] in asked] == [untrained(r) for r in rows(whole)]
+    assert (whole / "model.safetensors").read_bytes() == (dense / "model.safetensors").read_bytes()
+
+
+def untrained(row):
+    """A row without the losses on training examples, which eval_train_every spaces among the rounds."""
+    return {k: v for k, v in row.items() if k != "train_loss"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [["eval_every=2"], ["eval_every=4", "local.lr=0.02"], ["eval_every=4", "seed=1"], ["eval_every=4", "force=true"]],
+    ids=" ".join,
+)
+def test_rounds_that_were_not_evaluated_and_other_settings_are_trained(fed, other):
+    """Every second round is not among every fourth one."""
+    fed(*SMALL, "rounds=8", "eval_every=4" if other == ["eval_every=2"] else "eval_every=2")
+    status, lines, err = fed(*SMALL, "rounds=8", *other)
+    assert status == 0
+    assert "done already" not in lines[0]
+    assert "answered from" not in err
 
 
 @pytest.mark.parametrize(

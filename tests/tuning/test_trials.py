@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedbench.tuning.space import Axis
 from fedbench.tuning.stability import rank_stability
-from fedbench.tuning.trials import Trial, edges, promoted, ranking, rungs
+from fedbench.tuning.trials import Trial, edges, history, promoted, ranking, rungs
 
 
 def trials(*scores, rounds=10):
@@ -103,3 +103,24 @@ def test_a_method_whose_trials_all_diverged_is_last():
 
 def test_budgets_end_where_the_shortest_list_does():
     assert rank_stability({"a": [1, 2, 3], "b": [1, 2]}).budgets.tolist() == [1, 2]
+
+
+def test_scores_of_different_rounds_are_never_compared():
+    """From the worst: diverged, then the trials that ended first, whatever their scores, and by score within."""
+    reached = [
+        Trial(0, {"a": 0}, {3: [0.9]}),  # ended early; its score would be the best of all
+        Trial(1, {"a": 1}, {3: [0.95], 9: [0.2]}),  # went on
+        Trial(2, {"a": 2}, {3: [0.1]}),
+        Trial(3, {"a": 3}, {3: [0.99], 9: [0.3], 27: [0.1]}),  # to the end
+        Trial(4, {"a": 4}, {3: [0.98], 9: [None]}),
+        Trial(5, {"a": 5}, {3: [0.1]}),
+    ]
+    places = {values["a"]: place for values, place in history(reached, 1)}
+    assert places[4] < places[2] == places[5] < places[0] < places[1] < places[3]
+    downward = {values["a"]: place for values, place in history(reached, -1)}  # of a loss
+    assert downward[4] < downward[0] < downward[2] == downward[5] < downward[1] < downward[3]
+
+
+def test_a_trial_that_ended_early_is_never_chosen():
+    trials = [Trial(0, {"a": 0}, {3: [0.9]}), Trial(1, {"a": 1}, {3: [0.8], 9: [0.1]})]
+    assert [t.number for t in ranking(trials, 9, 1)] == [1]

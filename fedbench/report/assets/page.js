@@ -72,12 +72,12 @@
     const status = document.querySelector(".shown");
     const choose = (filter) => {
       buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.filter === filter)));
-      const rows = all("tr.row");
+      const rows = all("table.data:not(.free) tr.row");
       for (const row of rows) {
         const out = filter !== "all" && !(filter in row.dataset);
         followed(row).forEach((part) => { part.hidden = out; });
       }
-      for (const table of all("table.data")) {
+      for (const table of all("table.data:not(.free)")) {
         for (const body of table.tBodies) body.hidden = !body.querySelector("tr.row:not([hidden])");
         const empty = !table.querySelector("tr.row:not([hidden])");
         table.parentElement.hidden = empty;

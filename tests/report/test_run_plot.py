@@ -1,0 +1,107 @@
+"""``fedbench plot``: curves of runs as the files that were asked for."""
+
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+from fake_runs import ROUNDS, fake, measured
+from test_write import call, files
+
+from fedbench.analysis.run_curves import run_curves
+from fedbench.report import run_plot
+from fedbench.runs.store import ResultStore
+
+SEEDS = (0, 1, 2, 3)
+T_3 = 3.182446305284263  # two-sided 95 % quantile of Student's t with 3 degrees of freedom
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs") / "results"
+    for algo in ("fedavg", "qfedavg"):
+        fake(root, None, algo, seeds=SEEDS)
+    fake(root, None, "qfedavg", {"algo.q": 2}, seeds=SEEDS)
+    return root
+
+
+def test_a_curve_has_a_row_per_seed_in_the_shown_unit_and_the_t_interval_of_its_mean(root):
+    curves = {c.name: c for c in run_curves(list(ResultStore(root)), "round", "accuracy_mean", "algo")}
+    curve = curves["fedavg"]
+    assert curve.x.tolist() == list(ROUNDS)
+    values = [[100 * measured(None, "fedavg", {}, s, "accuracy_mean", t) for t in ROUNDS] for s in SEEDS]
+    assert curve.y == pytest.approx(np.array(values), rel=1e-12)
+    low, high = curve.t_interval()
+    for i, column in enumerate(zip(*values, strict=True)):
+        half = T_3 * stdev(column) / 2
+        assert (low[i], high[i]) == pytest.approx((mean(column) - half, mean(column) + half), rel=1e-9)
+
+
+def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
+    (one, *_) = run_curves(list(ResultStore(root)), "bytes", "accuracy_mean", "algo")
+    both = [
+        mean(1e-6 * sum(measured(None, one.algo, {}, s, f"bytes_{d}", t) for d in ("up", "down")) for s in SEEDS)
+        for t in ROUNDS
+    ]
+    assert one.x == pytest.approx(both, rel=1e-12)
+
+
+def test_a_line_per_value_of_a_key(root, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        run_plot.plots, "curves", lambda file, title, panels, **more: seen.update(p=panels, **more) or []
+    )
+    words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo", "--interval", "none")
+    assert call(*words)[0] == 0
+    assert len([s.label for p in seen["p"] for s in p.series]) == 2  # two values of algo.q are two lines
+    assert seen["band_label"] == ""
+    assert all(s.band is None for p in seen["p"] for s in p.series)
+
+
+@pytest.mark.parametrize(("end", "head"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_file_that_was_asked_for_and_no_other(root, tmp_path, end, head):
+    words = ("plot", str(root), "--out", str(tmp_path / f"a.{end}"), "--x", "seconds", "--y", "train_loss", "--log")
+    before = files(root)
+    assert call(*words)[:2] == (0, f"written: {tmp_path / f'a.{end}'}\n")
+    assert list(files(tmp_path)) == [f"a.{end}"]
+    content = files(tmp_path)[f"a.{end}"]
+    assert content.startswith(head)
+    call(*words)
+    assert files(tmp_path)[f"a.{end}"] == content  # equal runs give equal bytes
+    assert files(root) == before
+
+
+def test_by_default_a_picture_below_the_runs(root):
+    status, out, _ = call("plot", str(root))
+    assert (status, out) == (0, f"written: {root / 'plots' / 'accuracy_mean_over_round_by_algo.png'}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--x", "byte"),
+            "--x must be one of round, bytes, bytes_up, bytes_down, seconds; got byte; did you mean bytes?",
+        ),
+        (("--y", "acuracy"), "--y acuracy was not measured; these runs have accuracy_"),
+        (("--by", "local.lrr"), "has the key local.lrr; it must be algo, data, model or a key of their config.yaml"),
+        (("--where", "algo"), "--where takes KEY=VALUE"),
+        (("--where", "algo=fedprox"), "no run has this value; algo is one of fedavg, qfedavg"),
+        (("--where", "foo=1"), "has the key foo"),
+        (("--out", "a.jpg"), "--out must end in .png, .svg, .pdf; got a.jpg"),
+        (("--interval", "sd"), "invalid choice: 'sd'"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_wrong_is_named_with_what_is_allowed(root, words, text):
+    status, out, err = call("plot", str(root), *words)
+    assert (status, out) == (2, "")
+    assert text in err
+    assert err.count("\n") == 1
+
+
+def test_too_much_for_one_figure_is_refused(tmp_path):
+    for i in range(25):
+        fake(tmp_path, None, "fedprox", {"algo.mu": i}, seeds=(0,))
+    status, _, err = call("plot", str(tmp_path), "--by", "algo.mu")
+    assert status == 2
+    assert "up to 25 lines each are too many to tell apart" in err
