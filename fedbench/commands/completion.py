@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fedbench.commands.list import CARDS, LISTED
 from fedbench.config.comments import read
-from fedbench.config.schema import config_dir, options
+from fedbench.config.places import config_dir
+from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, choice
 from fedbench.papers.registry import papers
 

@@ -196,6 +196,7 @@ def _policy(css: str, js: str) -> str:
 
 def assets() -> Context:
     """Return style sheet, script and security policy of all pages, by the names that the templates use."""
+    css, js = _asset("page.css"), _asset("page.js")
     return {"css": Markup(css), "js": Markup(js), "policy": _policy(css, js)}
 
 

@@ -137,7 +137,7 @@ def _written(
         runs = [watched(run) for run in runs]
     page_at = None if publish or isinstance(store, Bundle) else target
     with replaced_folder(target) as new:
-        shown = _write(runs, ledger, store.place, damaged, new, page_at, extras)
+        shown, own = _write(runs, ledger, store.place, damaged, new, page_at, extras)
         with replacing(new / "runs.parquet") as part:
             pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
         if extras.also is not None:
