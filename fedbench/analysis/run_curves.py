@@ -79,11 +79,15 @@ def _curve(setting: str, name: str, runs: Sequence[Run], x: str, y: str) -> RunC
     _, added, factor = POSITIONS[x]
     values, places = {}, {}
     for i, run in enumerate(runs):
-        rounds = run.curves([*(metric_info(y).needs or (y,)), *added]).set_index("round")
+        rounds = run.curves([*(metric_info(y).needs or (y,)), *added])
         curve = curve_of(rounds, y)
         if len(curve):
             values[i] = curve
-            places[i] = factor * rounds.loc[curve.index, list(added)].sum(axis=1) if added else curve.index.to_series()
+            places[i] = (
+                factor * rounds.set_index("round").loc[curve.index, list(added)].sum(axis=1)
+                if added
+                else curve.index.to_series()
+            )
     if not values:
         return None
     table, at = pd.DataFrame(values), pd.DataFrame(places)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import POWER, Needed, needed
+from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Paper, Row
-from fedbench.runs.store import ResultStore, with_readable
 
 _NOTE = (
     f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
@@ -22,13 +20,13 @@ _NOTE = (
 )
 
 
-def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], results: Path) -> list[str]:
+def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], found_runs: ReadableRuns) -> list[str]:
     """Return a line per claim about the rows of a plan, with a heading and a note; none if there is no such claim.
 
     Args:
         names: Names of the tables and figures, as typed.
         runs: The plan.
-        results: Directory of the finished runs.
+        found_runs: The finished runs.
     """
     seeds: dict[str, set[int]] = {}
     for run in runs:
@@ -37,19 +35,13 @@ def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], results: Path)
     lines = [
         line
         for paper in dict.fromkeys(paper for paper, _ in chosen(names))
-        for line in _of_paper(paper, {key: len(found) for key, found in seeds.items()}, results)
+        for line in _of_paper(paper, {key: len(found) for key, found in seeds.items()}, found_runs)
     ]
     return [f"{'claims':<28}{'for':>6}{'against':>9}{'planned':>9}  spread", *lines, _NOTE] if lines else []
 
 
-def _of_paper(paper: Paper, seeds: Mapping[str, int], results: Path) -> list[str]:
-    store = ResultStore(results / paper.id)
-    lines, damaged = with_readable(
-        lambda runs, _: _of_runs(paper, seeds, Evidence(runs)), list(store), store.damaged, store.root
-    )
-    for why in damaged:
-        print(f"fedbench: left out: {paper.id}/{why}", file=sys.stderr)
-    return lines
+def _of_paper(paper: Paper, seeds: Mapping[str, int], found_runs: ReadableRuns) -> list[str]:
+    return found_runs.computed(paper, lambda runs: _of_runs(paper, seeds, Evidence(runs)))
 
 
 def _of_runs(paper: Paper, seeds: Mapping[str, int], evidence: Evidence) -> list[str]:

@@ -11,6 +11,7 @@ from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.planned_cells import cell_notes
 from fedbench.commands.planned_power import power_lines
+from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
@@ -97,7 +98,8 @@ def reproduce(args: Sequence[str]) -> int:
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    print(_shown(asked, runs, results, jobs), flush=True)
+    finished = ReadableRuns(results)
+    print(_shown(asked, runs, finished, jobs), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
             f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
@@ -105,7 +107,7 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        for line in power_lines(asked.names, runs, results) if asked.names else [_MORE]:
+        for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
             print(line)
         return 0
     if jobs > 1:
@@ -162,10 +164,11 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
     return jobs_by_default(configs or [compose_run(common)], len(todo))
 
 
-def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], results: Path, jobs: int) -> str:
+def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], finished: ReadableRuns, jobs: int) -> str:
     """Return the plan as text: a line per table and figure, then the sum."""
+    results = finished.results
     durations, ledger = Durations(results), read_ledger(results)
-    cells = cell_notes(asked.names, results) if asked.plan else {}
+    cells = cell_notes(asked.names, finished) if asked.plan else {}
     lines = [f"profile {asked.profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for paper, part in chosen(asked.names):
         name = f"{paper.id}/{part}"
