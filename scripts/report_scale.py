@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from pathlib import Path
@@ -100,11 +101,13 @@ def main(argv: Sequence[str]) -> None:
         if not root.exists():
             make(root, asked.run.resolve(), asked.runs)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        begun = time.perf_counter()
         subprocess.run([sys.executable, "-m", "fedbench", "report", str(root)], check=True, stdout=subprocess.DEVNULL)
+        wall = time.perf_counter() - begun
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(
-        f"{asked.runs} runs: {seconds:.1f} s of CPU time, {1000 * seconds / asked.runs:.2f} ms a run, "
+        f"{asked.runs} runs: {wall:.1f} s, {1000 * wall / asked.runs:.2f} ms a run ({seconds:.1f} s of CPU time), "
         f"peak memory {after.ru_maxrss / 1024:.0f} MB"
     )
 
