@@ -123,7 +123,9 @@ def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
     def instruct(server: State, cohort: ClientInfo) -> State:
         if number is not None:
             return {"stop": torch.full_like(cohort.key, number)}
-        draw = cohort.key[cohort.id.argmin()]  # a key of this round, whatever the order of the clients
+        draw = cohort.key.index_select(
+            0, cohort.id.argmin().view(1)
+        )  # a key of the round, whatever the order of clients
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

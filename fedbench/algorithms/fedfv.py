@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,15 +67,15 @@ def fedfv(
             known = (server["last"] >= 0) & (new["last"] < t) & (t - new["last"] <= max(ages))
             rows = torch.cat([delta, server["updates"][known]])
             age = torch.cat([age, t - server["last"][known]])
-        k = gram(rows)
+        k = gram(rows).cpu()  # the rest is many small steps
         g = torch.zeros_like(k[0])
-        g[: len(delta)] = _internal(k[: len(delta), : len(delta)], cohort, alpha).mean(0)
+        g[: len(delta)] = _internal(k[: len(delta), : len(delta)], _order(cohort), alpha).mean(0)
         if t >= tau:
-            g = _external(k, g, age, ages)
-        d = combination(g, rows)
+            g = _external(k, g, age.cpu(), ages)
+        d = combination(g.to(rows.device), rows)
         mean = delta.mean(0, dtype=torch.float64)
         length = torch.linalg.vector_norm(d)
-        moves = length > _STILL * k.diagonal().max().sqrt()
+        moves = length > _STILL * float(k.diagonal().max()) ** 0.5
         scale = torch.where(moves, server_lr * torch.linalg.vector_norm(mean) / length, 0.0)
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
@@ -83,13 +84,17 @@ def fedfv(
     )
 
 
-def _internal(k: Tensor, cohort: ClientInfo, alpha: float) -> Tensor:
+def _order(cohort: ClientInfo) -> list[int]:
+    """Return the positions of the clients by rising loss; of equal losses the client with the smaller number first."""
+    order: list[int] = np.lexsort([v.numpy(force=True) for v in (cohort.id, cohort.probe["loss"])]).tolist()
+    return order
+
+
+def _internal(k: Tensor, order: list[int], alpha: float) -> Tensor:
     """Return the projected updates as combinations of the updates, [C, C], from their inner products k [C, C]."""
     count = len(k)
-    by_id = torch.argsort(cohort.id)  # of equal losses the client with the smaller number comes first
-    order = by_id[torch.argsort(cohort.probe["loss"][by_id], stable=True)]
     kept = count - ceil((count - 1) * (1 - alpha) - 1e-9) if alpha else 0
-    h, moving = torch.eye(count, dtype=k.dtype, device=k.device), torch.ones_like(k[0])
+    h, moving = torch.eye(count, dtype=k.dtype), torch.ones_like(k[0])
     moving[order[count - kept :]] = 0
     for j in order:  # Δ_j is the original update, h the moving ones
         along = (h @ k[j]).clamp_max(0) * moving
