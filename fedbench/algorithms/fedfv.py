@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.shared.conflicts import without_conflicts
 from fedbench.algorithms.shared.gram import combination, gram
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import choice, integer, number
@@ -67,53 +66,14 @@ def fedfv(
             known = (server["last"] >= 0) & (new["last"] < t) & (t - new["last"] <= max(ages))
             rows = torch.cat([delta, server["updates"][known]])
             age = torch.cat([age, t - server["last"][known]])
-        k = gram(rows).cpu()  # the rest is many small steps
-        g = torch.zeros_like(k[0])
-        g[: len(delta)] = _internal(k[: len(delta), : len(delta)], _order(cohort), alpha).mean(0)
-        if t >= tau:
-            g = _external(k, g, age.cpu(), ages)
-        d = combination(g.to(rows.device), rows)
+        k = gram(rows)
+        d = combination(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
         mean = delta.mean(0, dtype=torch.float64)
         length = torch.linalg.vector_norm(d)
-        moves = length > _STILL * float(k.diagonal().max()) ** 0.5
+        moves = length > _STILL * k.diagonal().max().sqrt()
         scale = torch.where(moves, server_lr * torch.linalg.vector_norm(mean) / length, 0.0)
         return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
 
     return Algorithm(
         **descent(local), server_init=server_init, update=update, needs=frozenset({"loss"}), weights="uniform"
     )
-
-
-def _order(cohort: ClientInfo) -> list[int]:
-    """Return the positions of the clients by rising loss; of equal losses the client with the smaller number first."""
-    order: list[int] = np.lexsort([v.numpy(force=True) for v in (cohort.id, cohort.probe["loss"])]).tolist()
-    return order
-
-
-def _internal(k: Tensor, order: list[int], alpha: float) -> Tensor:
-    """Return the projected updates as combinations of the updates, [C, C], from their inner products k [C, C]."""
-    count = len(k)
-    kept = count - ceil((count - 1) * (1 - alpha) - 1e-9) if alpha else 0
-    h, moving = torch.eye(count, dtype=k.dtype), torch.ones_like(k[0])
-    moving[order[count - kept :]] = 0
-    for j in order:  # Δ_j is the original update, h the moving ones
-        along = (h @ k[j]).clamp_max(0) * moving
-        along[j] = 0
-        h[:, j] -= torch.where(k[j, j] > 0, along / k[j, j], 0.0)
-    return h
-
-
-def _external(k: Tensor, g: Tensor, age: Tensor, ages: list[int]) -> Tensor:
-    """Return the combination g [M] without its parts along conflicting sums of updates of the given ages.
-
-    Args:
-        k: Inner products of all updates, [M, M].
-        g: The combination, [M].
-        age: Rounds since each update was made, [M].
-        ages: Ages, in the order in which they are taken.
-    """
-    for a in ages:
-        s = ((age == a) & (k @ g < 0)).to(g.dtype)
-        along, square = s @ k @ g, s @ k @ s
-        g = g - torch.where((along < 0) & (square > 0), along / square, 0.0) * s
-    return g
