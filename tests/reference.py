@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from reference_fair import Guided, fedfv_step, gifair_weights, heal, robust
 
 
 def loss_and_grad(w, x, y):
@@ -360,7 +361,111 @@ def _fedsps(clients, w, rounds, lr, steps, solver, o):
     return w
 
 
+def _propfair(clients, w, rounds, lr, steps, solver, o):
+    m, eps = o.get("M", 2.0), o.get("eps", 0.2)
+    below = 1 / (eps if o.get("tail", "huber") == "huber" else m)
+
+    def factor(loss):
+        return 1 / (m - loss) if m - loss >= eps else below
+
+    p = _weights(clients, o)
+    for _ in range(rounds):
+        ends = [
+            _scaled_sgd(w.copy(), x, y, lr, tau, factor, solver) for (x, y), tau in zip(clients, steps, strict=True)
+        ]
+        w = w + o.get("server_lr", 1.0) * (p @ np.array(ends) - w)
+    return w
+
+
+def _weights(clients, o, default="size"):
+    n = np.array([len(y) for _, y in clients], dtype=float)
+    return n / n.sum() if o.get("weights", default) == "size" else np.full(len(n), 1 / len(n))
+
+
+def _scaled_sgd(w, x, y, lr, steps, factor, solver):
+    """Steps along factor(loss) times the gradient, which the solver then shapes."""
+    b, rho = None, solver.get("momentum", 0.0)
+    for _ in range(steps):
+        loss, g = loss_and_grad(w, x, y)
+        g = _clipped(w, g * factor(loss), solver)
+        if rho:
+            b = g if b is None else rho * b + g
+            g = g + rho * b if solver.get("nesterov") else b
+        w = w - lr * g
+    return w
+
+
+def _clipped(w, g, solver):
+    clip = solver.get("clip")
+    if clip is not None and np.linalg.norm(g) > clip:
+        g = g * clip / np.linalg.norm(g)
+    return g + solver.get("decay", 0.0) * w
+
+
+def _gifair(clients, w, rounds, lr, steps, solver, o):
+    p, last = _weights(clients, o), None
+    for _ in range(rounds):
+        now = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
+        ranked = now if o.get("rank_at", "before") == "before" else np.zeros(len(p)) if last is None else last
+        omega = gifair_weights(p, ranked, o.get("share", 0.5))
+        rates = lr * omega / p if o.get("form") == "local" else np.full(len(p), lr)
+        ends = [local_sgd(w.copy(), x, y, r, t, **solver) for (x, y), r, t in zip(clients, rates, steps, strict=True)]
+        w = w - (p if o.get("form") == "local" else omega) @ (w - np.array(ends))
+        last = now
+    return w
+
+
+def _fedfv(clients, w, rounds, lr, steps, solver, o):
+    for t in range(1, rounds + 1):
+        loss = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
+        delta = np.array(
+            [w - local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+        )
+        w = w - fedfv_step(delta, loss, o, dict(enumerate((t, d) for d in delta)), t)
+    return w
+
+
+def _fedmdfg(clients, w, rounds, lr, steps, solver, o):
+    def losses(w):
+        return np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
+
+    server = Guided(o, len(clients))
+    for _ in range(rounds):
+        g = np.array([loss_and_grad(w, x, y)[1] for x, y in clients])
+        if o.get("source") != "gradient":
+            ends = [local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+            g = w - np.array(ends)
+        w = server.step(w, g, losses(w), lr, losses)
+    return w
+
+
+def _fedheal(clients, w, rounds, lr, steps, solver, o):
+    def ends(w):
+        return [local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+
+    return heal(clients, w, rounds, ends, o)
+
+
+def _drfa(clients, w, rounds, lr, steps, solver, o):
+    def iterates(w):
+        return [
+            np.array([local_sgd(w.copy(), x, y, lr, t, **solver) for t in range(tau + 1)])
+            for (x, y), tau in zip(clients, steps, strict=True)
+        ]
+
+    def losses(w):
+        return np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
+
+    return robust(clients, w, rounds, iterates, losses, onto_simplex, o)
+
+
 OTHERS = {
+    "propfair": _propfair,
+    "gifair": _gifair,
+    "fedfv": _fedfv,
+    "fedmdfg": _fedmdfg,
+    "fedheal": _fedheal,
+    "drfa": _drfa,
     "scaffold": _scaffold,
     "naive_adaptive": _naive,
     "local_adam": _local_adam,

@@ -84,6 +84,27 @@ def variants(name: str) -> list[dict[str, Any]]:
         "fedcorr": [{"iterations": 0, "mixup": False, "rounds1": 0}],
         "fedsps": [{"c": 10.0, "gamma_b": 0.3}, {"l_star": 0.5}],
         "qfedavg": [{"q": 0.0}, {"q": 0.3}, {"q": 10.0, "L": 1.0}],
+        "propfair": [{"M": 5.0, "weights": "uniform"}, {"tail": "scaled", "eps": 1.2, "server_lr": 0.5}],
+        "fedfv": [{"alpha": 0.0, "tau": 0}, {"alpha": 0.5, "tau": 2, "server_lr": 0.5}, {"tau": 2, "history": "paper"}],
+        "gifair": [
+            {"share": 0.9, "weights": "uniform"},
+            {"form": "local"},
+            {"rank_at": "last"},
+            {"form": "local", "rank_at": "last", "share": 0.8},
+        ],
+        "fedheal": [{"beta": 1.0, "threshold": 0.6}, {"distance": "tensor", "tensors": [18, 3]}],
+        "drfa": [
+            {"snapshot": "start", "gamma": 0.5, "floor": 0.01},
+            {"snapshot": 2, "decay": 0.9},
+            {"snapshot": 2, "snapshot_weights": "uniform", "gamma": 0.5},
+            {"snapshot_weights": "uniform", "gamma": 0.5},
+            {"snapshot": "random"},
+        ],
+        "fedmdfg": [
+            {"step": "search", "theta": 5.0},
+            {"source": "gradient", "force": False, "server_lr": 0.5},
+            {"source": "gradient", "step": "search", "s": 2, "armijo": 0.1},
+        ],
         "adafedadam": [
             {"alpha": 0.5, "step_scale": "one"},
             {"alpha": 2.0, "step_scale": "certainty_after_6", "inverse_rate": "ratio"},
@@ -111,6 +132,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
 def refuses(case: tuple[str, dict[str, Any]], solver: str) -> bool:
     """Whether a method, with these options, cannot be combined with a local solver."""
     name, options = case
+    if options.get("source") == "gradient":
+        return solver != "sgd"
     return solver in REFUSED.get(name, ()) and options.get("option") != 1
 
 

@@ -48,6 +48,10 @@ Extra: TypeAlias = Callable[[State, State, ClientInfo], Tensor]
 Direction: TypeAlias = Callable[[State, ClientInfo], Tensor]
 # (server state, cohort [C] with what is measured at the broadcast model) -> weights of the clients, [C]
 Weighting: TypeAlias = Callable[[State, ClientInfo], Tensor]
+# (server state, cohort [C] with what is measured at the broadcast model) -> numbers for the clients, [C] each
+Instruct: TypeAlias = Callable[[State, ClientInfo], State]
+# (server state, uploads, cohort [C]) -> models to measure, "trials" [J, P], and what ``update`` needs of their making
+Propose: TypeAlias = Callable[[State, State, ClientInfo], State]
 
 
 class LocalPart(TypedDict):
@@ -103,17 +107,19 @@ class Descent:
         gradient: The vector handed to the optimizer; None is ∇F_k(w; batch) plus ``extra``.
         lr: The rate; None is the run's η_l.
         extra: Term added to the gradient, or None.
+        scale: Name of the local variable [C, 1] that the rate is multiplied by; None is 1.
     """
 
     opt: Optimizer = SGD
     gradient: Gradient | None = None
     lr: float | None = None
     extra: Extra | None = None
+    scale: str | None = None
 
     @property
     def plain(self) -> bool:
         """Whether the step is w <- w - η_l (∇F_k(w; batch) + extra)."""
-        return self.opt is SGD and self.gradient is None and self.lr is None
+        return self.opt is SGD and self.gradient is None and self.lr is None and self.scale is None
 
     def __call__(self, oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
         """Return the local variables after the step."""
@@ -123,6 +129,8 @@ class Descent:
             g = oracle.grad(local["w"], batch)
             g = g if self.extra is None else g + self.extra(msg, local, info)
         d, new = self.opt.update(g, local)
+        if self.scale is not None:
+            d = d * local[self.scale].to(d.dtype)
         if self.lr is None:
             w = torch.addcmul(local["w"], info.lr, d, value=-1)
         else:
@@ -131,7 +139,11 @@ class Descent:
 
 
 def descent(
-    opt: Optimizer = SGD, gradient: Gradient | None = None, lr: float | None = None, extra: Extra | None = None
+    opt: Optimizer = SGD,
+    gradient: Gradient | None = None,
+    lr: float | None = None,
+    extra: Extra | None = None,
+    scale: str | None = None,
 ) -> LocalPart:
     """Return the local solver w <- w - η_l · opt(gradient), whose state is reset at the start of every round.
 
@@ -141,12 +153,13 @@ def descent(
         lr: Step size that replaces the run's η_l; None keeps η_l.
         extra: Term added to the gradient, or None; ignored if ``gradient`` is given. A ``Pull`` or ``Shift`` can be
             carried out by compiled code.
+        scale: Name of a local variable [C, 1] that multiplies the rate, or None; the method's own ``start`` makes it.
     """
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], **opt.init(msg["w"])}
 
-    return {"start": start, "step": Descent(opt, gradient, lr, extra)}
+    return {"start": start, "step": Descent(opt, gradient, lr, extra, scale)}
 
 
 def by_weight(server: State, cohort: ClientInfo) -> Tensor:
@@ -170,8 +183,12 @@ class Averaging:
 
     def __call__(self, server: State, uploads: State, cohort: ClientInfo) -> State:
         """Return the server's state after the step, from the uploads of all clients [C, ...]."""
+        return self.step(server, self.summed(server, uploads, cohort), cohort)
+
+    def summed(self, server: State, uploads: State, cohort: ClientInfo) -> State:
+        """Return the uploads of all clients [C, ...] with these sums [P] in their places."""
         sums = {k: weighted_sum(f(server, cohort), uploads[k]) for k, f in self.weights.items()}
-        return self.step(server, uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}, cohort)
+        return uploads | {k: v.to(uploads[k].dtype) for k, v in sums.items()}
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -228,6 +245,25 @@ def upload_delta(msg: State, client: State, local: State, info: ClientInfo) -> t
     return {"delta": msg["w"] - local["w"]}, client
 
 
+@dataclass(frozen=True)
+class Trials:
+    """Models that the server makes from the uploads and has clients measure before its step (ADR 0034).
+
+    ``update`` finds the losses F_k on all training examples as ``cohort.probe["loss_trials"]`` [C, J], float64, and
+    what ``propose`` returned among the uploads.
+
+    Attributes:
+        propose: Makes the J models, under "trials" [J, P]. It sees the uploads as ``update`` does.
+        drawn: Whether a second cohort measures them, which is as large as the first and drawn uniformly and
+            independently of it; its clients are ``cohort.probe["trial_id"]`` [C]. Otherwise the cohort does.
+        vectors: Number of vectors [P] sent to each client, from which it makes all models; None is J.
+    """
+
+    propose: Propose
+    drawn: bool = False
+    vectors: int | None = None
+
+
 _LOCAL, _SERVER = descent(), server_descent()
 
 
@@ -250,10 +286,14 @@ class Algorithm:
         weights: p_k, by "size" (n_k over the cohort's total) or "uniform" (1/C).
         setup: An exchange before the first round: one step of every client, after which ``update`` changes the state
             of the server. None if there is none.
+        instruct: Numbers for the clients of a cohort, made before their local work; they are added to ``info.probe``. A
+            function of the whole cohort, such as ranks, is possible here alone. None if there are none.
+        trials: Models that clients measure before ``update``; None if there are none.
         personal: A second local phase from the same broadcast, whose ``finish`` must upload nothing; None if there is
             none.
         personal_epochs: Epochs of the second phase; None is the epochs of the first.
         everyone: Reason why every client must take part in every round, or "" if a cohort may be sampled.
+        uniform: Reason why sampled cohorts must be drawn uniformly, or "" if they may be drawn by size.
         remarks: Remarks for the user on a finished run, from the last state of the server.
         exposes: Vectors that diagnostics may look at, by name: "moments" are the clients' first moments.
         blends_examples: Whether local steps use weighted means of examples, which tokens do not have.
@@ -270,9 +310,12 @@ class Algorithm:
     needs: frozenset[Need] = frozenset()
     weights: Weights = "size"
     setup: Algorithm | None = None
+    instruct: Instruct | None = None
+    trials: Trials | None = None
     personal: Algorithm | None = None
     personal_epochs: int | None = None
     everyone: str = ""
+    uniform: str = ""
     remarks: Callable[[State], list[str]] = lambda server: []
     exposes: Mapping[str, Expose] = field(default_factory=dict)
     blends_examples: bool = False

@@ -32,6 +32,7 @@ class Purpose(enum.IntEnum):
     LOCAL = 7
     MODEL = 8
     AUGMENT = 9
+    TRIALS = 10
 
 
 class DataPurpose(enum.IntEnum):

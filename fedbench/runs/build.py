@@ -41,7 +41,9 @@ from fedbench.simulation.method_checks import checked_stages
 from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
 
-_NOMINAL: dict[str, object] = {"local": SGD, "rounds": 9, "clients": 3}  # what a method is made with to look at it
+_FACTS: dict[str, object] = {"clients": 3, "examples": [2, 2, 2], "tensors": [4000, 2]}  # what ``cost`` measures with
+_NOMINAL: dict[str, object] = {"local": SGD, "rounds": 9, **_FACTS}  # what a method is made with to look at it
+_STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
 
 
 def build(
@@ -63,8 +65,9 @@ def build(
     _round_products(device, precision)
     data = load(config).to(device, dtype)
     _refuse_too_many(config, data)
-    stages = _stages(config, data)
+    method_of(config)  # its keys are checked before the model is made
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
+    stages = _stages(config, data, task)
     data = _suited(data, task)
     _refuse_sequences(config, stages, data)
     w = _initial(task, config)
@@ -196,20 +199,25 @@ def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: Federate
         )
 
 
-def method_of(config: RunConfig, clients: int = 1) -> Algorithm | list[Stage]:
-    """Return the method, or its stages, for a number of clients; it reads no data and is a quick check of the keys.
+def method_of(config: RunConfig, **facts: object) -> Algorithm | list[Stage]:
+    """Return the method, or its stages; without facts of the data and the model a quick check of the keys.
+
+    Args:
+        config: The configuration.
+        facts: Those of ``_STAND_INS`` that are known: the number of clients with training examples, the training
+            examples of every client, and the sizes of the model's tensors (ADR 0035).
 
     Raises:
         RequestError: If values do not fit the method.
     """
     solver = sgd(**asdict(config.local.solver))
-    return _made(config.algo, {"local": solver, "rounds": config.rounds, "clients": clients})
+    return _made(config.algo, {"local": solver, "rounds": config.rounds, **_STAND_INS, **facts})
 
 
-def _stages(config: RunConfig, data: FederatedDataset) -> list[Stage]:
+def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage]:
     """Return the stages of the method: one, or what a factory of several returns."""
     able = int((data.train.counts > 0).sum())
-    made = method_of(config, able)
+    made = method_of(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
     stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
     for stage in stages:
         algorithm = stage.algorithm
@@ -219,7 +227,12 @@ def _stages(config: RunConfig, data: FederatedDataset) -> list[Stage]:
             raise RequestError(
                 f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
             )
-        some = stage.sampler or stage.eligible or cohort_size(config.participation, data.num_clients) < able
+        part = cohort_size(config.participation, data.num_clients) < able
+        if config.sampling == "size" and algorithm.uniform and part:
+            raise RequestError(
+                f"{config.names.algo} needs cohorts that are drawn uniformly: {algorithm.uniform}; use sampling=uniform"
+            )
+        some = stage.sampler or stage.eligible or part
         if algorithm.everyone and some:
             where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
             raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -156,11 +156,14 @@ class Sample:
         ids, setup = self.ids[:clients], algo is owner.setup
         cohort = Cohort(ids, np.minimum(self.tau[:clients], steps), self.data, self.work, engine)
         sender = algo if setup else owner
-        msg = sender.broadcast(owner.server_init(self.w, self.data.num_clients))
+        server = owner.server_init(self.w, self.data.num_clients)
+        msg = sender.broadcast(server)
         first = {} if setup else owner.client_init(self.w)
         states = {k: v.expand(len(ids), *v.shape).clone() for k, v in first.items()}
         probe = _stand_in(algo, self.w, len(ids)) if algo is owner else {}
         info = cohort.info(sender.weights, probe, self.seed, 0)
+        if algo.instruct is not None:
+            info = replace(info, probe=probe | algo.instruct(server, info))
         return lambda: cohort.local_phases(algo, msg, states, info, self.seed)
 
 

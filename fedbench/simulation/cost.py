@@ -91,7 +91,7 @@ def cost(method: Algorithm | list[Stage]) -> Cost:
     return Cost(
         broadcast=(d2 - d1) // size,
         upload=(u2 - u1) // size,
-        first=((d1 - d0) - (d2 - d1) + (u1 - u0) - (u2 - u1)) // size,
+        first=round(((d1 - d0) - (d2 - d1) + (u1 - u0) - (u2 - u1)) / size),
         state=nbytes(snapshot.clients) // size,
         gradients=(g2 - g1 - probes) // _CLIENTS,
         needs=tuple(sorted(algo.needs)),

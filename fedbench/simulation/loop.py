@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import After, Algorithm, Averaging, Sampler, Stage
-from fedbench.core.randomness import Purpose
-from fedbench.core.types import State, nbytes
+from fedbench.core.algorithm import After, Algorithm, Averaging, Sampler, Stage, Trials
+from fedbench.core.randomness import Purpose, key, without_replacement
+from fedbench.core.transfers import upload
+from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
@@ -106,6 +107,14 @@ def simulate(
         done += stage.rounds
 
 
+class _Tried(NamedTuple):
+    """Models that clients have measured between the uploads and the server's step."""
+
+    proposed: State  # the models, and what the server's step needs of their making
+    found: State  # losses [C, J], and whose they are
+    bytes_down: int
+
+
 @dataclass
 class _Loop:
     """The arguments that stay the same over the rounds, and the plans of cohorts that may come again."""
@@ -143,8 +152,11 @@ class _Loop:
         msg = algo.broadcast(own)
         probe = cohort.probe(algo, self.probes, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
+        told: State = {} if algo.instruct is None else algo.instruct(own, info)
+        if told:
+            info = replace(info, probe=probe | told)
         watching = [o for o in self.observers if o.wants(snapshot.round + 1)]
-        rule = Averaging(algo.update, {}) if watching or not isinstance(algo.update, Averaging) else algo.update
+        rule = algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
         in_place = not watching and algo.personal is None
         trained = cohort.train(
             algo,
@@ -153,7 +165,7 @@ class _Loop:
             info,
             seed,
             snapshot.round,
-            weights={k: f(own, info) for k, f in rule.weights.items()},
+            weights={} if watching else {k: f(own, info) for k, f in rule.weights.items()},
             in_place=in_place,
         )
         client_states, steps = trained.client_states, int(tau.sum())
@@ -166,18 +178,36 @@ class _Loop:
             rows.flush()
         for observer in watching:
             observer.observe(Exchange(snapshot.round + 1, algo, ids, trained.uploads, client_states))
-        info = replace(info, probe=probe | trained.after)
-        server = rule.step(own, trained.uploads, info) | {k: snapshot.server[k] for k in stage.keep}
-        measured = {k: v for k, v in info.probe.items() if v.dim() == 1 and k != "loss_init"}  # numbers sent up
+        info = replace(info, probe=info.probe | trained.after)
+        numbers = {k: v for k, v in info.probe.items() if v.dim() == 1 and k not in {"loss_init", *told}}  # sent up
+        uploads = rule.summed(own, trained.uploads, info) if watching else trained.uploads
+        tried = _Tried({}, {}, 0) if algo.trials is None else self._try(algo.trials, own, uploads, info, snapshot, ids)
+        server = rule.step(own, uploads | tried.proposed, replace(info, probe=info.probe | tried.found))
+        sent = nbytes(numbers) + nbytes({k: v for k, v in tried.found.items() if k != "trial_id"})
         snapshot = snapshot._replace(
             round=snapshot.round + 1,
-            server=server,
+            server=server | {k: snapshot.server[k] for k in stage.keep},
             cohort=ids,
             client_steps=snapshot.client_steps + steps,
-            bytes_up=snapshot.bytes_up + trained.bytes_up + nbytes(measured),
-            bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids),
+            bytes_up=snapshot.bytes_up + trained.bytes_up + sent,
+            bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids) + nbytes(told) + tried.bytes_down,
         )
         return snapshot if stage.after is None else self._after(t, stage.after, snapshot)
+
+    def _try(
+        self, trials: Trials, server: State, uploads: State, info: ClientInfo, snapshot: Snapshot, ids: np.ndarray
+    ) -> _Tried:
+        """Have clients measure models that the server makes from the uploads."""
+        data, found = snapshot.data, {}
+        proposed = trials.propose(server, uploads, info)
+        models = proposed["trials"]
+        if trials.drawn:
+            ids = without_replacement(key(self.seed, Purpose.TRIALS, snapshot.round), len(ids), data.train.counts)
+            found["trial_id"] = upload(ids, models.device)
+        found["loss_trials"] = self.probes.losses_of_several(data, ids, models)
+        vectors, steps = (len(models), 0) if trials.vectors is None else (trials.vectors, len(models))
+        sent = (vectors * models.shape[1] + steps) * models.element_size()  # a model per step on a line, or each model
+        return _Tried(proposed, found, sent * len(ids))
 
     def _drawn(self, stage: Stage, snapshot: Snapshot) -> np.ndarray:
         """Return the cohort of the next round, ascending ids."""

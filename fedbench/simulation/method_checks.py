@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, Descent, Pull, ServerStep, Shift, Stage
+from fedbench.core.algorithm import Algorithm, Averaging, Descent, Pull, ServerStep, Shift, Stage, Trials
 from fedbench.core.optim import Optimizer
 from fedbench.core.places import is_own
 from fedbench.simulation.first_call import Complaint, FirstCall, kind
@@ -49,6 +49,8 @@ def checked(algo: Algorithm, role: str = "") -> Algorithm:
         finish=first("finish", _personal_finish if role == "personal" else _finish, {0: "the message", 2: "local"}),
         update=_checked_update(algo.update, prefix, sizes),
         deploy=first("deploy", sizes.deploy),
+        instruct=None if algo.instruct is None else first("instruct", _instruct, {0: "server"}),
+        trials=_checked_trials(algo.trials, prefix),
         setup=None if algo.setup is None else checked(algo.setup, "setup"),
         personal=None if algo.personal is None else checked(algo.personal, "personal"),
         exposes={k: FirstCall(f, f"{prefix}exposes[{k!r}]", _expose) for k, f in algo.exposes.items()},
@@ -91,6 +93,12 @@ def _checked_step(algo: Algorithm, prefix: str) -> Any:
     if gradient is not None:
         gradient = FirstCall(gradient, f"{prefix}gradient", _gradient, {1: "the message", 2: "local"})
     return replace(step, opt=_checked_optimizer(step.opt, f"{prefix}local optimizer"), extra=extra, gradient=gradient)
+
+
+def _checked_trials(trials: Trials | None, prefix: str) -> Trials | None:
+    if trials is None:
+        return None
+    return replace(trials, propose=FirstCall(trials.propose, f"{prefix}propose", _propose, {0: "server", 1: "uploads"}))
 
 
 def _checked_update(update: Any, prefix: str, sizes: _Sizes) -> Any:
@@ -185,7 +193,24 @@ def _update(args: tuple[Any, ...], result: Any, say: Complaint) -> None:
         names = ", ".join(map(repr, before))
         say.fail(f"{', '.join(map(repr, state))}", f"the entries of the state before, {names}: {{**server, 'w': ...}}")
     for key, v in state.items():
-        say.like(repr(key), v, before[key], "as it was before")
+        if len(before[key].shape) and not len(before[key]):  # a table that begins without rows
+            say.like(repr(key), v[:0], before[key], "a table with the columns that it had before")
+        else:
+            say.like(repr(key), v, before[key], "as it was before")
+
+
+def _instruct(args: tuple[Any, ...], result: Any, say: Complaint) -> None:
+    count = len(args[1].id)
+    for key, v in say.state(result, "numbers for the clients").items():
+        if v.shape != (count,):
+            say.fail(f"{key!r} {kind(v)}", f"a number for each client of the cohort, [C] with C = {count}")
+
+
+def _propose(args: tuple[Any, ...], result: Any, say: Complaint) -> None:
+    w, v = args[0]["w"], say.state(result, "the models to measure").get("trials")
+    if v is None or v.dim() != 2 or not len(v) or v.shape[1:] != w.shape or v.dtype != w.dtype:
+        got = kind(result) if v is None else f"'trials' {kind(v)}"
+        say.fail(got, f"an entry 'trials': models [J, P], P = {len(w)}, of the type of server['w']")
 
 
 def _gradient(args: tuple[Any, ...], result: Any, say: Complaint) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedbench.core.transfers import upload
@@ -78,6 +79,12 @@ class SharedProbes:
         """Return F_k(w), the mean loss over all training examples, of each client, [C] float64."""
         total = self.sums(data, data.train, ids, w)[0]
         return total / upload(data.train.counts[ids], total.device, total.dtype)
+
+    def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
+        """Return F_k of several models [J, P] that nobody else asks for, [C, J] float64."""
+        sums = [client_sums(self.task, data, data.train, ids, w, self.engine)[0] for w in models]
+        n = upload(data.train.counts[ids], sums[0].device, sums[0].dtype)
+        return torch.stack([total / n for total in sums], 1)
 
     def measure_ahead(self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]) -> Tensor | None:
         """Measure what ``at_broadcast`` will be asked for next, and keep it until then.

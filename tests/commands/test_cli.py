@@ -493,6 +493,10 @@ BAD = [
     ),
     (["algo=afl", "participation=0.5"], "algo.partial=true updates λ for the cohort only"),
     (
+        ["algo=drfa", "participation=10", "sampling=size"],
+        "drfa needs cohorts that are drawn uniformly: each measured loss stands for those of N/C clients; use",
+    ),
+    (
         ["algo=fedcorr", "rounds=300", "+algo.server._target_=fedbench.algorithms.stem.stem"],
         "fedcorr needs all clients in every round, and in every stage: a client that skips",
     ),

@@ -21,6 +21,8 @@ EXPECTED = {
     "fafed": (3, 3, 2, 1, 2, ()),
     "stem": (2, 2, 2, 1, 2, ()),
     "fedcorr": (1, 1, 0, 0, 2, ()),
+    **dict.fromkeys(("fedfv", "gifair", "fedmdfg", "drfa"), (1, 1, 0, 0, 1, ("loss",))),
+    "fedheal": (1, 1, 0, 1, 1, ()),
 }
 
 
@@ -31,6 +33,22 @@ def test_cost(name):
 
 def test_scaffold_with_option_1_probes_the_gradient():
     assert cost(make("scaffold", option=1)) == Cost(2, 2, 0, 1, 1, ("grad",))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("fedmdfg", {"step": "search"}, (2, 1, 0, 0, 1, ("loss",))),  # the direction goes down, then numbers
+        ("fedmdfg", {"source": "gradient"}, (1, 1, 0, 0, 0, ("grad", "loss"))),
+        ("drfa", {"snapshot": "random"}, (2, 2, 0, 0, 1, ())),
+        ("drfa", {"snapshot": 1}, (2, 2, 0, 0, 1, ())),
+        ("drfa", {"snapshot_weights": "uniform"}, (2, 1, 0, 0, 1, ())),
+        ("drfa", {"snapshot": "start"}, (1, 1, 0, 0, 1, ("loss",))),
+        ("gifair", {"form": "local"}, (1, 1, 0, 0, 1, ("loss",))),
+    ],
+)
+def test_cost_of_other_forms(name, options, expected):
+    assert cost(make(name, **options)) == Cost(*expected)
 
 
 def test_as_text():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tools import CASES, case_id, federation, final, make, snapshots, stages_of, task_for
 
-from fedbench.core.algorithm import Algorithm, Averaging, descent, server_descent
+from fedbench.core.algorithm import Algorithm, Averaging, Trials, descent, server_descent
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
 from fedbench.simulation.method_checks import checked
@@ -33,6 +33,26 @@ def finish_in_place(msg, client, local, info):
 
 
 FAULTS = {
+    "instruct returns columns": (
+        {"instruct": lambda server, cohort: {"rank": cohort.p.unsqueeze(1)}},
+        r"instruct: <lambda> \(HERE returned 'rank' \[7, 1\] float64; expected a number for each client of the cohort, "
+        r"\[C\] with C = 7",
+    ),
+    "propose returns one model": (
+        {"trials": Trials(lambda server, uploads, cohort: {"trials": server["w"]})},
+        r"propose: <lambda> \(HERE returned 'trials' \[21\] float64; expected an entry 'trials': models \[J, P\]",
+    ),
+    "propose forgets the models": (
+        {"trials": Trials(lambda server, uploads, cohort: {"w": server["w"]})},
+        r"propose: .* returned \{w: \[21\] float64\}; expected an entry 'trials'",
+    ),
+    "update widens an empty table": (
+        {
+            "server_init": lambda w, count: {"w": w, "last": w.new_zeros(0, len(w))},
+            "update": lambda server, uploads, cohort: {**server, "last": server["w"].new_zeros(3, 2)},
+        },
+        r"update: .* returned 'last' \[0, 2\] float64; expected \[0, 21\] float64, a table with the columns",
+    ),
     "update forgets the mean": (
         {"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["delta"]}},
         r"update: <lambda> \(HERE returned 'w' \[7, 21\] float64; expected \[21\] float64, the model \[P\]; reduce .*"

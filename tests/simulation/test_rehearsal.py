@@ -39,11 +39,19 @@ COPYING = {  # where a round may copy to the device, without waiting for it
     "_flat_sums": "numbers of examples, where losses are measured",
     "SharedProbes.at_broadcast": "likewise",
     "SharedProbes.mean_losses": "likewise",
+    "SharedProbes.losses_of_several": "likewise",
+    "_Loop._try": "the second cohort of DRFA",
+    "fedfv.<locals>.update": "FedFV: the combination of updates that was found on the host",
+    "fedmdfg.<locals>.propose": "FedMDFG: the step sizes to try",
     "StateRows.read": "states of clients that are kept on the host",
     "note_visit": "FedCorr: the client that was visited",
 }
 WAITING = {  # where a round may wait for the device
     "shortest_combination": "a quadratic program of the size of the cohort is solved on the host",
+    "fedfv.<locals>.update": "FedFV projects updates one after another in the order of their losses",
+    "fedmdfg.<locals>.fixed": "FedMDFG solves such a program, and counts the clients that moved or are absent",
+    "fedmdfg.<locals>.propose": "likewise",
+    "fedmdfg.<locals>.searched": "FedMDFG decides between step sizes",
     "estimate_levels": "FedCorr estimates noise on the host, with scikit-learn, between rounds",
     "corrected": "likewise",
     "nearly_clean": "clients are drawn on the host; FedCorr decides who may be",
@@ -156,7 +164,8 @@ class Residual(nn.Module):
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_every_method(rehearse, case):
-    assert rehearse(make(case[0], **case[1]), SMALL_MLP, "stacked").faults == []
+    fitting = {"tensors": [24, 4, 12, 3]} if "tensors" in case[1] else {}
+    assert rehearse(make(case[0], **case[1] | fitting), SMALL_MLP, "stacked").faults == []
 
 
 @pytest.mark.parametrize(("model", "mode"), [(Linear, "stacked"), (SMALL_MLP, "loop")])

@@ -125,6 +125,8 @@ class DenseKernel:
             changed["momentum"] = torch.empty_like(changed["w"])
         w = changed["w"]
         rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
+        if step.scale is not None:
+            rate = rate * local[step.scale].double().flatten()
         anchor = msg["w"].to(self._dtype).contiguous() if isinstance(step.extra, Pull) else None
         shift = (
             local[step.extra.name].to(self._dtype).expand_as(w).contiguous() if isinstance(step.extra, Shift) else None

@@ -1,0 +1,143 @@
+"""DRFA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.gram import project_simplex
+from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
+from fedbench.core.errors import RequestError, choice, integer, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+_WORDS = ("start", "end", "random")
+_UNIFORM = "each measured loss stands for those of N/C clients"
+
+
+def drfa(
+    local: Optimizer = SGD,
+    *,
+    gamma: float = 0.1,
+    snapshot: Literal["start", "end", "random"] | int = "end",
+    snapshot_weights: Literal["lambda", "uniform"] = "lambda",
+    init: Literal["uniform", "size"] = "uniform",
+    floor: float = 0.0,
+    decay: float = 1.0,
+    examples: Sequence[int] | None = None,
+) -> Algorithm:
+    """DRFA (Deng, Kamani & Mahdavi, NeurIPS 2020, Alg. 1): minimax over mixtures λ with several local steps.
+
+    w <- w - Σ λ_k Δ_k; λ <- Π(λ + γ decay^t τ̄ F(w')), t = 1, 2, ..., τ̄ the mean number of local steps, Π the projection
+    on the simplex, w' = Σ λ_k w_k^(t') the average of the iterates after t' steps, one t' for all clients.
+
+    Args:
+        local: The local solver.
+        gamma: Step size γ of the mixture per local step.
+        snapshot: The step t': "start" (0), "end", a number, or "random" (drawn in every round from 1 to the largest
+            number of local steps). A client with fewer steps gives its last iterate.
+        snapshot_weights: Weights of w', the mixture ("lambda") or "uniform" (the authors' code).
+        init: First mixture, "uniform" or by number of training examples ("size", the authors' code).
+        floor: Value to which every λ_k is raised, before λ is divided by its sum.
+        decay: Factor of γ per round.
+        examples: Training examples of all clients, [N]; a run gives them.
+
+    Identity: γ = 0 is FedAvg with uniform weights; "start" is AFL with lr_lambda = γτ.
+    Deviation: the paper draws cohorts from λ. Here they are uniform: λ_k is renormalised over the cohort, and the
+    losses of C clients count N/C-fold: those of a second cohort drawn uniformly or, for "start" and "end", of the
+    present or the next one, which measure them anyway.
+    """
+    gamma = number("gamma", gamma, at_least=0)
+    if isinstance(snapshot, str):
+        choice("snapshot", snapshot, _WORDS)
+    else:
+        snapshot = integer("snapshot", snapshot, instead=", ".join(_WORDS)) or "start"
+    choice("snapshot_weights", snapshot_weights, ("lambda", "uniform"))
+    choice("init", init, ("uniform", "size"))
+    floor, decay = number("floor", floor, at_least=0, below=1), number("decay", decay, above=0, at_most=1)
+    if init == "size" and examples is None:
+        raise RequestError("init=size needs the training examples of all clients: pass examples=[...]")
+    late = snapshot == "end" and snapshot_weights == "lambda"  # w' is the next model, and its losses are measured there
+    apart = snapshot not in ("start", "end")  # w' is made of iterates that are uploaded for it
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
+        if init == "size":
+            mixture = torch.tensor(examples, dtype=torch.float64, device=w.device)
+        zero = w.new_zeros((), dtype=torch.float64)
+        return {"w": w, "lambda": mixture / mixture.sum(), "t": zero, "steps": zero}
+
+    def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
+        rate = gamma * decay**t * steps * len(server["lambda"]) / len(ids)
+        mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss)).clamp_min(floor)
+        return mixture / mixture.sum() if floor else mixture
+
+    def mixture(server: State, cohort: ClientInfo) -> Tensor:  # λ [N] of this round
+        if not late:
+            return server["lambda"]
+        after = raised(server, cohort.id, cohort.probe["loss"], server["t"], server["steps"])
+        return torch.where(server["t"] > 0, after, server["lambda"])
+
+    def shares(server: State, cohort: ClientInfo) -> Tensor:  # λ_k of the cohort, renormalised
+        share = mixture(server, cohort).index_select(0, cohort.id)
+        return torch.where(share.sum() > 0, share / share.sum(), 1 / len(share))
+
+    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        t, steps, after = server["t"] + 1, cohort.steps.double().mean(), mixture(server, cohort)
+        if snapshot == "start":
+            after = raised(server, cohort.id, cohort.probe["loss"], t, steps)
+        elif not late:
+            after = raised(server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps)
+        return {"w": server["w"] - uploads["delta"], "lambda": after, "t": t, "steps": steps}
+
+    def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
+        back = uploads["snapshot"] if apart else uploads["delta"].mean(0)
+        return {"trials": (server["w"] - back).unsqueeze(0)}
+
+    averaging = Averaging(step, {"delta": shares})
+    algo = Algorithm(
+        **descent(local),
+        server_init=server_init,
+        update=averaging,
+        needs=frozenset({"loss"}),
+        weights="uniform",
+        uniform=_UNIFORM,
+    )
+    if snapshot == "start" or late:
+        return algo
+    algo = replace(algo, needs=frozenset(), trials=Trials(propose, drawn=True))
+    if not apart:  # two averages of one upload, which is therefore not added up
+        return replace(algo, update=lambda server, uploads, cohort: averaging(server, uploads, cohort))
+    of_snapshot = shares if snapshot_weights == "lambda" else by_weight
+    averaging = Averaging(step, {"delta": shares, "snapshot": of_snapshot})
+    return _with_snapshot(replace(algo, update=averaging), None if snapshot == "random" else int(snapshot))
+
+
+def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
+    """Return the method with clients that also upload w - w_k after ``number`` steps; None draws the number."""
+
+    def instruct(server: State, cohort: ClientInfo) -> State:
+        if number is not None:
+            return {"stop": torch.full_like(cohort.key, number)}
+        draw = cohort.key.index_select(
+            0, cohort.id.argmin().view(1)
+        )  # a key of the round, whatever the order of clients
+        return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {**algo.start(msg, client, info), "snapshot": msg["w"], "taken": torch.zeros_like(info.lr)}
+
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        new, taken = algo.step(oracle, msg, local, batch, info), local["taken"] + 1
+        iterate = torch.where(taken <= info.probe["stop"], new["w"], local["snapshot"])
+        return {**new, "snapshot": iterate, "taken": taken}
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        upload, client = algo.finish(msg, client, local, info)
+        return {**upload, "snapshot": msg["w"] - local["snapshot"]}, client
+
+    return replace(algo, instruct=instruct, start=start, step=step, finish=finish)

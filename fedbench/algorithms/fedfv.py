@@ -1,0 +1,79 @@
+"""FedFV."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.conflicts import without_conflicts
+from fedbench.algorithms.shared.gram import combination, gram
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import choice, integer, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
+
+_STILL = 1e-12  # a direction this short, in units of the longest update, is rounding
+
+
+def fedfv(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 0.1,
+    tau: int = 1,
+    history: Literal["code", "paper"] = "code",
+    server_lr: float = 1.0,
+) -> Algorithm:
+    """FedFV (Wang et al., IJCAI 2021): updates that conflict are projected onto each other's normal planes.
+
+    Internal: in the order of rising F_k(w), every update but those of the share α of clients with the highest losses
+    loses its part along each Δ_j that it conflicts with; g = (1/C) Σ h_k. External, from round τ on: for the rounds
+    a = τ-1, ..., 0 back, g loses its part along the sum of the updates of clients last seen then that conflict with it,
+    if it conflicts with that sum. g is scaled to the length of the mean update; w <- w - η_g g.
+
+    Args:
+        local: The local solver.
+        alpha: Share α in [0, 1] of clients whose updates are kept; at least one is, unless α = 0.
+        tau: Number τ of rounds whose updates can conflict; above 1 the server keeps an update of every client.
+        history: Which rounds are meant: a = τ-1, ..., 0, so that this round's updates count too ("code"), or
+            a = τ, ..., 1, absent clients alone ("paper").
+        server_lr: The server's step size η_g.
+
+    Identity: α = 1 and τ = 0 is FedAvg with uniform weights; a step is always η_g times the mean update long.
+    """
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    tau = integer("tau", tau)
+    choice("history", history, ("code", "paper"))
+    server_lr = number("server_lr", server_lr, above=0)
+    ages = [a - (history == "code") for a in range(tau, 0, -1)]
+    remembers = any(ages)  # age 0 is this round
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        state = {"w": w, "t": w.new_zeros((), dtype=torch.int64)}
+        if remembers:
+            last = w.new_full((num_clients,), -1, dtype=torch.int64)
+            state |= {"updates": w.new_zeros(num_clients, len(w)), "last": last}
+        return state
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        delta, t = uploads["delta"], server["t"] + 1
+        new: State = {"t": t}
+        rows, age = delta, torch.zeros_like(cohort.id)
+        if remembers:
+            new["updates"] = server["updates"].index_copy(0, cohort.id, delta)
+            new["last"] = server["last"].index_copy(0, cohort.id, t.expand(len(delta)))
+            known = (server["last"] >= 0) & (new["last"] < t) & (t - new["last"] <= max(ages))
+            rows = torch.cat([delta, server["updates"][known]])
+            age = torch.cat([age, t - server["last"][known]])
+        k = gram(rows)
+        d = combination(without_conflicts(k, age, cohort, alpha, ages if t >= tau else ()), rows)
+        mean = delta.mean(0, dtype=torch.float64)
+        length = torch.linalg.vector_norm(d)
+        moves = length > _STILL * k.diagonal().max().sqrt()
+        scale = torch.where(moves, server_lr * torch.linalg.vector_norm(mean) / length, 0.0)
+        return {**new, "w": server["w"] - (scale * d).to(delta.dtype)}
+
+    return Algorithm(
+        **descent(local), server_init=server_init, update=update, needs=frozenset({"loss"}), weights="uniform"
+    )

@@ -1,0 +1,87 @@
+"""FedHEAL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.bits import packed, unpacked
+from fedbench.algorithms.shared.gram import combination
+from fedbench.core.algorithm import Algorithm, descent
+from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
+
+
+def fedheal(
+    local: Optimizer = SGD,
+    *,
+    beta: float = 0.4,
+    threshold: float = 0.3,
+    distance: Literal["whole", "tensor"] = "whole",
+    tensors: Sequence[int] | None = None,
+) -> Algorithm:
+    """FedHEAL (Chen et al., CVPR 2024): parameters with consistent signs alone, weighted by the length of the updates.
+
+    Client: s_k [P] is the share of its earlier participations with Δ_k >= 0; from the second on it sends the
+    coordinates where the share of the present sign is above the threshold (mask m_k). Server: d_k = ||m_k Δ_k||,
+    δ_k <- (1-β) δ_k + β d_k/Σd, π_k <- π_k + δ_k from 1/C, p_k ∝ π_k; per coordinate
+    w <- w - Σ p_k m_k Δ_k / Σ p_k m_k.
+
+    Args:
+        local: The local solver.
+        beta: Weight β in [0, 1] of the present distances.
+        threshold: Share of equal signs above which a coordinate is sent.
+        distance: "whole" is the norm of the flat update (the paper); "tensor" is the sum of the norms of the model's
+            tensors (the authors' code).
+        tensors: Number of values of each tensor of the model; a run gives it.
+
+    Identity: threshold < 0 and β = 0 is FedAvg with uniform weights; threshold >= 1 never moves after a client's first
+    round.
+    Deviation: shares count a client's own participations, where the authors' code counts global rounds.
+    """
+    beta = number("beta", beta, at_least=0, at_most=1)
+    threshold = number("threshold", threshold)
+    choice("distance", distance, ("whole", "tensor"))
+    if distance == "tensor" and tensors is None:
+        raise RequestError("distance=tensor needs the sizes of the model's tensors: pass tensors=[...]")
+    pieces = None if distance == "whole" or tensors is None else list(tensors)
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        zeros = w.new_zeros(num_clients, dtype=torch.float64)
+        return {"w": w, "increment": zeros, "gained": zeros}  # δ, and π - 1/C
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta, share, count = msg["w"] - local["w"], client["share"], client["count"]
+        up = delta >= 0
+        mask = (torch.where(up, share, 1 - share) > threshold) | (count == 0)
+        upload = {"delta": delta * mask, "mask": packed(mask)}
+        return upload, {"share": (share * count + up) / (count + 1), "count": count + 1}
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        delta, count = uploads["delta"], len(cohort.id)
+        parts = [delta] if pieces is None else delta.split(pieces, 1)
+        far = sum((torch.linalg.vector_norm(v, dim=1, dtype=torch.float64) for v in parts), cohort.p.new_zeros(()))
+        far = torch.where(far.sum() > 0, far / far.sum(), 1 / count)
+        increment = (1 - beta) * server["increment"].index_select(0, cohort.id) + beta * far
+        gained = server["gained"].index_select(0, cohort.id) + increment
+        p = (1 / count + gained) / (1 / count + gained).sum()
+        total = combination(p, unpacked(uploads["mask"], delta.shape[1]))
+        d = torch.where(total > 0, combination(p, delta) / total, 0.0)
+        return {
+            "w": server["w"] - d.to(delta.dtype),
+            "increment": server["increment"].index_copy(0, cohort.id, increment),
+            "gained": server["gained"].index_copy(0, cohort.id, gained),
+        }
+
+    return Algorithm(
+        **descent(local),
+        server_init=server_init,
+        client_init=lambda w: {"share": torch.zeros_like(w), "count": w.new_zeros(1)},
+        finish=finish,
+        update=update,
+        weights="uniform",
+    )

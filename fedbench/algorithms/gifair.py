@@ -1,0 +1,86 @@
+"""GIFAIR-FL."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
+
+
+def gifair(
+    local: Optimizer = SGD,
+    *,
+    share: float = 0.5,
+    form: Literal["server", "local"] = "server",
+    rank_at: Literal["before", "last"] = "before",
+    weights: Weights = "size",
+) -> Algorithm:
+    """GIFAIR-FL (Yue, Nouiehed & Al Kontar, 2022), for the objective Σ p_k F_k + λ Σ_{i<j} |F_i - F_j|.
+
+    Its gradient weighs clients by p_k + λ r_k, r_k = Σ_j sign(F_k - F_j) the rank of client k; λ = share · min p_k /
+    (C-1) keeps the weights positive. Every client is a group of its own; ranks, p_k and C are those of the cohort.
+
+    Args:
+        local: The local solver.
+        share: Strength of fairness in [0, 1), as a share of the largest λ.
+        form: Where the weights act: "server", w <- w - Σ (p_k + λ r_k) Δ_k; "local", the rate of client k is multiplied
+            by 1 + λ r_k/p_k and the local models are averaged by p_k (the paper).
+        rank_at: Losses that are ranked: "before", F_k(w^t); "last", those that the clients measured in the last round
+            they took part in; a client without one has rank 0 towards all others.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
+
+    Identity: share = 0 is FedAvg; both forms agree for one full-batch step.
+    Deviation: "last" remembers losses at the broadcast model, the authors' code mean losses during local training.
+    """
+    share = number("share", share, at_least=0, below=1)
+    choice("form", form, ("server", "local"))
+    choice("rank_at", rank_at, ("before", "last"))
+    remembers = rank_at == "last"
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        zeros = w.new_zeros(num_clients, dtype=torch.float64)
+        return {"w": w, "loss": zeros, "known": zeros} if remembers else {"w": w}
+
+    def excess(server: State, cohort: ClientInfo) -> Tensor:  # λ r_k [C], float64
+        loss, known = cohort.probe["loss"], torch.ones_like(cohort.probe["loss"])
+        if remembers:
+            loss, known = (server[k].index_select(0, cohort.id) for k in ("loss", "known"))
+        rank = ((loss.unsqueeze(1) - loss).sign() * known).sum(1) * known
+        return share * cohort.p.double().min() / max(1, len(rank) - 1) * rank
+
+    def step(server: State, uploads: State, cohort: ClientInfo) -> State:
+        new = {"w": server["w"] - uploads["delta"]}
+        if remembers:
+            new["loss"] = server["loss"].index_copy(0, cohort.id, cohort.probe["loss"])
+            new["known"] = server["known"].index_fill(0, cohort.id, 1.0)
+        return new
+
+    if form == "server":
+        return Algorithm(
+            **descent(local),
+            server_init=server_init,
+            update=Averaging(step, {"delta": lambda server, cohort: cohort.p + excess(server, cohort)}),
+            needs=frozenset({"loss"}),
+            weights=weights,
+        )
+
+    solver = descent(local, scale="factor")
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {**solver["start"](msg, client, info), "factor": info.probe["factor"]}
+
+    return Algorithm(
+        start=start,
+        step=solver["step"],
+        instruct=lambda server, cohort: {"factor": 1 + excess(server, cohort) / cohort.p},
+        server_init=server_init,
+        update=Averaging(step, {"delta": by_weight}),
+        needs=frozenset({"loss"}),
+        weights=weights,
+    )

@@ -1,0 +1,51 @@
+"""PropFair."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+def propfair(
+    local: Optimizer = SGD,
+    *,
+    M: float = 2.0,
+    eps: float = 0.2,
+    tail: Literal["huber", "scaled"] = "huber",
+    server_lr: float = 1.0,
+    weights: Weights = "size",
+) -> Algorithm:
+    """PropFair (Zhang et al., TMLR 2023): proportional fairness, the objective Σ p_k (-log(M - F_k)).
+
+    Local steps descend along c ∇F_k(w; batch), c = 1/(M - F_k(w; batch)) with the loss of the same batch; where
+    M - F_k < ε the logarithm is continued in another way (``tail``). The server is that of FedAvg.
+
+    Args:
+        local: The local solver; clipping, decay and momentum act on the scaled gradient.
+        M: Baseline M of the utility M - F_k, above the losses that training is to reach.
+        eps: Smallest utility ε for which the logarithm is used.
+        tail: Factor c where the utility is below ε: "huber" is 1/ε, which continues the slope (the paper); "scaled" is
+            1/M, which lets it fall (the authors' code).
+        server_lr: The server's step size η_g.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
+
+    Identity: ε > M is FedAvg with rate η_l/ε ("huber") or η_l/M ("scaled"); M -> ∞ with η_l = M η tends to FedAvg(η).
+    """
+    M, eps = number("M", M, above=0), number("eps", eps, above=0)
+    choice("tail", tail, ("huber", "scaled"))
+    server_lr = number("server_lr", server_lr, above=0)
+    below = 1 / eps if tail == "huber" else 1 / M
+
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        loss, g = oracle.loss_and_grad(local["w"], batch)
+        utility = M - loss  # [A, 1]
+        return g * torch.where(utility >= eps, 1 / utility, below).to(g.dtype)
+
+    return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)
