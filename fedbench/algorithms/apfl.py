@@ -13,7 +13,7 @@ from fedbench.core.types import Batch, ClientInfo, Oracle, State
 
 
 def apfl(local: Optimizer = SGD, *, alpha: float = 0.5, adaptive: bool = False, weights: Weights = "size") -> Algorithm:
-    """APFL (Deng, Kamani & Mahdavi, 2020, Alg. 1): FedAvg, and on every client a mixture with a model v_k of its own.
+    """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
 
     A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the moving local model;
     x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts at w^0 and never leaves its client.
