@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import reference_het
 from reference_fair import Guided, fedfv_step, gifair_weights, heal, robust
 
 
@@ -459,7 +460,18 @@ def _drfa(clients, w, rounds, lr, steps, solver, o):
     return robust(clients, w, rounds, iterates, losses, onto_simplex, o)
 
 
+def _het(method):
+    """A method of ``reference_het`` as the others are called."""
+
+    def run(clients, w, rounds, lr, steps, solver, o):
+        every = [lr(t) if callable(lr) else lr for t in range(rounds)]
+        return method(lambda k, v: loss_and_grad(v, *clients[k])[1], clients, w, every, steps, solver, o)
+
+    return run
+
+
 OTHERS = {
+    **{name: _het(getattr(reference_het, name)) for name in reference_het.METHODS},
     "propfair": _propfair,
     "gifair": _gifair,
     "fedfv": _fedfv,

@@ -42,18 +42,18 @@ def plain_feddyn(clients, w, rounds, lr, steps, alpha):
 
 
 @pytest.mark.parametrize("mode", ["loop", "stacked"])
-def test_feddyn_is_algorithm_1(mode):
+def test_dynreg_is_algorithm_1(mode):
     data = federation(sizes=(3, 8, 5))
     clients = [(data.x[rows].numpy(), data.y[rows].numpy()) for rows in data.train.split()]
     work = LocalWork(lr=0.1, batch_size=None, epochs=(4, 4))
     w = torch.linspace(-1, 1, task_for(data).size, dtype=torch.float64)
-    ours = final(example("feddyn")["feddyn"](alpha=0.3), data, rounds=5, work=work, w=w, mode=mode)
+    ours = final(example("dynreg")["dynreg"](alpha=0.3), data, rounds=5, work=work, w=w, mode=mode)
     np.testing.assert_allclose(ours.numpy(), plain_feddyn(clients, w.numpy(), 5, 0.1, 4, 0.3), rtol=1e-10)
 
 
-def test_feddyn_resumes_with_its_states(fed, tmp_path):
+def test_dynreg_resumes_with_its_states(fed, tmp_path):
     """A run of four rounds is one of two that goes on: the state of clients and server is in the checkpoint."""
-    keys = [*FLAGS, "algo=feddyn", "data.clients=8", "rounds=4"]
+    keys = [*FLAGS, "algo=dynreg", "data.clients=8", "rounds=4"]
     with pytest.MonkeyPatch.context() as patch:
         interrupted(fed, patch, 3, *keys)
     resumed = run_dir(tmp_path, fed(*keys)[1])
@@ -66,7 +66,7 @@ def test_feddyn_resumes_with_its_states(fed, tmp_path):
 
 
 def test_all_of_them_in_one_run(fed, tmp_path):
-    status, out, err = fed(*FLAGS, "data=wheel", "algo=feddyn", "+metrics=inequality", "rounds=3", "local.lr=0.1")
+    status, out, err = fed(*FLAGS, "data=wheel", "algo=dynreg", "+metrics=inequality", "rounds=3", "local.lr=0.1")
     assert status == 0, err
     path = run_dir(tmp_path, out)
     shapes = {k: tuple(v.shape) for k, v in load_file(path / "model.safetensors").items()}
@@ -75,7 +75,7 @@ def test_all_of_them_in_one_run(fed, tmp_path):
         "outer.weight": (8, 16), "outer.bias": (8,),
     }  # fmt: skip
     meta = json.loads((path / "meta.json").read_text())
-    assert set(meta["code"]) == {"feddyn.py", "mixer.py", "wheel.py", "inequality.py"}
+    assert set(meta["code"]) == {"dynreg.py", "mixer.py", "wheel.py", "inequality.py"}
     last = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])
     assert 0 <= last["gini"] < 1
     assert last["cvar"] >= last["test_loss"]
@@ -258,5 +258,5 @@ def test_what_fits_runs(fed, wrong):
 
 
 def test_the_documentation_shows_the_code_that_is_tested():
-    code = (OWN / "feddyn.py").read_text()
-    assert code[code.index("def feddyn") :] in (ROOT / "docs" / "own_method.md").read_text()
+    code = (OWN / "dynreg.py").read_text()
+    assert code[code.index("def dynreg") :] in (ROOT / "docs" / "own_method.md").read_text()

@@ -105,6 +105,21 @@ def variants(name: str) -> list[dict[str, Any]]:
             {"source": "gradient", "force": False, "server_lr": 0.5},
             {"source": "gradient", "step": "search", "s": 2, "armijo": 0.1},
         ],
+        "feddyn": [
+            {"alpha": 0.5, "deploy": "mean"},
+            {"alpha": 0.3, "weights": "size", "examples": UNEQUAL},
+        ],
+        "fedexp": [{"eps": 1e-6, "eps_per_client": True, "weights": "uniform"}, {"average": False, "eps": 0.0}],
+        "fedcm": [{"alpha": 0.5, "server_lr": 0.5, "weights": "size"}, {"alpha": 0.0}],
+        "mimelite": [{"beta1": 0.5, "server_lr": 0.5, "weights": "size"}, {"base": "adam", "eps": 0.3, "beta2": 0.5}],
+        "fedsam": [{"rho": 1.0, "server_lr": 0.5, "weights": "size"}],
+        "mofedsam": [{"rho": 1.0, "alpha": 0.5, "server_lr": 0.5, "weights": "size"}],
+        "fedspeed": [{"alpha": 0.3, "rho": 0.5, "prox": 0.5}, {"server": "all", "prox": 0.3}],
+        "pfedme": [
+            {"lam": 3.0, "inner": 2, "personal_lr": 0.2, "beta": 0.5, "weights": "uniform"},
+            {"lam": 3.0, "start": "reset"},
+        ],
+        "apfl": [{"adaptive": True, "weights": "uniform"}, {"alpha": 0.0}, {"alpha": 1.0}],
         "adafedadam": [
             {"alpha": 0.5, "step_scale": "one"},
             {"alpha": 2.0, "step_scale": "certainty_after_6", "inverse_rate": "ratio"},
@@ -125,6 +140,10 @@ _OWN_MOMENTUM = ("momentum", "nesterov")
 REFUSED: dict[str, tuple[str, ...]] = {
     "scaffold": ("momentum", "nesterov", "decay and clipping"),
     "fedsps": ("momentum", "nesterov", "decay and clipping"),
+    **dict.fromkeys(
+        ("feddyn", "fedcm", "mimelite", "mofedsam", "fedspeed", "pfedme", "apfl"),
+        ("momentum", "nesterov", "decay and clipping"),
+    ),
     **dict.fromkeys(("fedfa", "naive_adaptive", "local_adam", "fedcada", "fafed", "stem"), _OWN_MOMENTUM),
 }
 

@@ -107,6 +107,8 @@ class Composer:
 
         from fedbench.config.bounded_source import known_to_hydra
 
+        if self.own is not None:
+            _refuse_hidden_files(self.own)
         with _LOCK, _hydra_put_back():
             known_to_hydra()
             GlobalHydra.instance().clear()
@@ -279,6 +281,19 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
             )
         tree = {**tree, group: section | {k: v for k, v in values.items() if f"{group}.{k}" not in given}}
     return tree
+
+
+def _refuse_hidden_files(own: Path) -> None:
+    """Refuse config files of the user that would never be read, since fedbench has others under the same names.
+
+    Raises:
+        RequestError: Naming the file.
+    """
+    ours = config_dir()
+    for file in sorted(path for group in GROUPS for path in (own / group).rglob("*.yaml")):
+        twin = ours / file.relative_to(own)
+        if twin.is_file() and twin.read_bytes() != file.read_bytes():
+            raise RequestError(f"{file} is hidden by fedbench's own {file.relative_to(own)}; give it another name")
 
 
 def refuse_sweeps(overrides: Sequence[Override]) -> None:

@@ -70,17 +70,20 @@ class ServerPart(TypedDict):
 
 @dataclass(frozen=True)
 class Pull:
-    """The gradient strength · (w - w^t) of a proximal term, w^t the broadcast model; an ``Extra``.
+    """The gradient strength · (w - w^t + offset) of a proximal term, w^t the broadcast model; an ``Extra``.
 
     Attributes:
         strength: Factor of the term.
+        offset: Name of the local variable [C, P] that holds the offset, constant during the local phase; None is 0.
     """
 
     strength: float
+    offset: str | None = None
 
     def __call__(self, msg: State, local: State, info: ClientInfo) -> Tensor:
         """Return the term, [C, P]."""
-        return (local["w"] - msg["w"]).mul_(self.strength)
+        apart = local["w"] - msg["w"]
+        return (apart if self.offset is None else apart.add_(local[self.offset])).mul_(self.strength)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedbench.core.trees import from_yaml
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_FURTHER_MARKERS = ("*", "p", "h", "d")  # for methods after the first 36, which take every pair of the above
 # matplotlib's viridis from its dark end to where it becomes too faint for a line on white
 _SEQUENCE = ("#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962")
 
@@ -45,10 +46,16 @@ def method_look(algo: str) -> Look:
     known = _colours()
     if algo in known:
         place = list(known).index(algo)
-        return Look(known[algo], _DASHES[place % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
+        return Look(known[algo], _DASHES[place % len(_DASHES)], _marker(place))
     key = crc32(algo.encode())
     colour = _hex(colorsys.hls_to_rgb(key % 360 / 360, 0.3 + 0.1 * (key // 360 % 3), 0.75))
     return Look(colour, _DASHES[key // 7 % len(_DASHES)], _MARKERS[key // 11 % len(_MARKERS)])
+
+
+def _marker(place: int) -> str:
+    """Return the marker of the method at a place of the list of colours."""
+    pairs = len(_DASHES) * len(_MARKERS)
+    return _MARKERS[place % len(_MARKERS)] if place < pairs else _FURTHER_MARKERS[(place - pairs) // len(_DASHES)]
 
 
 @cache

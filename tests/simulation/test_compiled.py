@@ -58,7 +58,10 @@ def test_batches_that_pass_in_several_blocks(solver, batch):
     assert close(a, b, 1e-12)
 
 
-@pytest.mark.parametrize("extra", [None, Pull(0.5), Shift("shift")], ids=["plain", "pull", "shift"])
+EXTRAS = {"plain": None, "pull": Pull(0.5), "shift": Shift("shift"), "pull and offset": Pull(0.5, "shift")}
+
+
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("clip", [None, 0.3])
@@ -233,6 +236,7 @@ def test_shares_are_balanced():
 
 def test_the_family_of_steps():
     known = [Descent(), Descent(sgd(0.9, True, 0.1, 1.0), lr=0.3, extra=Pull(2.0)), Descent(extra=Shift("shift"))]
+    known.append(Descent(extra=Pull(2.0, "shift"), scale="factor"))
     known.append(Descent(chain(sgd(weight_decay=0.1), sgd(0.5))))
     other = [
         Descent(adam(0.9, 0.99, 1e-8)),

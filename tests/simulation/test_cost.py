@@ -23,6 +23,14 @@ EXPECTED = {
     "fedcorr": (1, 1, 0, 0, 2, ()),
     **dict.fromkeys(("fedfv", "gifair", "fedmdfg", "drfa"), (1, 1, 0, 0, 1, ("loss",))),
     "fedheal": (1, 1, 0, 1, 1, ()),
+    "feddyn": (1, 1, 0, 1, 1, ()),
+    "fedcm": (2, 1, 0, 0, 1, ()),
+    "mimelite": (2, 2, 0, 0, 1, ("grad",)),
+    "fedsam": (1, 1, 0, 0, 2, ()),
+    "mofedsam": (2, 1, 0, 0, 2, ()),
+    "fedspeed": (1, 1, 0, 1, 2, ()),
+    "pfedme": (1, 1, 0, 1, 5, ()),
+    "apfl": (1, 1, 0, 1, 2, ()),
 }
 
 
@@ -45,6 +53,8 @@ def test_scaffold_with_option_1_probes_the_gradient():
         ("drfa", {"snapshot_weights": "uniform"}, (2, 1, 0, 0, 1, ())),
         ("drfa", {"snapshot": "start"}, (1, 1, 0, 0, 1, ("loss",))),
         ("gifair", {"form": "local"}, (1, 1, 0, 0, 1, ("loss",))),
+        ("mimelite", {"base": "adam"}, (3, 2, 0, 0, 1, ("grad",))),
+        ("apfl", {"adaptive": True}, (1, 1, 0, 1, 3, ())),
     ],
 )
 def test_cost_of_other_forms(name, options, expected):

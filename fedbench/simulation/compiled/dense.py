@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Descent, Pull, Shift, Step
+from fedbench.core.algorithm import Descent, Extra, Pull, Shift, Step
 from fedbench.core.types import Batch, ClientInfo, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.task import Task
@@ -128,9 +128,7 @@ class DenseKernel:
         if step.scale is not None:
             rate = rate * local[step.scale].double().flatten()
         anchor = msg["w"].to(self._dtype).contiguous() if isinstance(step.extra, Pull) else None
-        shift = (
-            local[step.extra.name].to(self._dtype).expand_as(w).contiguous() if isinstance(step.extra, Shift) else None
-        )
+        shift = self._constant(step.extra, local)
         phase = _Phase(
             clients=len(w),
             rows=_at(data.train.index),
@@ -157,6 +155,16 @@ class DenseKernel:
         )
         _call(self._descend, self._of(data), phase)
         return {**local, **changed}
+
+    def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
+        """Return the part of an added term that stays the same during the phase, [C, P]; None if there is none."""
+        if isinstance(extra, Shift):
+            part = local[extra.name]
+        elif isinstance(extra, Pull) and extra.offset is not None:
+            part = extra.strength * local[extra.offset]
+        else:
+            return None
+        return part.to(self._dtype).expand_as(local["w"]).contiguous()
 
     def weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k, ω [C] and v [C, P] of the model's type -> [P] float64, added in this order."""

@@ -1,4 +1,4 @@
-"""FedDyn (Acar et al., ICLR 2021, Alg. 1): a method with a state of each client and a state of the server."""
+"""FedDyn (Acar et al., ICLR 2021, Alg. 1) in its paper's letters: states of the clients and of the server."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from fedbench.core.optim import SGD, Optimizer
 from fedbench.core.types import ClientInfo, State
 
 
-def feddyn(local: Optimizer = SGD, *, alpha: float = 0.1) -> Algorithm:
+def dynreg(local: Optimizer = SGD, *, alpha: float = 0.1) -> Algorithm:
     """Local objective F_k(v) - <g_k, v> + α/2 ||v - w||²; then g_k <- g_k - α (w_k - w), h <- h - α Σ_S (w_k - w) / N.
 
     The new model is the mean of the w_k less h / α. Identity: with one client, g and h are equal after every round.

@@ -1,0 +1,71 @@
+"""APFL."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.core.algorithm import Algorithm, Weights, server_descent
+from fedbench.core.errors import boolean, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+def apfl(local: Optimizer = SGD, *, alpha: float = 0.5, adaptive: bool = False, weights: Weights = "size") -> Algorithm:
+    """APFL (Deng, Kamani & Mahdavi, 2020): FedAvg, and on every client a mixture with a model v_k of its own.
+
+    A local step takes one batch and both gradients before it moves: y = α_k v_k + (1-α_k) x, x the moving local model;
+    x <- x - η_l ∇F_k(x; batch), v_k <- v_k - η_l α_k ∇F_k(y; batch). v_k starts at w^0 and never leaves its client.
+    Clients are judged on α_k v_k + (1-α_k) w.
+
+    Args:
+        local: The local solver, plain SGD.
+        alpha: Share α of the client's own model, in [0, 1]; with ``adaptive`` the first one.
+        adaptive: Whether α_k <- clip(α_k - η_l (v_k - x) · ∇F_k(y; batch), 0, 1) before the first step of every round,
+            on the batch of that step.
+        weights: Weights p_k, by number of training examples ("size") or "uniform".
+
+    Raises:
+        RequestError: If the local solver is not plain: its steps are those above.
+
+    Identity: the global model is FedAvg's; α = 0 is FedAvg everywhere; α = 1 is separate local training.
+    """
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    boolean("adaptive", adaptive)
+    require_plain(local, "apfl", "both of its models take plain steps")
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], **client, **({"first": torch.ones_like(info.lr)} if adaptive else {})}
+
+    def mixed(share: Tensor, own: Tensor, other: Tensor) -> Tensor:
+        return share * own + (1 - share) * other
+
+    def adapted(oracle: Oracle, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        x, own, share = local["w"], local["personal"], local["alpha"]
+        slope = ((own - x) * oracle.grad(mixed(share, own, x), batch)).sum(-1, keepdim=True)
+        return torch.where(local["first"] > 0, (share - info.lr * slope).clamp(0, 1), share)
+
+    def step(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> State:
+        x, own = local["w"], local["personal"]
+        share = adapted(oracle, local, batch, info) if adaptive else local["alpha"]
+        g, g_mixed = oracle.grad(x, batch), oracle.grad(mixed(share, own, x), batch)
+        new = {"w": x - info.lr * g, "personal": own - info.lr * share * g_mixed, "alpha": share}
+        return new | ({"first": torch.zeros_like(local["first"])} if adaptive else {})
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        return {"delta": msg["w"] - local["w"]}, {"personal": local["personal"], "alpha": local["alpha"]}
+
+    def deploy(server: State, clients: State) -> Tensor:
+        own = clients["personal"]  # the states of many clients may be in host memory
+        return mixed(clients["alpha"], own, server["w"].to(own.device))
+
+    return Algorithm(
+        **server_descent(),
+        client_init=lambda w: {"personal": w, "alpha": w.new_full((1,), alpha)},
+        start=start,
+        step=step,
+        finish=finish,
+        deploy=deploy,
+        weights=weights,
+    )

@@ -1,0 +1,34 @@
+"""FedCM."""
+
+from __future__ import annotations
+
+from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.algorithms.shared.sent_momentum import blended, mean_gradient
+from fedbench.core.algorithm import Algorithm, Weights
+from fedbench.core.errors import number
+from fedbench.core.optim import SGD, Optimizer
+
+
+def fedcm(
+    local: Optimizer = SGD, *, alpha: float = 0.1, server_lr: float = 1.0, weights: Weights = "uniform"
+) -> Algorithm:
+    """FedCM (Xu et al., 2021): every local step goes partly along the mean gradient m of the round before.
+
+    Local: w <- w - η_l (α ∇F_k(w; batch) + (1-α) m). Server: m <- Σ p_k Δ_k / (η_l τ_k), from 0;
+    w <- w - η_g Σ p_k Δ_k.
+
+    Args:
+        local: The local solver, plain SGD.
+        alpha: Share α in [0, 1] of the client's own gradient.
+        server_lr: The server's step size η_g, for Δ_k (the paper's is for gradients: ours times η_l τ_k).
+        weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
+
+    Raises:
+        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of gradients.
+
+    Identity: α = 1 is FedAvg; one full-batch step per round is FedAvgM with β = 1-α and η_g = α; α = 0 never moves.
+    """
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    server_lr = number("server_lr", server_lr, above=0)
+    require_plain(local, "fedcm", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
+    return Algorithm(**blended(alpha), **mean_gradient(server_lr), weights=weights)

@@ -1,0 +1,83 @@
+"""FedDyn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor
+
+from fedbench.algorithms.shared.drift import drifted, unmoved, with_mean_drift
+from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.core.algorithm import Algorithm, Averaging, Extra, Pull, by_weight, descent
+from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
+
+
+def feddyn(
+    local: Optimizer = SGD,
+    *,
+    alpha: float = 0.01,
+    weights: Literal["uniform", "size"] = "uniform",
+    deploy: Literal["server", "mean"] = "server",
+    examples: Sequence[int] | None = None,
+) -> Algorithm:
+    """FedDyn (Acar et al., ICLR 2021, Alg. 1): a dynamic regulariser that makes local optima agree with the global one.
+
+    Local gradient: ∇F_k(w; batch) + α (w - w^t + u_k); after it u_k <- u_k + w_k - w^t, from 0 (the paper's ∇_k is
+    -α u_k, its h is -α ū). Server: ū <- ū - (1/N) Σ Δ_k, w <- w - (1/C) Σ Δ_k + ū.
+
+    Args:
+        local: The local solver, plain SGD.
+        alpha: Strength α of the regulariser.
+        weights: The objective: "uniform", the mean of the F_k, or "size", their mean weighted by training examples,
+            with α_k = α/(N p_k) on client k, p_k its share of all examples. Local models are averaged uniformly in
+            both.
+        deploy: The model that is evaluated: the server's w ("server"), or the mean of the cohort's local models
+            ("mean").
+        examples: Training examples of all clients, [N]; a run gives them.
+
+    Raises:
+        RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
+
+    Identity: on quadratics with many local steps the optimum of the mean. α -> 0 is not FedAvg: the server's first step
+    is -2 (1/C) Σ Δ_k for any α.
+    """
+    alpha = number("alpha", alpha, above=0)
+    choice("weights", weights, ("uniform", "size"))
+    choice("deploy", deploy, ("server", "mean"))
+    require_plain(local, "feddyn", "the u_k settle at the clients' gradients only under plain SGD")
+    extra: Extra = Pull(alpha, "drift")
+    if weights == "size":
+        if examples is None:
+            raise RequestError("weights=size needs the training examples of all clients: pass examples=[...]")
+        typical = alpha * sum(examples) / len(examples)
+
+        def extra(msg: State, local: State, info: ClientInfo) -> Tensor:
+            return typical / info.n * (local["w"] - msg["w"] + local["drift"])
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return with_mean_drift(w, num_clients) | ({"mean": w} if deploy == "mean" else {})
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], "drift": client["drift"]}
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta = msg["w"] - local["w"]
+        return {"delta": delta}, {"drift": client["drift"] - delta}
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        new = drifted(server, uploads["delta"], len(cohort.id))
+        return new | ({"mean": server["w"] - uploads["delta"]} if deploy == "mean" else {})
+
+    return Algorithm(
+        server_init=server_init,
+        client_init=unmoved,
+        start=start,
+        step=descent(extra=extra)["step"],
+        finish=finish,
+        update=Averaging(update, {"delta": by_weight}),
+        deploy=lambda server, clients: server["mean" if deploy == "mean" else "w"],
+        weights="uniform",
+    )

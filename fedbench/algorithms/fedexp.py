@@ -1,0 +1,65 @@
+"""FedExP."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.gram import combination
+from fedbench.core.algorithm import Algorithm, Weights, descent
+from fedbench.core.errors import boolean, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import ClientInfo, State
+
+
+def fedexp(
+    local: Optimizer = SGD,
+    *,
+    eps: float = 0.001,
+    eps_per_client: bool = False,
+    average: bool = True,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedExP (Jhunjhunwala, Wang & Joshi, ICLR 2023): a server rate that grows as the updates disagree.
+
+    d = Σ p_k Δ_k; η_g = max(1, Σ p_k ||Δ_k||² / (2 (||d||² + ε))); w <- w - η_g d.
+
+    Args:
+        local: The local solver.
+        eps: The constant ε.
+        eps_per_client: Whether ε is multiplied by C, as in the authors' code.
+        average: Whether to deploy the mean of the last two models (after the first round the last one); training goes
+            on from the last.
+        weights: Weights p_k, by number of training examples ("size") or "uniform" (the paper).
+
+    Identity: one client, equal updates or a large ε are FedAvg; C orthogonal updates of equal length with ε = 0 have
+    η_g = C/2 under uniform weights.
+    Deviation: the authors' code lets ε decay with the square of a decaying local rate.
+    """
+    eps = number("eps", eps, at_least=0)
+    boolean("eps_per_client", eps_per_client)
+    boolean("average", average)
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return {"w": w, "mean": w, "t": w.new_zeros(())} if average else {"w": w}
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        delta = uploads["delta"]
+        d = combination(cohort.p.double(), delta)
+        lengths = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64)
+        floor = eps * len(cohort.id) if eps_per_client else eps
+        below = 2 * (d @ d + floor)
+        rate = torch.where(below > 0, cohort.p.double() @ lengths.square() / below, 1.0).clamp_min(1.0)
+        w = server["w"] - (rate * d).to(delta.dtype)
+        if not average:
+            return {"w": w}
+        mean = torch.where(server["t"] > 0, (server["w"] + w) / 2, w)
+        return {"w": w, "mean": mean, "t": server["t"] + 1}
+
+    return Algorithm(
+        **descent(local),
+        server_init=server_init,
+        update=update,
+        deploy=lambda server, clients: server["mean" if average else "w"],
+        weights=weights,
+    )

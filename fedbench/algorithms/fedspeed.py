@@ -1,0 +1,73 @@
+"""FedSpeed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from fedbench.algorithms.shared.ascent import uphill
+from fedbench.algorithms.shared.drift import drifted, unmoved, with_mean_drift
+from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+def fedspeed(
+    local: Optimizer = SGD,
+    *,
+    prox: float = 0.1,
+    alpha: float = 1.0,
+    rho: float = 0.1,
+    server: Literal["cohort", "all"] = "cohort",
+) -> Algorithm:
+    """FedSpeed (Sun et al., ICLR 2023): FedDyn's corrected proximal term, with gradients at a nearby point.
+
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch). Local gradient: (1-α) g + α ∇F_k(ŵ; batch) + prox (w - w^t + u_k); after it
+    u_k <- u_k + w_k - w^t, from 0. Server: w <- (1/C) Σ (w_k + u_k), with the new u_k.
+
+    Args:
+        local: The local solver, plain SGD.
+        prox: Strength of the proximal term, 1/λ in the paper.
+        alpha: Share α in [0, 1] of the gradient at ŵ.
+        rho: Radius ρ.
+        server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean of the u_k of all N
+            clients (the authors' code). The same if every client takes part.
+
+    Raises:
+        RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
+
+    Identity: ρ = 0 or α = 0 is FedDyn with α = prox, if every client takes part or server = "all".
+    """
+    prox, rho = number("prox", prox, above=0), number("rho", rho, at_least=0)
+    alpha = number("alpha", alpha, at_least=0, at_most=1)
+    choice("server", server, ("cohort", "all"))
+    require_plain(local, "fedspeed", "the u_k settle at the clients' gradients only under plain SGD")
+    everyone = server == "all"
+
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        here, there = uphill(oracle, local["w"], batch, rho)
+        return (1 - alpha) * here + alpha * there + prox * (local["w"] - msg["w"] + local["drift"])
+
+    def start(msg: State, client: State, info: ClientInfo) -> State:
+        return {"w": msg["w"], "drift": client["drift"]}
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        delta = msg["w"] - local["w"]
+        drift = client["drift"] - delta
+        return {"delta": delta if everyone else delta - drift}, {"drift": drift}
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        return drifted(server, uploads["delta"], len(cohort.id)) if everyone else {"w": server["w"] - uploads["delta"]}
+
+    return Algorithm(
+        server_init=with_mean_drift if everyone else lambda w, num_clients: {"w": w},
+        client_init=unmoved,
+        start=start,
+        step=descent(gradient=gradient)["step"],
+        finish=finish,
+        update=Averaging(update, {"delta": by_weight}),
+        weights="uniform",
+    )

@@ -1,0 +1,78 @@
+"""MimeLite."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.algorithms.shared.sent_momentum import blended
+from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
+from fedbench.core.errors import choice, number
+from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+
+def mimelite(
+    local: Optimizer = SGD,
+    *,
+    base: Literal["momentum", "adam"] = "momentum",
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-3,
+    server_lr: float = 1.0,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """MimeLite (Karimireddy et al., 2021): the clients' steps use the server's optimizer state, frozen for the round.
+
+    Local: w <- w - η_l ((1-β1) ∇F_k(w; batch) + β1 m), for base "adam" divided by √v + ε. Server: c = Σ p_k ∇F_k(w^t)
+    on all training examples; m <- β1 m + (1-β1) c, v <- β2 v + (1-β2) c², from 0, without bias correction;
+    w <- w - η_g Σ p_k Δ_k.
+
+    Args:
+        local: The local solver, plain SGD.
+        base: The optimizer whose state is shared, "momentum" or "adam".
+        beta1: Decay β1 of m, in [0, 1).
+        beta2: Decay β2 of v, in [0, 1); for "adam".
+        eps: Constant ε of the denominator; for "adam". In the first round v = 0, and steps are (1-β1) ∇F/ε.
+        server_lr: The server's step size η_g.
+        weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
+
+    Raises:
+        RequestError: If the local solver is not plain, since the base optimizer is the only one.
+
+    Identity: β1 = 0 with "momentum" is FedAvg; one full-batch step per round is FedAvgM with β = β1 and η_g = 1-β1.
+    """
+    choice("base", base, ("momentum", "adam"))
+    beta1, beta2 = number("beta1", beta1, at_least=0, below=1), number("beta2", beta2, at_least=0, below=1)
+    eps, server_lr = number("eps", eps, above=0), number("server_lr", server_lr, above=0)
+    require_plain(local, "mimelite", "its local steps are those of the base optimizer")
+    adam = base == "adam"
+
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        g = oracle.grad(local["w"], batch)
+        return ((1 - beta1) * g + beta1 * msg["m"]) / (msg["v"].sqrt() + eps)
+
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return {"w": w, **{k: torch.zeros_like(w) for k in (("m", "v") if adam else ("m",))}}
+
+    def finish(msg: State, client: State, local: State, info: ClientInfo) -> tuple[State, State]:
+        return {"delta": msg["w"] - local["w"], "grad": info.probe["grad"]}, client
+
+    def update(server: State, uploads: State, cohort: ClientInfo) -> State:
+        c = uploads["grad"]
+        new = {"w": torch.sub(server["w"], uploads["delta"], alpha=server_lr)}
+        new["m"] = beta1 * server["m"] + (1 - beta1) * c
+        return new | ({"v": beta2 * server["v"] + (1 - beta2) * c.square()} if adam else {})
+
+    return Algorithm(
+        **(descent(gradient=gradient) if adam else blended(1 - beta1)),
+        server_init=server_init,
+        broadcast=lambda server: server,
+        finish=finish,
+        update=Averaging(update, {"delta": by_weight, "grad": by_weight}),
+        needs=frozenset({"grad"}),
+        weights=weights,
+    )
