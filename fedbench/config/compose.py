@@ -106,12 +106,16 @@ class Composer:
         from hydra.core.global_hydra import GlobalHydra
 
         from fedbench.config.bounded_source import known_to_hydra
+        from fedbench.config.hydra_door import Door
 
         with _LOCK, _hydra_put_back():
             known_to_hydra()
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
-                yield GlobalHydra.instance().hydra
+                hydra = GlobalHydra.instance().hydra
+                assert hydra is not None
+                hydra.config_loader = Door(hydra.config_loader)
+                yield hydra
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""
