@@ -99,6 +99,18 @@ class Composer:
             tree, choices = self._chosen([o.text for o in overrides], resolve=False)
             return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
 
+    def variables(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Return the texts of environment variables that a message in a file must not contain.
+
+        For overrides that make no configuration, whose ``secrets`` would be more. There are none if Hydra cannot
+        compose them: then no variable has been read.
+        """
+        try:
+            written, _ = self.unresolved(texts)
+        except RequestError:
+            return ()
+        return secrets(written, {}, from_environment(written))
+
     @contextmanager
     def hydra(self) -> Iterator[Any]:
         """Return Hydra, initialised on the config tree inside this block."""
