@@ -4,7 +4,7 @@
 usage: python scripts/fsync_cost.py [--rounds N] [--repeats N] [--folder DIR]
 
 Runs with fsync and with a function that does nothing in its place alternate, so that both see the same load of the
-machine and of the disk. The numbers are medians, in milliseconds per round.
+machine and of the disk. The numbers are the quotients of neighbours, with fsync over without: median and quartiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 from unittest.mock import patch
 
 import fedbench
@@ -43,21 +43,23 @@ def main() -> None:
     """Print the two comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=10, help="pairs of runs; at least 2")
     parser.add_argument("--folder", type=Path, help="where the runs are written (default: the system's temporary one)")
     asked = parser.parse_args()
     by_default = train._CHECKPOINT_SHARE
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for share, name in ((0, "a checkpoint after every round"), (by_default, "at the defaults")):
             train._CHECKPOINT_SHARE = share
-            found: dict[str, list[tuple[float, int]]] = {"fsync": [], "none": []}
             seconds(asked.rounds, Path(folder), os.fsync)  # imports, compiles, reads the data
-            for _ in range(asked.repeats):
-                found["fsync"].append(seconds(asked.rounds, Path(folder), os.fsync))
-                found["none"].append(seconds(asked.rounds, Path(folder), lambda handle: None))
-            with_it, without = (1000 * median(s for s, _ in runs) / asked.rounds for runs in found.values())
-            calls = found["fsync"][0][1]
-            print(f"{name}: {with_it:.1f} ms with fsync ({calls} calls), {without:.1f} ms without, per round")
+            quotients, calls = [], 0
+            for i in range(asked.repeats):
+                took, calls = seconds(asked.rounds, Path(folder), os.fsync) if i % 2 else (0.0, calls)
+                without, _ = seconds(asked.rounds, Path(folder), lambda handle: None)
+                if i % 2 == 0:  # each is first as often as the other
+                    took, calls = seconds(asked.rounds, Path(folder), os.fsync)
+                quotients.append(took / without)
+            low, middle, high = quantiles(quotients, n=4, method="inclusive")
+            print(f"{name}: {middle:.2f} times as long with fsync (quartiles {low:.2f} to {high:.2f}, {calls} calls)")
 
 
 if __name__ == "__main__":

@@ -116,14 +116,17 @@ class Job:
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             raise_if_interrupted(error)
-            return Note(number, overrides, "refused", None, without(str(error), config.secrets if config else ()))
+            return Note(number, overrides, "refused", None, self._masked(str(error), overrides, config))
         except Exception as error:
             raise_if_interrupted(error)
             if self.loud:
                 traceback.print_exc()
             made = path if path and (Path(path) / "meta.json").exists() else None
             what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-            return Note(number, overrides, "failed", made, without(what, config.secrets if config else ()))
+            return Note(number, overrides, "failed", made, self._masked(what, overrides, config))
+
+    def _masked(self, text: str, overrides: Sequence[str], config: RunConfig | None) -> str:
+        return without(text, self.composer.variables(overrides) if config is None else config.secrets)
 
 
 def launch_batch(

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from fedbench.config.bounds import fault_of
 from fedbench.config.overrides import BOUNDED
+from fedbench.config.user_code import without_user_code
 from fedbench.core.errors import RequestError
 
 
@@ -68,5 +69,9 @@ class BoundedSource(ConfigSource):
 
 
 def known_to_hydra() -> None:
-    """Make the scheme known to Hydra."""
-    Plugins.instance().register(BoundedSource)
+    """Make the scheme known to Hydra.
+
+    Hydra imports all plugins that it finds when it is first asked; those in the user's directory are not found.
+    """
+    with without_user_code():
+        Plugins.instance().register(BoundedSource)

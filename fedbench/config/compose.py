@@ -99,6 +99,18 @@ class Composer:
             tree, choices = self._chosen([o.text for o in overrides], resolve=False)
             return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
 
+    def variables(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Return the texts of environment variables that a message in a file must not contain.
+
+        For overrides that make no configuration, whose ``secrets`` would be more. There are none if Hydra cannot
+        compose them: then no variable has been read.
+        """
+        try:
+            written, _ = self.unresolved(texts)
+        except RequestError:
+            return ()
+        return secrets(written, {}, from_environment(written))
+
     @contextmanager
     def hydra(self) -> Iterator[Any]:
         """Return Hydra, initialised on the config tree inside this block."""
@@ -106,6 +118,7 @@ class Composer:
         from hydra.core.global_hydra import GlobalHydra
 
         from fedbench.config.bounded_source import known_to_hydra
+        from fedbench.config.hydra_door import Door
 
         if self.own is not None:
             _refuse_hidden_files(self.own)
@@ -113,7 +126,10 @@ class Composer:
             known_to_hydra()
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
-                yield GlobalHydra.instance().hydra
+                hydra = GlobalHydra.instance().hydra
+                assert hydra is not None
+                hydra.config_loader = Door(hydra.config_loader)
+                yield hydra
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""

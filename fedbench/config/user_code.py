@@ -24,9 +24,8 @@ from fedbench.core.errors import RequestError
 
 _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
-_TRUST = (
-    "FEDBENCH_TRUST"  # environment variable: modules outside the user's directory that may run, separated by commas
-)
+# environment variable: modules outside the user's directory that may run, separated by commas
+TRUST = "FEDBENCH_TRUST"
 _own: ContextVar[Path | None] = ContextVar("directory that the user has named", default=None)
 
 
@@ -71,8 +70,7 @@ def refuse_untrusted(module: str, what: str) -> None:
         RequestError: If the module may not run.
         ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
     """
-    named = [name.strip() for name in os.environ.get(_TRUST, "").split(",")]
-    if any(name and f"{module}.".startswith(f"{name}.") for name in named):
+    if trusted_by_environment(module):
         return
     own, base = _own.get(), _base(module)[0]
     if own is not None and base is not None and base.resolve() == own:
@@ -84,8 +82,28 @@ def refuse_untrusted(module: str, what: str) -> None:
     raise RequestError(
         f"{what}: {module} is {f'in {base}' if base else 'a part of Python'}{hidden} and is not executed; a "
         "configuration may name functions of fedbench, of the directory given by --config-dir (config_dir in Python), "
-        f"and of the modules in the environment variable {_TRUST}. If you trust this one, set {_TRUST}={top}"
+        f"and of the modules in the environment variable {TRUST}. If you trust this one, set {TRUST}={top}"
     )
+
+
+def trusted_by_environment(module: str) -> bool:
+    """Return whether FEDBENCH_TRUST names a module, or a package that it lies in."""
+    named = [name.strip() for name in os.environ.get(TRUST, "").split(",")]
+    return any(name and f"{module}.".startswith(f"{name}.") for name in named)
+
+
+@contextmanager
+def without_user_code() -> Iterator[None]:
+    """Take the user's directory off Python's path inside this block."""
+    if (own := _own.get()) is None:
+        yield
+        return
+    place = len(sys.path) - 1 - sys.path[::-1].index(str(own))
+    del sys.path[place]
+    try:
+        yield
+    finally:
+        sys.path.insert(place, str(own))
 
 
 def source_files(module: str) -> dict[str, Path]:

@@ -50,8 +50,14 @@ def note_of(folder: Path, job: int) -> Note:
 
 
 def forget(folder: Path) -> None:
-    """Remove the directory of a sweep, and the directories above it that are empty then."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for parent in list(folder.parents)[:2]:  # sweeps/, then the results
-        if parent.is_dir() and parent != Path() and not any(parent.iterdir()):
-            parent.rmdir()
+    """Remove what a sweep has left in its directory, and this directory and those above it that are empty then.
+
+    Other files stay: ``hydra.sweep.dir`` may be any directory of the user's.
+    """
+    for note in (folder / "runs").glob("[0-9]*.json"):
+        note.unlink(missing_ok=True)
+    (folder / "multirun.yaml").unlink(missing_ok=True)  # of Hydra
+    shutil.rmtree(folder / ".submitit", ignore_errors=True)
+    for place in (folder / "runs", folder, *list(folder.parents)[:2]):  # the latter are sweeps/ and the results
+        if place.is_dir() and place != Path() and not any(place.iterdir()):
+            place.rmdir()

@@ -6,6 +6,8 @@ import os
 import pytest
 
 from fedbench.cli import main
+from fedbench.commands.launch import Job
+from fedbench.config.compose import Composer
 from fedbench.config.masking import MASK, from_environment, harmless, masked, secrets, without
 from fedbench.runs.start import run
 from fedbench.runs.train import Session
@@ -68,6 +70,18 @@ def test_the_error_of_a_failed_run_has_a_mask(tmp_path, monkeypatch, capsys, swe
         assert b"hunter2" not in file.read_bytes(), file
     (meta,) = (json.loads(f.read_text()) for f in files if f.name == "meta.json")
     assert meta["error"].startswith(f"ValueError: 401: '{MASK}' was refused, https://user:{MASK}@host\n{MASK}")
+
+
+def test_the_note_of_a_refused_run_has_a_mask(tmp_path, monkeypatch):
+    """Also where the configuration is refused, so that there is none that knows its secrets."""
+    monkeypatch.setenv("FEDBENCH_TEST_TOKEN", "hunter2")
+    job = Job(Composer(), loud=False)
+    for number, texts in enumerate((["rounds=x${oc.env:FEDBENCH_TEST_TOKEN}"], ["algo.nothing=1"])):
+        job.carry_out(number, texts, tmp_path)
+    first, second = (json.loads(f.read_text()) for f in sorted((tmp_path / "runs").iterdir()))
+    assert (first["status"], second["status"]) == ("refused", "refused")
+    assert first["error"] == f"rounds must be an integer >= 0, got 'x{MASK}'"
+    assert second["error"].startswith("unknown key algo.nothing")
 
 
 def test_secrets_in_a_message():

@@ -116,6 +116,21 @@ def test_the_old_directory_comes_back_if_the_new_one_cannot_take_its_place(tmp_p
     assert tree(tmp_path) == {"report/a": "old"}
 
 
+def test_a_disk_that_is_full_while_a_directory_is_copied_is_said(tmp_path, monkeypatch, free):
+    """And the directory is as it was: every link takes an entry, and below, a directory takes a block."""
+    (tmp_path / "report" / "tables").mkdir(parents=True)
+    (tmp_path / "report" / "tables" / "a").write_text("old")
+
+    def full(*_, **__):
+        raise FULL
+
+    monkeypatch.setattr(os, "link", full)
+    target = tmp_path / "report"
+    with pytest.raises(NotWritten, match="report cannot be written: No space left on device, .* free; free some"):
+        replaced_folder(target).__enter__()
+    assert tree(tmp_path) == {"report/tables/a": "old"}
+
+
 def test_a_file_in_a_new_directory_is_named_by_its_place(tmp_path, free):
     words = f"^{re.escape(str(tmp_path))}/report/a/b cannot be written"
     with (

@@ -35,6 +35,22 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_previous_one(tmp_path, m
     assert json.loads((tmp_path / "rounds.jsonl").read_text()) == {"round": 0}
 
 
+@pytest.mark.parametrize("gone", ["config.yaml", "rounds.jsonl", None])
+def test_a_run_whose_files_are_gone_is_not_done(tmp_path, gone):
+    """Somebody has moved the directory away and a new one has been made in its place: DONE would hide that."""
+    recorder = Recorder(tmp_path)
+    recorder.write_config({"rounds": 1})
+    recorder.append({"round": 0})
+    if gone is None:
+        recorder.finish({"w": torch.ones(3)}, None, {"rounds": 1, "status": "done"})
+        assert (tmp_path / "DONE").exists()
+        return
+    (tmp_path / gone).unlink()
+    with pytest.raises(NotWritten, match=f"{gone} cannot be written: No such file or directory; its directory was"):
+        recorder.finish({"w": torch.ones(3)}, None, {"rounds": 1, "status": "done"})
+    assert not (tmp_path / "DONE").exists()
+
+
 def test_a_line_that_does_not_fit_is_not_left_in_part(tmp_path, monkeypatch):
     recorder = Recorder(tmp_path)
     recorder.append({"round": 0})

@@ -1,5 +1,7 @@
 """Client states live where they fit, and it makes no difference to the numbers."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,24 @@ def test_a_file_without_space_is_an_error_and_leaves_nothing(tmp_path, monkeypat
     with pytest.raises(NotWritten, match="c.bin cannot be written: No space left on device, 4.0 kB needed, "):
         allocator.allocate({"c": torch.zeros(10)}, 100)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_mapped_is_named_as_one_that_cannot_be_written(tmp_path, monkeypatch):
+    """PyTorch has an error of its own, without the system's number; here the file is gone before it is mapped."""
+    real, folder = torch.from_file, tmp_path / "states"
+
+    def moved_away(*args, **kwargs):
+        folder.rename(tmp_path / "elsewhere")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "from_file", moved_away)
+    words = "c.bin cannot be written: No such file or directory; its directory was removed meanwhile"
+    with pytest.raises(NotWritten, match=words) as found:
+        StateAllocator(CPU, "file", folder).allocate({"c": torch.zeros(10)}, 3)
+    assert found.value.errno == errno.ENOENT
+    monkeypatch.setattr(torch, "from_file", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("of another kind")))
+    with pytest.raises(RuntimeError, match="of another kind"):
+        StateAllocator(CPU, "file", folder).allocate({"c": torch.zeros(10)}, 3)
 
 
 def test_no_state_has_no_place():
