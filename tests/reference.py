@@ -370,7 +370,8 @@ def _propfair(clients, w, rounds, lr, steps, solver, o):
         return 1 / (m - loss) if m - loss >= eps else below
 
     p = _weights(clients, o)
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         ends = [
             _scaled_sgd(w.copy(), x, y, lr, tau, factor, solver) for (x, y), tau in zip(clients, steps, strict=True)
         ]
@@ -404,20 +405,21 @@ def _clipped(w, g, solver):
 
 
 def _gifair(clients, w, rounds, lr, steps, solver, o):
-    p, last = _weights(clients, o), None
-    for _ in range(rounds):
+    p, last, every = _weights(clients, o), None, rates(lr, rounds)
+    for lr in every:
         now = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
         ranked = now if o.get("rank_at", "before") == "before" else np.zeros(len(p)) if last is None else last
         omega = gifair_weights(p, ranked, o.get("share", 0.5))
-        rates = lr * omega / p if o.get("form") == "local" else np.full(len(p), lr)
-        ends = [local_sgd(w.copy(), x, y, r, t, **solver) for (x, y), r, t in zip(clients, rates, steps, strict=True)]
+        own = lr * omega / p if o.get("form") == "local" else np.full(len(p), lr)
+        ends = [local_sgd(w.copy(), x, y, r, t, **solver) for (x, y), r, t in zip(clients, own, steps, strict=True)]
         w = w - (p if o.get("form") == "local" else omega) @ (w - np.array(ends))
         last = now
     return w
 
 
 def _fedfv(clients, w, rounds, lr, steps, solver, o):
-    for t in range(1, rounds + 1):
+    every = rates(lr, rounds)
+    for t, lr in enumerate(every, 1):
         loss = np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
         delta = np.array(
             [w - local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
@@ -431,7 +433,8 @@ def _fedmdfg(clients, w, rounds, lr, steps, solver, o):
         return np.array([loss_and_grad(w, x, y)[0] for x, y in clients])
 
     server = Guided(o, len(clients))
-    for _ in range(rounds):
+    every = rates(lr, rounds)
+    for lr in every:
         g = np.array([loss_and_grad(w, x, y)[1] for x, y in clients])
         if o.get("source") != "gradient":
             ends = [local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
@@ -441,16 +444,22 @@ def _fedmdfg(clients, w, rounds, lr, steps, solver, o):
 
 
 def _fedheal(clients, w, rounds, lr, steps, solver, o):
+    every = iter(rates(lr, rounds))  # asked for once a round
+
     def ends(w):
-        return [local_sgd(w.copy(), x, y, lr, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
+        rate = next(every)
+        return [local_sgd(w.copy(), x, y, rate, tau, **solver) for (x, y), tau in zip(clients, steps, strict=True)]
 
     return heal(clients, w, rounds, ends, o)
 
 
 def _drfa(clients, w, rounds, lr, steps, solver, o):
+    every = iter(rates(lr, rounds))  # asked for once a round
+
     def iterates(w):
+        rate = next(every)
         return [
-            np.array([local_sgd(w.copy(), x, y, lr, t, **solver) for t in range(tau + 1)])
+            np.array([local_sgd(w.copy(), x, y, rate, t, **solver) for t in range(tau + 1)])
             for (x, y), tau in zip(clients, steps, strict=True)
         ]
 
@@ -464,8 +473,7 @@ def _het(method):
     """A method of ``reference_het`` as the others are called."""
 
     def run(clients, w, rounds, lr, steps, solver, o):
-        every = [lr(t) if callable(lr) else lr for t in range(rounds)]
-        return method(lambda k, v: loss_and_grad(v, *clients[k])[1], clients, w, every, steps, solver, o)
+        return method(lambda k, v: loss_and_grad(v, *clients[k])[1], clients, w, rates(lr, rounds), steps, solver, o)
 
     return run
 
