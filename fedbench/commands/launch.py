@@ -156,7 +156,7 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
         job: What is called for every job.
 
     Raises:
-        RequestError: If the directory cannot be written to, or Hydra refuses the sweep; the directory is removed.
+        RequestError: If the directory cannot be written to, or the sweep is refused; what it left there is removed.
     """
     from fedbench.config.explain import explain
 
@@ -168,9 +168,10 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
             hydra.multirun(config_name, job, typed, with_log_configuration=False)
     except Exception as error:
         clear = explain(error, lambda: composer.keys([]))
+        if isinstance(clear, RequestError):
+            forget(folder)
         if clear is error:
             raise
-        forget(folder)
         raise clear from error
 
 

@@ -10,7 +10,6 @@ from tools import ROOT
 
 from fedbench.commands.launch import sweep_plan
 from fedbench.config.compose import Composer
-from fedbench.runs.sweep_notes import forget
 
 COPY = "{_target_: shutil.copyfile, src: %(source)s, dst: %(proof)s}"
 HANDLER = "{version: 1, root: {handlers: []}, formatters: {x: {(): shutil.copyfile, src: %(source)s, dst: %(proof)s}}}"
@@ -174,6 +173,7 @@ def test_what_a_sweep_draws_is_refused_in_the_job(fed, tmp_path):
     )
     assert not (tmp_path / "proof").exists()
     assert (status, "hydra.job_logging" in err) == (2, True)
+    assert not (tmp_path / "results" / "sweeps").exists()
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,9 @@ def test_a_refused_sweep_removes_nothing_that_it_has_not_made(fed, tmp_path):
     kept = tmp_path / "mine" / "runs" / "notes.txt"
     kept.parent.mkdir(parents=True)
     kept.write_text("kept")
-    typed = ["hydra/launcher=basic", "hydra.sweep.dir=mine", "hydra.launcher.x=1"]
-    status, _, _ = fed("-m", *typed, "seed=0,1", *FAST)
-    assert (status, kept.read_text()) == (2, "kept")
-    forget(tmp_path / "mine")
-    assert kept.read_text() == "kept"
+    text = EXPERIMENT + f"defaults: [{{/algo@algo: fedavg}}]\nhydra: {{job_logging: {HANDLER}}}"
+    own = written(tmp_path, {"algo/evil": text})
+    typed = ["algo=fedavg,evil", "hydra.sweeper.max_batch_size=1", "hydra.sweep.dir=mine"]
+    status, _, err = fed("-m", "--config-dir", str(own), *typed, "seed=0", *FAST)
+    assert (status, "hydra.job_logging" in err) == (2, True), err
+    assert list((tmp_path / "mine").rglob("*")) == [kept.parent, kept]
