@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from fedbench.core.sealing import Seals, check, from_text
 from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_clients, check_document
@@ -205,6 +203,8 @@ class RunFolder:
 
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round and of others."""
+        import numpy as np
+
         table = self.clients()
         numbers = table["round"].to_numpy()
         kept = np.isin(numbers, [numbers.max(), *rounds])

@@ -6,12 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedbench.core.trees import from_json
 from fedbench.runs.facts import check_rounds, check_row
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 _KEPT = 2**28  # bytes of tables that are kept
@@ -52,6 +51,7 @@ def table_of(content: bytes) -> pd.DataFrame:
 
 def _of_numbers(content: bytes) -> dict[str, np.ndarray] | None:
     """Return the columns of lines that have only finite numbers and null; None for all others."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.json
 
