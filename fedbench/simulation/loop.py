@@ -112,7 +112,11 @@ class _Tried(NamedTuple):
 
     proposed: State  # the models, and what the server's step needs of their making
     found: State  # losses [C, J], and whose they are
+    bytes_up: int
     bytes_down: int
+
+
+_NOTHING = _Tried({}, {}, 0, 0)
 
 
 @dataclass
@@ -181,15 +185,17 @@ class _Loop:
         info = replace(info, probe=info.probe | trained.after)
         numbers = {k: v for k, v in info.probe.items() if v.dim() == 1 and k not in {"loss_init", *told}}  # sent up
         uploads = rule.summed(own, trained.uploads, info) if watching else trained.uploads
-        tried = _Tried({}, {}, 0) if algo.trials is None else self._try(algo.trials, own, uploads, info, snapshot, ids)
-        server = rule.step(own, uploads | tried.proposed, replace(info, probe=info.probe | tried.found))
-        sent = nbytes(numbers) + nbytes({k: v for k, v in tried.found.items() if k != "trial_id"})
+        tried = _NOTHING
+        if algo.trials is not None:
+            tried = self._try(algo.trials, own, uploads, info, snapshot, ids)
+            uploads, info = uploads | tried.proposed, replace(info, probe=info.probe | tried.found)
+        server = rule.step(own, uploads, info)
         snapshot = snapshot._replace(
             round=snapshot.round + 1,
             server=server | {k: snapshot.server[k] for k in stage.keep},
             cohort=ids,
             client_steps=snapshot.client_steps + steps,
-            bytes_up=snapshot.bytes_up + trained.bytes_up + sent,
+            bytes_up=snapshot.bytes_up + trained.bytes_up + nbytes(numbers) + tried.bytes_up,
             bytes_down=snapshot.bytes_down + nbytes(msg) * len(ids) + nbytes(told) + tried.bytes_down,
         )
         return snapshot if stage.after is None else self._after(t, stage.after, snapshot)
@@ -207,7 +213,7 @@ class _Loop:
         found["loss_trials"] = self.probes.losses_of_several(data, ids, models)
         vectors, steps = (len(models), 0) if trials.vectors is None else (trials.vectors, len(models))
         sent = (vectors * models.shape[1] + steps) * models.element_size()  # a model per step on a line, or each model
-        return _Tried(proposed, found, sent * len(ids))
+        return _Tried(proposed, found, found["loss_trials"].nbytes, sent * len(ids))
 
     def _drawn(self, stage: Stage, snapshot: Snapshot) -> np.ndarray:
         """Return the cohort of the next round, ascending ids."""
