@@ -260,3 +260,16 @@ def test_what_fits_runs(fed, wrong):
 def test_the_documentation_shows_the_code_that_is_tested():
     code = (OWN / "dynreg.py").read_text()
     assert code[code.index("def dynreg") :] in (ROOT / "docs" / "own_method.md").read_text()
+
+
+def test_a_config_file_that_would_never_be_read_is_refused(fed, tmp_path):
+    """fedbench's own comes first; a copy of it hides nothing."""
+    own = tmp_path / "own" / "algo"
+    own.mkdir(parents=True)
+    (own / "fedavg.yaml").write_bytes((ROOT / "conf" / "algo" / "fedavg.yaml").read_bytes())
+    flags = ("--config-dir", "own", "algo=fedavg", "data=synthetic_leaf", "data.clients=3", "rounds=0", "--cfg", "job")
+    assert fed(*flags)[0] == 0
+    (own / "fedavg.yaml").write_text("_target_: mine.mine\n")
+    status, _, err = fed(*flags)
+    assert status != 0
+    assert "own/algo/fedavg.yaml is hidden by fedbench's own algo/fedavg.yaml; give it another name" in err

@@ -186,7 +186,7 @@ def quadratics_of_sizes(algo, rounds, participation=1.0):
     return list(simulate([Stage(algo, rounds)], None, data, work, engine, start, 0, draw))[-1].server["w"].item()
 
 
-@pytest.mark.parametrize(("participation", "rounds"), [(1.0, 100), (2, 1500)])
+@pytest.mark.parametrize(("participation", "rounds"), [(1.0, 100), (2, 150)])
 @pytest.mark.parametrize(
     ("weights", "n"), [("uniform", [1, 1, 1]), ("size", COUNTS)], ids=["uniform", "size"]
 )  # the minimum of Σ n_k F_k
