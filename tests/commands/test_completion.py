@@ -51,7 +51,7 @@ def test_every_command_and_every_choice_of_a_group_is_offered():
 def test_choices_of_your_own(tmp_path):
     (tmp_path / "algo").mkdir()
     (tmp_path / "algo" / "mine.yaml").write_text("_target_: mine.mine\nspeed: 3\n")
-    assert candidates("algo=mi", [], tmp_path) == ["algo=mine"]
+    assert candidates("algo=min", [], tmp_path) == ["algo=mine"]
     assert candidates("algo.s", ["algo=mine"], tmp_path) == ["algo.speed="]
 
 
