@@ -105,6 +105,15 @@ def test_show(fed, tmp_path):
     assert len(eval(line.split("=", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
 
 
+def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, tmp_path):
+    path = run_dir(tmp_path, fed(*FAST)[1])
+    assert "No numbers" not in "\n".join(fed("show", str(path))[1])
+    (path / "rounds.jsonl").unlink()
+    status, out, _ = fed("show", str(path))
+    assert status == 0
+    assert "No numbers: rounds.jsonl is missing or empty; force=true trains the run again" in "\n".join(out)
+
+
 def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
     fed(*FAST)
     assert fed("show", "results")[0] == 0
