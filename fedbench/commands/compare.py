@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.compare import compare as compare_runs
+from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.commands.flags import Flags
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, make_directory
@@ -20,7 +21,7 @@ from fedbench.commands.workers import work_through
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.user_code import user_code_from
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, choice
 from fedbench.report.compared import compared_text
 from fedbench.report.tuned import write_tables
 from fedbench.report.views import ChapterView
@@ -46,6 +47,7 @@ def compare(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> 
     with user_code_from(own):
         composer = Composer(own)
         studies = studies_of(request, composer, loud)
+        _refuse_unknown(request, studies)
         found = search_all(studies)
         command = shlex.join(["fedbench", "compare", *args])
         text, tuning = write_results(studies, found, command)
@@ -57,6 +59,18 @@ def compare(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> 
     runs = [read_run(Path(note.path)) for note in ended if note.path is not None]
     print("\n" + _write(request, studies, runs, tuning))
     return 0 if len(chosen) == len(studies) and all(note.status == "done" for note in ended) else 1
+
+
+def _refuse_unknown(request: TuningRequest, studies: Sequence[Study]) -> None:
+    """Refuse a baseline or metric that the table will not have, before anything is trained.
+
+    Raises:
+        RequestError: If there is one.
+    """
+    if request.baseline is not None:
+        choice("baseline", request.baseline, request.methods)
+    own = {name for study in studies for name in study.config.metrics}
+    choice("metric", request.metric, [*(k for k, m in CATALOGUE.items() if m.formula is None), *sorted(own)])
 
 
 def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) -> list[list[str]]:

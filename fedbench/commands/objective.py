@@ -21,7 +21,8 @@ def objective_of(config: RunConfig) -> str:
         return "val_accuracy_mean" if held_out else "accuracy_mean"
     plain = name.removeprefix("val_")
     known = [k for k, m in CATALOGUE.items() if m.formula is None and m.direction is not None]
-    if plain not in known and name != "val_loss":
+    shared = plain.startswith("accuracy_") or plain in ("angle_degrees", "kl_uniform")  # also of validation examples
+    if name != "val_loss" and not (plain in known and (plain == name or shared)):
         raise RequestError(
             f"objective={name} is not a metric{nearest(name, known)}; it is auto, or a column of rounds.jsonl with a "
             "better direction, such as accuracy_worst30 or val_loss"

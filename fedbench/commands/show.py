@@ -44,6 +44,8 @@ def show_run(args: Sequence[str]) -> str:
     parts = [_head(run), _settings(run)]
     if run.records.begun:
         parts += [_numbers(run), *_curves(run)]
+    elif run.outcome == "done":
+        parts.append("No numbers: rounds.jsonl is missing or empty; force=true trains the run again")
     return "\n\n".join([*parts, _files(path), _python(path)])
 
 

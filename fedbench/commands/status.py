@@ -83,4 +83,4 @@ def _sum(runs: Sequence[Standing]) -> str:
     ends = f"; the last running one ends in about {duration(max(known))}" if known else ""
     if len(known) < len(working):
         ends += f"; the time left of {len(working) - len(known)} is not known yet"
-    return f"{len(runs)} runs: {states}{ends}"
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}: {states}{ends}"

@@ -134,7 +134,8 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
         return []
     enough = seeds_needed(alpha, tests)
     adjusted = f" after Holm's adjustment over {tests} differences" if tests > 1 else ""
+    seeds = "seed" if counts == [1] else "seeds"
     return [
-        f"always undecided with {' or '.join(map(str, counts))} seeds (n seeds give no p below 2^(1-n)): "
+        f"always undecided with {' or '.join(map(str, counts))} {seeds} (n seeds give no p below 2^(1-n)): "
         f"p <= {alpha:g}{adjusted} needs " + (f"{enough} seeds" if enough else "more than 16 seeds")
     ]

@@ -15,6 +15,7 @@ from fedbench.analysis.metrics_catalogue import MetricInfo
 _LATEX = {
     **{c: f"\\{c}" for c in "%_&#${}"},
     **{"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "Σ": r"$\Sigma$"},
+    **{"<": "$<$", ">": "$>$", "|": r"$\vert$"},  # other signs in the encoding that LaTeX has by default
 }
 
 _FORMULA = ("=", "+", "-", "@", "\t")  # first characters of what spreadsheets carry out

@@ -46,7 +46,7 @@ class Outcome:
         mean, weighted = (last[f"accuracy_mean{k}"] for k in ("", "_weighted"))
         result = "no test data" if mean is None else f"accuracy {100 * mean:.2f} % ({100 * weighted:.2f} % by samples)"
         how = f"{last['seconds_train']:.1f} s of training" if self.fresh else "done already"
-        return what + f"{result} after {meta['rounds']} rounds, {how}"
+        return what + f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
 
 
 def execute(config: RunConfig, load: DataSets | None = None, cores: int | None = None) -> Outcome:

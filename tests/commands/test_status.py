@@ -45,7 +45,7 @@ def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
     status, out, _ = fed("status")
     assert status == 0
     assert out[1].split()[:5] == ["process", "gone", "100/1000", "50.00", "%"]
-    assert out[-1] == "1 runs: 1 process gone"
+    assert out[-1] == "1 run: 1 process gone"
 
 
 def test_asking_does_not_take_the_lock(unfinished):
@@ -95,6 +95,7 @@ def test_show(fed, tmp_path):
     status, out, _ = fed("show", str(path))
     assert status == 0
     assert out[1] == "  done, round 4 of 4"
+    assert fed("status", "results")[1][-1] == "1 run: 1 done"
     assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
     accuracy = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])["accuracy_mean"]
     assert any(line.split() == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out)
@@ -103,6 +104,15 @@ def test_show(fed, tmp_path):
     import fedbench
 
     assert len(eval(line.split("=", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
+
+
+def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, tmp_path):
+    path = run_dir(tmp_path, fed(*FAST)[1])
+    assert "No numbers" not in "\n".join(fed("show", str(path))[1])
+    (path / "rounds.jsonl").unlink()
+    status, out, _ = fed("show", str(path))
+    assert status == 0
+    assert "No numbers: rounds.jsonl is missing or empty; force=true trains the run again" in "\n".join(out)
 
 
 def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):

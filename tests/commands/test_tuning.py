@@ -300,3 +300,20 @@ def test_seeds_are_typed_as_a_number_or_a_list():
     assert seeds("compare", "seeds=[4]", "tuning_seeds=2") == ((1000, 1001), (4,))
     with pytest.raises(RequestError, match="seeds"):
         seeds("tune", "seeds=0")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("baseline=fedavgg", "baseline must be one of fedavg, fedprox; got 'fedavgg'; did you mean fedavg?"),
+        ("metric=accuracy_men", "got 'accuracy_men'; did you mean accuracy_mean?"),
+        ("metric=val_accuracy_mean", "metric must be one of"),  # the runs of the table hold nothing out
+        ("objective=val_bytes_up", "objective=val_bytes_up is not a metric"),
+        ("objective=val_train_loss", "objective=val_train_loss is not a metric"),
+    ],
+)
+def test_what_a_comparison_cannot_show_is_refused_before_anything_is_trained(fed, tmp_path, typed, said):
+    status, _, err = fed("compare", "methods=fedavg,fedprox", "budget=1", "seeds=1", typed, *SMALL)
+    assert status == 2
+    assert said in err
+    assert not list(tmp_path.glob("results/**/DONE"))

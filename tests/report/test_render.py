@@ -33,4 +33,5 @@ def test_markdown():
 def test_latex_is_one_line_per_row():
     assert one_line("a\r\nb\u2028c\x0cd") == "a b c d"
     assert escape("a\n\\input{x}") == r"a \textbackslash{}input\{x\}"
+    assert escape("p <= 0.05 > 0") == "p $<$= 0.05 $>$ 0"  # < is another sign in LaTeX's default encoding
     assert len(latex(["method"], [["a\n\nb"]]).splitlines()) == 7
