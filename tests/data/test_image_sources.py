@@ -94,6 +94,8 @@ def test_fmnist_three_classes_by_pixel(tmp_path):
     assert e.held_out.tolist() == [False] * 3 + [True] * 3
     kept = np.array([0, 20, 60, *test[:3, 0, 0]])
     assert e.x[:, 0, 0, 0] == pytest.approx((kept - 45) / (825**0.5 + 0.001), rel=1e-6)
+    plain = fmnist.load(tmp_path, standardise="none", download=False)
+    assert (plain.x.dtype, plain.mean, plain.std) == (np.uint8, (0.0,), (1.0,))  # x / 255 is left as it is
     # the numbers of the classes follow the order in which they are asked for
     assert fmnist.load(tmp_path, classes=[6, 0], download=False).y.tolist() == [1, 0, 1, 0]
 
@@ -112,7 +114,7 @@ def test_fmnist_refuses(tmp_path):
     write_fmnist(tmp_path, labels=(range(10), (10,)))
     with pytest.raises(RequestError, match="labels from 0 to 10, expected 0 to 9"):
         fmnist.load(tmp_path, download=False)
-    with pytest.raises(RequestError, match="standardise must be one of channel, pixel"):
+    with pytest.raises(RequestError, match="standardise must be one of channel, pixel, none"):
         fmnist.load(tmp_path, standardise="image", download=False)
     (tmp_path / "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(bytes_of(3))))
     with pytest.raises(RequestError, match=r"got \[1, 28, 28\] and \[3\]"):

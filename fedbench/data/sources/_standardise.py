@@ -1,12 +1,26 @@
-"""Images standardised pixel by pixel, as the scripts of FedProx and q-FFL do."""
+"""How images are standardised; pixel by pixel, as the scripts of FedProx and q-FFL do, is one way."""
 
 from __future__ import annotations
 
 import numpy as np
 
-CHOICES = ("channel", "pixel")
+CHOICES = ("channel", "pixel", "none")
 _OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
 _PART = 5000  # images that are summed at a time
+
+
+def per_channel(standardise: str, mean: float, std: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Return the mean and the deviation that images of one channel are standardised with, in units of the full range.
+
+    Args:
+        standardise: "channel" for those given; "none" for 0 and 1, which leaves values from 0 to 1; "pixel" for None,
+            since each pixel has its own.
+        mean: Mean of the training images.
+        std: Their standard deviation.
+    """
+    if standardise == "pixel":
+        return None, None
+    return ((mean,), (std,)) if standardise == "channel" else ((0.0,), (1.0,))
 
 
 def per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, ensure
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, read
-from fedbench.data.sources._standardise import CHOICES, per_pixel
+from fedbench.data.sources._standardise import CHOICES, per_channel, per_pixel
 
 _FOLDER = "FashionMNIST/raw"
 _SITES = (
@@ -50,13 +50,14 @@ def load(
             pullover and shirt: [0, 2, 6].
         standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
             "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255, over all 60000 training
-            images whatever ``classes`` is (script for Fashion-MNIST of q-FFL, Li et al. 2020).
+            images whatever ``classes`` is (script for Fashion-MNIST of q-FFL, Li et al. 2020); "none" leaves values
+            from 0 to 1.
         download: Whether downloads are allowed.
 
     Raises:
         RequestError: If files are missing or corrupt, or an option is invalid.
     """
-    choice("standardise", standardise, CHOICES)
+    mean, std = per_channel(choice("standardise", standardise, CHOICES), 0.2860, 0.3530)  # of the training images
     keep(np.empty(0, dtype=np.int64), classes, 10)  # fail before any download
     folder = data_dir / _FOLDER
     missing = [remote for n, remote in zip(_NAMES, _PACKED, strict=True) if not (folder / n).is_file()]
@@ -74,8 +75,8 @@ def load(
         y=y,
         classes=count,
         held_out=rows >= len(train[1]),
-        mean=(0.2860,) if standardise == "channel" else None,  # of the training images
-        std=(0.3530,) if standardise == "channel" else None,
+        mean=mean,
+        std=std,
         sources=sources,
         unofficial=unofficial,
     )

@@ -10,7 +10,7 @@ from fedbench.core.errors import boolean, choice
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote, checksum, unpacked
 from fedbench.data.sources import _idx
-from fedbench.data.sources._standardise import CHOICES, per_pixel
+from fedbench.data.sources._standardise import CHOICES, per_channel, per_pixel
 
 # of the four unpacked files, and of their downloads
 _MD5 = {
@@ -43,12 +43,13 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardi
         standardise: "channel" uses one mean and standard deviation for all pixels, those of the training images;
             "pixel" uses one pair per pixel, (x - mean) / (std + .001) in units of 0 to 255, over all 70000 images
             whatever ``pool`` is (script for MNIST of FedProx, Li et al. 2020). Test images are among them, so that
-            their statistics are known in training.
+            their statistics are known in training; "none" leaves values from 0 to 1.
 
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
-    pooled, each = boolean("pool", pool), choice("standardise", standardise, CHOICES) == "pixel"
+    pooled, how = boolean("pool", pool), choice("standardise", standardise, CHOICES)
+    mean, std = per_channel(how, 0.1307, 0.3081)  # of the training images
     folder = data_dir / _FOLDER
     missing = [remote for name, remote in zip(_MD5, _PACKED, strict=True) if not (folder / name).is_file()]
     unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
@@ -58,12 +59,12 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardi
     sources, unofficial = origin("MNIST", genuine)
     x = np.concatenate([x for x, _ in sets])
     return Examples(
-        x=per_pixel(x, x) if each else x,
+        x=per_pixel(x, x) if how == "pixel" else x,
         y=np.concatenate([y for _, y in sets]),
         classes=10,
         held_out=None if pooled else np.repeat([False, True], [len(y) for _, y in sets]),
-        mean=None if each else (0.1307,),  # of the training images
-        std=None if each else (0.3081,),
+        mean=mean,
+        std=std,
         sources=sources,
         unofficial=unofficial,
     )
