@@ -172,9 +172,11 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
         one_of = "" if len(similar) == 1 else "one of "
         hint = f"; did you mean {one_of}{', '.join(shown)}?"
     given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
-    if group in LISTED and (hint or len(known) > _MOST_LISTED):
-        return RequestError(f"{given}{hint}{' Or see' if hint else '; see'} `fedbench list {group}`")
     own = f"; to use {name}.yaml of your own, add --config-dir DIR" if name and group in LISTED else ""
+    if group in LISTED and hint:
+        return RequestError(f"{given}{hint} Or see `fedbench list {group}`")
+    if group in LISTED and len(known) > _MOST_LISTED:
+        return RequestError(f"{given}; see `fedbench list {group}`{own}")
     return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")
 
 

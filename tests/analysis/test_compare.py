@@ -181,7 +181,7 @@ def test_a_note_says_how_many_seeds_a_verdict_takes(tmp_path, methods, seeds, al
     text = report(tmp_path, alpha=alpha)
     decided = {r["verdict"] for r in tables(text)[1]} != {"undecided"}
     assert decided == (takes is None)  # these differences are as clear as can be
-    assert (f"with {seeds} seeds" in text) == (takes is not None)
+    assert (f"with {seeds} seed{'s' if seeds > 1 else ''} " in text) == (takes is not None)
     if takes:
         assert f"needs {takes} seeds" in text
 

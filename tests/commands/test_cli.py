@@ -393,8 +393,11 @@ def test_a_group_may_read_the_model_and_a_path_may_hold_anything(fed, tmp_path):
 # ---- wrong requests: one clear line, status 2, nothing on disk
 
 BAD = [
-    (["algo=foo"], "algo=foo is unknown; algo is one of adafed, adafedadam, afl"),
-    (["algo=median"], "stem, term; to use median.yaml of your own, add --config-dir DIR\n"),
+    (["algo=foo"], "algo=foo is unknown; see `fedbench list algo`"),
+    (
+        ["algo=median"],
+        "algo=median is unknown; see `fedbench list algo`; to use median.yaml of your own, add --config-dir DIR\n",
+    ),
     (["algo=fedadan"], "did you mean fedadam?"),
     (["data=cifar10_dir.05"], "did you mean cifar10_dir0.05?"),
     (["experiment=adafedadam/table5_syn"], "did you mean adafedadam/table5_synthetic?"),
@@ -466,8 +469,8 @@ BAD = [
     (["algo._target_=fedbench.algorithms.fedavg.nothing"], "did you mean fedbench.algorithms.fedavg.fedavg?"),
     (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m"),
     (["rounds=1,"], "'rounds=1,' ends with a comma; did you mean rounds=1?"),
-    (["algo=null"], "algo=null is unknown; algo is one of adafed, adafedadam, afl"),
-    (["algo="], "algo needs a choice; algo is one of adafed, adafedadam, afl"),
+    (["algo=null"], "algo=null is unknown; see `fedbench list algo`"),
+    (["algo="], "algo needs a choice; see `fedbench list algo`"),
     (["~local.lr"], "~local.lr: keys cannot be removed"),
     (["local=null"], "local must be a section with keys, got null"),
     (["data.source=null"], "data.source must be a section with keys, got null"),
@@ -524,8 +527,8 @@ BAD = [
     (["algo=fedavg", "x y=1"], "'x y=1' cannot be read as KEY=VALUE"),
     (
         ["lost"],
-        "'lost' is neither a command (list, data, new, tune, compare, report, status, show, reproduce) nor an override "
-        "(KEY=VALUE); did you mean list?",
+        "'lost' is neither a command (list, data, new, tune, compare, report, status, show, plot, reproduce, "
+        "completion) nor an override (KEY=VALUE); did you mean list?",
     ),
     (["reprot"], "did you mean report?"),
     (["rnu"], "nor an override (KEY=VALUE); to run an experiment, type fedbench KEY=VALUE ...; see `fedbench --help`"),
@@ -549,7 +552,8 @@ BAD = [
     (["rounds"], "did you mean rounds=...?"),
     (
         ["list", "algos"],
-        "list takes one of algo, data, model, experiment, table, engine, got algos; did you mean algo?",
+        "list takes one of algo, data, model, experiment, partition, tracker, table, engine; algo, data, model, "
+        "partition, tracker may be followed by a name; got algos; did you mean algo?",
     ),
     (["report", "/nowhere"], "/nowhere is not a directory"),
     (
@@ -591,7 +595,7 @@ BAD = [
     ),
     (["algo=[fedavg]"], "algo takes one choice, got [fedavg]"),
     (["-m", "data/partition=[iid],[shards]"], "data/partition takes one choice"),
-    (["algo=1"], "algo=1 is unknown; algo is one of adafed, adafedadam, afl"),
+    (["algo=1"], "algo=1 is unknown; see `fedbench list algo`"),
     # a number, a device
     (
         ["participation=some"],
@@ -801,6 +805,8 @@ def test_help_version_and_lists(fed):
         "data:",
         "model:",
         "experiment:",
+        "partition:",
+        "tracker:",
         "table:",
     ]
 
