@@ -123,9 +123,8 @@ def _with_snapshot(algo: Algorithm, number: int | None) -> Algorithm:
     def instruct(server: State, cohort: ClientInfo) -> State:
         if number is not None:
             return {"stop": torch.full_like(cohort.key, number)}
-        draw = cohort.key.index_select(
-            0, cohort.id.argmin().view(1)
-        )  # a key of the round, whatever the order of clients
+        first = cohort.id.argmin().view(1)  # so that the draw is the same in any order of clients
+        draw = cohort.key.index_select(0, first)
         return {"stop": (1 + draw % cohort.steps.max().long()).expand(len(cohort.id))}
 
     def start(msg: State, client: State, info: ClientInfo) -> State:

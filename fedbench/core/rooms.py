@@ -1,7 +1,7 @@
 """Temporary directories beside what they become, with a lock: the next writer removes those of writers that are dead.
 
-A process that is killed removes nothing. The system releases its lock, so a directory whose lock is free belongs to
-nobody, on any machine that shares the file system.
+A process that is killed removes nothing. The system releases its lock, so a directory whose lock is free has lost
+its writer, on whatever machine that shares the file system.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def abandoned(prefix: str, folder: Path) -> Iterator[Path]:
         lock = FileLock(path / LOCK)
         try:
             lock.acquire(timeout=0)
-        except (Timeout, OSError, NotImplementedError):  # its writer lives, or nobody can tell
+        except (Timeout, OSError, NotImplementedError):  # its writer lives, or this cannot be known
             continue
         try:
             yield path

@@ -46,7 +46,7 @@ class Drawing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None:  # nobody waits for what is being drawn
+        if kind is not None:  # the pictures are no longer wanted
             for process in self._processes:
                 process.kill()
         if self._threads is not None:

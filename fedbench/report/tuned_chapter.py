@@ -89,5 +89,5 @@ def _trial(facts: TuningFacts, tuned: Tuned, trial: Trial) -> tuple[GridCell, ..
 
 
 def _number(value: Any) -> float | None:
-    """Return the sort key of a value; None for one that is no number."""
+    """Return the sort key of a value; None if it is not a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -81,7 +81,7 @@ class SharedProbes:
         return total / upload(data.train.counts[ids], total.device, total.dtype)
 
     def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
-        """Return F_k of several models [J, P] that nobody else asks for, [C, J] float64."""
+        """Return F_k of several models [J, P] that are not shared with other measurements, [C, J] float64."""
         sums = [client_sums(self.task, data, data.train, ids, w, self.engine)[0] for w in models]
         n = upload(data.train.counts[ids], sums[0].device, sums[0].dtype)
         return torch.stack([total / n for total in sums], 1)

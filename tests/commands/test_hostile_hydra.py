@@ -127,12 +127,12 @@ HOSTILE = {
         {"hydra/launcher/mine": 'defaults: [submitit_slurm, _self_]\npartition: "x\\ntouch %(proof)s"'},
         ["hydra/launcher=mine"],
     ),
-    "overrides that nobody has typed": (
+    "overrides that were not typed": (
         "hydra.overrides.hydra",
         {"experiment/evil": EXPERIMENT + "hydra: {overrides: {hydra: ['hydra.job.env_set={A: b}']}}"},
         ["experiment=evil", "hydra/launcher=basic"],
     ),
-    "axes that nobody has typed": (
+    "axes that were not typed": (
         "hydra.sweeper.params",
         {"experiment/evil": EXPERIMENT + "hydra: {sweeper: {params: {hydra.output_subdir: %(proof)s}}}"},
         ["experiment=evil", "hydra/launcher=basic"],

@@ -173,7 +173,7 @@ def test_fedfv_steps_are_as_long_as_the_mean_update(options):
 
 
 def test_fedfv_guards():
-    """A client that did not move projects nobody; where nothing is left there is no step; ties follow the numbers."""
+    """Zero updates are skipped; a zero direction leaves the model; ties follow the clients' numbers."""
     assert moved("fedfv", [[1.0, 0.0], [0.0, 0.0]], [1.0, 2.0], tau=0).tolist() == [0.5, 0.0]
     assert moved("fedfv", [[1.0, 0.0], [-2.0, 0.0]], [1.0, 2.0], alpha=0.0, tau=0).tolist() == [0.0, 0.0]
     assert moved("fedfv", [[0.0, 0.0], [0.0, 0.0]], [1.0, 2.0]).tolist() == [0.0, 0.0]
@@ -569,7 +569,7 @@ def test_fedheal_masks_and_shares_by_hand():
     assert finished(-1.0, -2.0, 3.0) == ([-1, 0, 3], [True, False, True], pytest.approx([1 / 3, 2 / 3, 2 / 3]))
 
 
-def test_fedheal_coordinates_that_nobody_sends_stay():
+def test_fedheal_coordinates_without_a_sender_stay():
     algo = make("fedheal", beta=0.0)
     delta = torch.tensor([[1.0, 0.0, 5.0], [3.0, 0.0, 0.0]], dtype=D)
     mask = torch.tensor([[True, False, True], [True, False, False]])
