@@ -41,9 +41,9 @@ test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
 test-all: .venv/dev ## run all tests as CI does, also the slow ones
 	$(PYTEST)
 
-COUNT ?= 10000
+COUNT ?=
 test-faults: .venv/dev ## kill runs, fill disks, flip bits and compare what is left: COUNT damaged files (10000)
-	cd tests && ../$(BIN)/python -m faults --count $(COUNT)
+	cd tests && ../$(BIN)/python -m faults --count $(or $(COUNT),10000)
 
 golden: .venv/dev ## update the stored golden runs of all algorithms
 	$(BIN)/python tests/golden/golden.py
@@ -74,9 +74,8 @@ vulnerabilities: .venv/dev ## the part of audit that needs the network
 	  echo "nothing is known of vulnerabilities: their database cannot be reached; run make audit again with a network" >&2; \
 	else cat $$said >&2; fi; rm -f $$said; exit $$status
 
-COUNT ?= 100000
 test-fuzz: .venv/dev ## read COUNT hostile files with every reader (minutes)
-	$(BIN)/python tests/fuzz/fuzz_run.py --count $(COUNT)
+	$(BIN)/python tests/fuzz/fuzz_run.py --count $(or $(COUNT),100000)
 
 format: .venv/dev ## format the code
 	$(BIN)/ruff check --fix .
