@@ -99,7 +99,8 @@ def _solved(host: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray
     # λ = least + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
     rest = 1 - least.sum()
     if rest < _NARROW:  # there is nothing to choose
-        return least + rest / size
+        only: np.ndarray = least + rest / size
+        return only
     k_unit = host / _mean_square(host)
     upper, lower = np.append((most - least) / rest, 1.0), np.append(np.zeros(size), 1.0)
     kind = np.array([0] * size + [5], dtype=np.int32)  # bounds, then an equality
