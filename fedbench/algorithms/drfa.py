@@ -44,7 +44,7 @@ def drfa(
         init: First mixture, "uniform" or by number of training examples ("size", the authors' code).
         floor: Value to which every λ_k is raised, before λ is divided by its sum.
         decay: Factor of γ per round.
-        examples: Training examples of all clients, [N]; a run gives them.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
 
     Identity: γ = 0 is FedAvg with uniform weights; "start" is AFL with lr_lambda = γτ.
     Deviation: the paper draws cohorts from λ. Here they are uniform: λ_k is renormalised over the cohort, and the
@@ -65,15 +65,14 @@ def drfa(
     apart = snapshot not in ("start", "end")  # w' is made of iterates that are uploaded for it
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        mixture = w.new_full((num_clients,), 1 / num_clients, dtype=torch.float64)
-        if init == "size":
-            mixture = torch.tensor(examples, dtype=torch.float64, device=w.device)
-        zero = w.new_zeros((), dtype=torch.float64)
-        return {"w": w, "lambda": mixture / mixture.sum(), "t": zero, "steps": zero}
+        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64, device=w.device)
+        able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
+        mixture, zero = n if init == "size" else able, n.new_zeros(())
+        return {"w": w, "lambda": mixture / mixture.sum(), "able": able, "t": zero, "steps": zero}
 
     def raised(server: State, ids: Tensor, loss: Tensor, t: Tensor, steps: Tensor) -> Tensor:
-        rate = gamma * decay**t * steps * len(server["lambda"]) / len(ids)
-        mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss)).clamp_min(floor)
+        rate = gamma * decay**t * steps * server["able"].sum() / len(ids)
+        mixture = project_simplex(server["lambda"].index_add(0, ids, rate * loss)).clamp_min(floor) * server["able"]
         return mixture / mixture.sum() if floor else mixture
 
     def mixture(server: State, cohort: ClientInfo) -> Tensor:  # λ [N] of this round
@@ -92,7 +91,7 @@ def drfa(
             after = raised(server, cohort.id, cohort.probe["loss"], t, steps)
         elif not late:
             after = raised(server, cohort.probe["trial_id"], cohort.probe["loss_trials"][:, 0], t, steps)
-        return {"w": server["w"] - uploads["delta"], "lambda": after, "t": t, "steps": steps}
+        return {**server, "w": server["w"] - uploads["delta"], "lambda": after, "t": t, "steps": steps}
 
     def propose(server: State, uploads: State, cohort: ClientInfo) -> State:
         back = uploads["snapshot"] if apart else uploads["delta"].mean(0)

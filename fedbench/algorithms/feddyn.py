@@ -36,7 +36,7 @@ def feddyn(
             both.
         deploy: The model that is evaluated: the server's w ("server"), or the mean of the cohort's local models
             ("mean").
-        examples: Training examples of all clients, [N]; a run gives them.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
 
     Raises:
         RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
@@ -52,13 +52,13 @@ def feddyn(
     if weights == "size":
         if examples is None:
             raise RequestError("weights=size needs the training examples of all clients: pass examples=[...]")
-        typical = alpha * sum(examples) / len(examples)
+        typical = alpha * sum(examples) / sum(n > 0 for n in examples)
 
         def extra(msg: State, local: State, info: ClientInfo) -> Tensor:
             return typical / info.n * (local["w"] - msg["w"] + local["drift"])
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        return with_mean_drift(w, num_clients) | ({"mean": w} if deploy == "mean" else {})
+        return with_mean_drift(w, num_clients, examples) | ({"mean": w} if deploy == "mean" else {})
 
     def start(msg: State, client: State, info: ClientInfo) -> State:
         return {"w": msg["w"], "drift": client["drift"]}

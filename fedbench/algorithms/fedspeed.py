@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor
@@ -22,6 +23,7 @@ def fedspeed(
     alpha: float = 1.0,
     rho: float = 0.1,
     server: Literal["cohort", "all"] = "cohort",
+    examples: Sequence[int] | None = None,
 ) -> Algorithm:
     """FedSpeed (Sun et al., ICLR 2023): FedDyn's corrected proximal term, with gradients at a nearby point.
 
@@ -35,6 +37,7 @@ def fedspeed(
         rho: Radius ρ.
         server: "cohort", the server above (the paper), or "all": w <- (1/C) Σ w_k + ū, ū the mean of the u_k of all N
             clients (the authors' code). The same if every client takes part.
+        examples: Training examples of all clients, [N]; a run gives them. Clients without any do not count.
 
     Raises:
         RequestError: If the local solver is not plain, since u_k would not settle at a gradient.
@@ -62,8 +65,11 @@ def fedspeed(
     def update(server: State, uploads: State, cohort: ClientInfo) -> State:
         return drifted(server, uploads["delta"], len(cohort.id)) if everyone else {"w": server["w"] - uploads["delta"]}
 
+    def server_init(w: Tensor, num_clients: int) -> State:
+        return with_mean_drift(w, num_clients, examples) if everyone else {"w": w}
+
     return Algorithm(
-        server_init=with_mean_drift if everyone else lambda w, num_clients: {"w": w},
+        server_init=server_init,
         client_init=unmoved,
         start=start,
         step=descent(gradient=gradient)["step"],

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import box_simplex, onto_simplex
+from scipy.optimize import nnls
 
-from fedbench.algorithms.shared.gram import gram, project_simplex, shortest_combination
+from fedbench.algorithms.shared.gram import gram, project_simplex, shortest_combination, shortest_in_hull
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
@@ -67,6 +68,35 @@ def test_two_vectors_by_hand(a, b):
     gap = (a - b) @ (a - b)
     want = np.clip((b - a) @ b / gap, 0, 1) if gap else 0.5
     assert x.tolist() == pytest.approx([want, 1 - want], abs=1e-8)
+
+
+@pytest.mark.parametrize(("seed", "noise"), [(seed, noise) for seed in range(4) for noise in (1.0, 0.03, 0.003)])
+def test_shortest_in_the_hull_of_nearly_equal_vectors(seed, noise):
+    """The shortest point is that of non-negative least squares, to 1e-9 also where clients hardly differ."""
+    rng = np.random.default_rng(seed)
+    g = rng.normal(size=40) + noise * rng.normal(size=(10, 40))
+    best = nnls(np.vstack([g.T, np.ones(10)]), np.append(np.zeros(40), 1.0))[0]  # Lawson and Hanson's active sets
+    on = np.flatnonzero(best)
+    weight = np.linalg.solve(g[on] @ g[on].T, np.ones(len(on)))
+    d = weight @ g[on] / weight.sum()
+    x = shortest_in_hull(torch.from_numpy(g @ g.T)).numpy()
+    assert x.min() >= 0
+    assert x.sum() == pytest.approx(1, abs=1e-12)
+    assert np.linalg.norm(x @ g - d) <= 1e-9 * np.linalg.norm(d)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_vectors_than_dimensions_around_the_origin(seed):
+    """The shortest point has many combinations; for seeds 0 and 2 the solver's own start leads into a cycle."""
+    rng = np.random.default_rng(seed)
+    g = rng.normal(size=15) + 3 * rng.normal(size=(101, 15))
+    g /= np.linalg.norm(g, axis=1, keepdims=True)
+    k, low, high = g @ g.T, np.zeros(101), np.ones(101)
+    for x in (
+        shortest_in_hull(torch.from_numpy(k)).numpy(),
+        shortest_combination(*map(torch.from_numpy, (k, low, high))).numpy(),
+    ):
+        assert max(residual(k, x, low, high)) < 1e-8
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-300, 1e-17, 1e-9])

@@ -193,11 +193,12 @@ def test_fedfv_with_history_of_absent_clients_needs_absent_clients():
 # ---- PropFair
 
 
+@pytest.mark.parametrize("participation", [1.0, 0.6])
 @pytest.mark.parametrize(("tail", "rate"), [("huber", 0.1 / 60), ("scaled", 0.1 / 50)])
-def test_propfair_in_its_tail_is_fedavg_at_another_rate(tail, rate):
-    data, solver = federation(), sgd(momentum=0.5)
-    ours = final(make("propfair", solver, M=50.0, eps=60.0, tail=tail), data, rounds=4, work=BATCHES)
-    plain = final(make("fedavg", solver), data, rounds=4, work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)))
+def test_propfair_in_its_tail_is_fedavg_at_another_rate(tail, rate, participation):
+    data, solver, how = federation(), sgd(momentum=0.5), {"rounds": 4, "participation": participation}
+    ours = final(make("propfair", solver, M=50.0, eps=60.0, tail=tail), data, work=BATCHES, **how)
+    plain = final(make("fedavg", solver), data, work=LocalWork(lr=rate, batch_size=10, epochs=(2, 2)), **how)
     assert close(ours, plain, 1e-10)
 
 
@@ -245,6 +246,20 @@ def test_gifair_by_hand():
     equal = cohort([0.5, 0.3, 0.2], loss=vector(1.0, 1.0, 3.0))  # a tie is 0 towards each other: r = (-1, -1, 2)
     w = algo.update(server, {"delta": torch.eye(3, dtype=D)}, equal)["w"]
     assert (-w).tolist() == pytest.approx([0.45, 0.25, 0.3], abs=1e-14)
+
+
+def test_gifair_weights_are_positive_and_sum_to_one():
+    """Σ r_k = 0, and λ (C-1) < min p_k, whatever the losses; ties included."""
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 7, 30):
+        n, losses = rng.integers(1, 100, count), rng.integers(0, 6, count) / 3
+        algo = make("gifair", share=0.99)
+        server = algo.server_init(torch.zeros(count, dtype=D), count)
+        weights = -algo.update(server, {"delta": torch.eye(count, dtype=D)}, cohort(n / n.sum(), loss=vector(*losses)))[
+            "w"
+        ]
+        assert weights.min() > 0
+        assert weights.sum().item() == pytest.approx(1, abs=1e-12)
 
 
 def test_gifair_forms_agree_for_one_step_and_to_second_order_otherwise():
@@ -305,6 +320,14 @@ def test_fedmdfg_by_hand():
     assert aimed(np.eye(2), [1.0, 1.1], forced=True)["fair"]
     equal = aimed(np.eye(2), [2.0, 2.0], forced=True)  # there is no direction towards equal losses
     assert equal["d"].tolist() == pytest.approx([0.5, 0.5], abs=1e-12)
+
+
+def test_one_client_of_fedmdfg_with_gradients_is_gradient_descent():
+    """Whatever its losses and the number of local steps, which are not taken."""
+    data = federation(sizes=(23,))
+    plain = final(make("fedavg"), data, rounds=4, work=LocalWork(lr=0.05, batch_size=None, steps=1))
+    ours = make("fedmdfg", source="gradient", server_lr=0.5)
+    assert close(final(ours, data, rounds=4, work=BATCHES), plain, 1e-10)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -530,6 +553,16 @@ def test_drfa_floor_and_first_mixture():
     assert algo.server_init(torch.zeros(2), 3)["lambda"].tolist() == [0.125, 0.375, 0.5]
     with pytest.raises(RequestError, match="init=size needs the training examples of all clients"):
         make("drfa", init="size")
+
+
+def test_drfa_leaves_clients_without_training_examples_out():
+    """λ stays 0 for them, also below a floor, and losses count N/C-fold with N the others."""
+    for options in ({}, {"init": "size"}):
+        algo = factory("drfa")(gamma=0.01, snapshot="start", floor=0.05, examples=[2, 0, 2], **options)
+        server = algo.server_init(torch.zeros(2, dtype=D), 3)
+        assert server["lambda"].tolist() == [0.5, 0.0, 0.5]
+        after = algo.update(server, {"delta": torch.eye(2, dtype=D)}, facts([0, 2], loss=[1.0, 3.0]))
+        assert after["lambda"].tolist() == pytest.approx([0.49, 0.0, 0.51], abs=1e-12)
 
 
 # ---- FedHEAL

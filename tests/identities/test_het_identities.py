@@ -1,12 +1,13 @@
 """Statements about the methods for heterogeneous clients and the personal ones: in float64."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from test_more_identities import FULL, QUADRATIC, Given, run_on, start_of
-from tools import close, deployed, federation, final, make, snapshots
+from tools import close, deployed, factory, federation, final, make, snapshots
 
 from fedbench.algorithms.shared.ascent import uphill
 from fedbench.core.algorithm import Stage
@@ -118,17 +119,18 @@ def test_fedsam_and_fedexp_keep_the_local_solver(solver):
     assert close(ours, plain, 1e-10)
 
 
-def test_one_step_per_round_makes_four_methods_one():
-    data = federation()
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_one_step_per_round_makes_four_methods_one(participation):
+    data, how = federation(), {"rounds": 6, "participation": participation}
     methods = [
         ("fedcm", {"alpha": 0.3}),
         ("mimelite", {"beta1": 0.7}),
         ("mofedsam", {"rho": 0.0, "alpha": 0.3}),
         ("fedavgm", {"beta": 0.7, "server_lr": 0.3, **UNIFORM}),
     ]
-    runs = [final(make(name, **options), data, rounds=6, work=ONE_STEP) for name, options in methods]
+    runs = [final(make(name, **options), data, work=ONE_STEP, **how) for name, options in methods]
     assert all(close(run, runs[-1], 1e-10) for run in runs)
-    longer = [final(make(name, **o), data, rounds=6, work=LocalWork(0.1, None, steps=3)) for name, o in methods[:2]]
+    longer = [final(make(name, **o), data, work=LocalWork(0.1, None, steps=3), **how) for name, o in methods[:2]]
     assert not close(*longer, 1e-4)  # MimeLite's c is measured at w^t, FedCM's m along the path
 
 
@@ -221,6 +223,22 @@ def test_the_server_keeps_the_mean_of_all_drifts(name, options):
         assert close(after.server["drift"], after.clients["drift"].mean(0), 1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("feddyn", {}), ("feddyn", {"weights": "size"}), ("fedspeed", {"server": "all"})]
+)
+def test_clients_without_training_examples_do_not_count(name, options):
+    """Two of five have only test examples: the others train as if they were alone."""
+    alone = federation(sizes=(4, 9, 6))
+    rows = alone.train.split()
+    with_others = replace(
+        alone, train=Rows.of([rows[0], rows[0][:0], rows[1], rows[2], rows[0][:0]]),
+        test=Rows.of([alone.test.split()[0]] * 5), names=tuple("abcde"),
+    )  # fmt: skip
+    made = [factory(name)(**options, examples=data.train.counts.tolist()) for data in (alone, with_others)]
+    runs = [final(algo, data, rounds=4, work=FULL) for algo, data in zip(made, (alone, with_others), strict=True)]
+    assert close(*runs, 1e-12)
+
+
 def test_feddyn_deploys_what_was_asked_for():
     data = federation()
     seen = snapshots(make("feddyn", deploy="mean"), data, rounds=3)
@@ -248,10 +266,14 @@ def test_fedsam_by_hand():
     assert both.tolist() == pytest.approx([0.0, 0.0], abs=1e-15)  # the whole vector has length 5: ŵ = 2w, w - ŵ/2
 
 
-def test_fedsam_leaves_fedavg_in_proportion_to_rho():
-    data = federation()
-    plain = final(make("fedavg", **UNIFORM), data, rounds=3, work=BATCHES)
-    apart = [(final(make("fedsam", rho=r), data, rounds=3, work=BATCHES) - plain).norm().item() for r in (1e-4, 1e-5)]
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("fedsam", ("fedavg", UNIFORM)), ("mofedsam", ("fedcm", {})), ("fedspeed", ("feddyn", {"alpha": 0.1}))],
+)
+def test_methods_with_an_ascent_leave_those_without_in_proportion_to_rho(name, plain):
+    data, how = federation(), {"rounds": 3, "work": BATCHES}
+    without = final(make(plain[0], **plain[1]), data, **how)
+    apart = [(final(make(name, rho=r), data, **how) - without).norm().item() for r in (1e-4, 1e-5)]
     assert apart[0] / apart[1] == pytest.approx(10, rel=1e-2)
 
 

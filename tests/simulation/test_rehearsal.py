@@ -48,6 +48,7 @@ COPYING = {  # where a round may copy to the device, without waiting for it
 }
 WAITING = {  # where a round may wait for the device
     "shortest_combination": "a quadratic program of the size of the cohort is solved on the host",
+    "shortest_in_hull": "likewise",
     "fedfv.<locals>.update": "FedFV projects updates one after another in the order of their losses",
     "fedmdfg.<locals>.fixed": "FedMDFG solves such a program, and counts the clients that moved or are absent",
     "fedmdfg.<locals>.propose": "likewise",

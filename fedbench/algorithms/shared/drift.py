@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,16 @@ def unmoved(w: Tensor) -> State:
     return {"drift": torch.zeros_like(w)}
 
 
-def with_mean_drift(w: Tensor, num_clients: int) -> State:
-    """Return the state of a server that keeps ū, the mean of the u_k of all N clients."""
-    return {"w": w, "drift": torch.zeros_like(w), "clients": w.new_full((), num_clients)}
+def with_mean_drift(w: Tensor, num_clients: int, examples: Sequence[int] | None) -> State:
+    """Return the state of a server that keeps ū, the mean of the u_k of all N clients.
+
+    Args:
+        w: The first model [P].
+        num_clients: Number of clients.
+        examples: Their training examples; clients without any never take part and do not count. None: all count.
+    """
+    count = num_clients if examples is None else sum(n > 0 for n in examples)
+    return {"w": w, "drift": torch.zeros_like(w), "clients": w.new_full((), count)}
 
 
 def drifted(server: State, delta: Tensor, count: int) -> State:

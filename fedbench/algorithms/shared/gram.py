@@ -55,25 +55,65 @@ def shortest_combination(k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     Raises:
         ArithmeticError: If the solver finds no solution.
     """
+    host, least, most = (v.numpy(force=True).astype(np.float64) for v in (k, low, high))
+    return torch.from_numpy(_solved(host, least, most)).to(k)
+
+
+def shortest_in_hull(k: Tensor) -> Tensor:
+    """Return the weights [C] of the shortest point of the convex hull of vectors with inner products K [C, C], float64.
+
+    The quadratic program ends at a small residual, which for nearly equal vectors is far from a small error. Between
+    the vectors that it finds, the weights are those of a linear system, where this meets the conditions better.
+
+    Raises:
+        ArithmeticError: If the solver finds no solution.
+    """
+    host = k.numpy(force=True).astype(np.float64)
+    size = len(host)
+    found = _solved(host, np.zeros(size), np.full(size, 2.0))  # a bound of 1 would be met along with Σ λ = 1
+    on = np.flatnonzero(found > _TOLERANCE)
+    system = np.zeros((len(on) + 1, len(on) + 1))  # K λ = const and Σ λ = 1
+    system[:-1, :-1] = host[np.ix_(on, on)] / _mean_square(host)
+    system[-1, :-1] = system[:-1, -1] = 1
+    exact = np.zeros(size)
+    exact[on] = np.linalg.lstsq(system, np.append(np.zeros(len(on)), 1.0), rcond=None)[0][:-1]
+    better = (exact >= 0).all() and _unevenness(host @ exact, on) <= _unevenness(host @ found, on)
+    return torch.from_numpy(exact if better else found).to(k)
+
+
+def _unevenness(slope: np.ndarray, on: np.ndarray) -> float:
+    """Return by how much the slopes K λ exceed their minimum where λ > 0; 0 is optimal."""
+    return float(slope[on].max() - slope.min())
+
+
+def _mean_square(k: np.ndarray) -> float:
+    """Return the mean squared length of the vectors, above 0."""
+    return max(float(np.trace(k)) / len(k), float(np.finfo(np.float64).tiny))
+
+
+def _solved(host: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return the weights of ``shortest_combination``."""
     import daqp
 
-    host, least, most = (v.numpy(force=True).astype(np.float64) for v in (k, low, high))
     size = len(host)
     # λ = least + rest · x with Σ x = 1: tight bounds are then no smaller than the solver's tolerances
     rest = 1 - least.sum()
     if rest < _NARROW:  # there is nothing to choose
-        return torch.from_numpy(least + rest / size).to(k)
-    k_unit = host / max(float(np.trace(host)) / size, np.finfo(np.float64).tiny)
+        only: np.ndarray = least + rest / size
+        return only
+    k_unit = host / _mean_square(host)
     upper, lower = np.append((most - least) / rest, 1.0), np.append(np.zeros(size), 1.0)
     kind = np.array([0] * size + [5], dtype=np.int32)  # bounds, then an equality
     x = np.full(size, 1 / size)
     for _ in range(_STEPS):
         before, pull = x, k_unit @ least / rest - _PROXIMAL * x
-        x, _, status, _ = daqp.solve(
-            k_unit + _PROXIMAL * np.eye(size), pull, np.ones((1, size)), upper, lower, kind, primal_tol=_TOLERANCE
-        )
+        problem = (k_unit + _PROXIMAL * np.eye(size), pull, np.ones((1, size)), upper, lower, kind)
+        x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE)
+        if status != 1:  # from its own start it can cycle if there are more vectors than dimensions
+            x, _, status, _ = daqp.solve(*problem, primal_tol=_TOLERANCE, primal_start=before)
         if status == 1 and _PROXIMAL * np.abs(x - before).max() < 1e-12:
             break
         if status != 1:
             raise ArithmeticError(f"the quadratic program of {size} clients was not solved (DAQP status {status})")
-    return torch.from_numpy(np.clip(least + rest * x, least, most)).to(k)
+    solution: np.ndarray = np.clip(least + rest * x, least, most)
+    return solution

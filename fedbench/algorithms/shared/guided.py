@@ -7,7 +7,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.gram import combination, gram, shortest_combination
+from fedbench.algorithms.shared.gram import combination, gram, shortest_in_hull
 from fedbench.core.types import State
 
 _ZERO = 1e-12  # of the longest vector: a client that did not move
@@ -47,7 +47,7 @@ def direction(g: Tensor, loss: Tensor, kept: Tensor, theta: float, forced: Tenso
     weight, mean = torch.zeros_like(k[0]), torch.zeros_like(k[0])
     if live.any():
         inner = mixing @ k @ mixing.T
-        weight = shortest_combination(inner, torch.zeros_like(inner[0]), torch.full_like(inner[0], 2.0)) @ mixing
+        weight = shortest_in_hull(inner) @ mixing
         mean[:count] = live.double() / live.sum()
     shortest = combination(weight * scale, rows)
     ours, theirs = (torch.linalg.vector_norm(v) for v in (combination(mean * scale, rows), shortest))
