@@ -51,6 +51,7 @@ def page(view: PageView) -> str:
     of_papers = [t for p in view.papers for t in p.tables]
     chapters = [_chapter(c, ids) for c in view.chapters]
     return environment().get_template("page.html").render(
+        title=view.title,
         view=view,
         papers=papers,
         tables=tables,
