@@ -16,7 +16,6 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import Measure, Reference
 from fedbench.papers.plan import PROFILES, PlannedRun
-from fedbench.runs.bundle import Stored
 from fedbench.runs.records import is_done
 from fedbench.runs.store import Run, read_run
 
@@ -58,9 +57,9 @@ def runs_on_disk(common: Sequence[str]) -> KnownRuns:
     return KnownRuns(ExperimentComposer(common), lambda _, path: read_run(path) if is_done(path) else None)
 
 
-def runs_of_store(store: Stored) -> KnownRuns:
-    """Return the runs of a directory or bundle, by experiment, algorithm, hash and seed."""
-    found = {(run.meta["experiment"], *run.path.parts[-3:]): run for run in store if run.done}
+def runs_among(runs: Iterable[Run]) -> KnownRuns:
+    """Return the finished runs among some, by experiment, algorithm, hash and seed."""
+    found = {(run.meta["experiment"], *run.path.parts[-3:]): run for run in runs if run.done}
     return KnownRuns(ExperimentComposer([]), lambda experiment, path: found.get((experiment, *path.parts[-3:])))
 
 
@@ -272,12 +271,19 @@ def seconds_of(run: Run) -> float:
 
 
 def results_on_record(references: Iterable[Reference], runs: KnownRuns) -> list[KnownResult]:
-    """Return every number under the profile of which most has been run; of equal ones, the one nearest to the record."""
+    """Return every number under the profile of which most has been run, in doubt the one nearest to the source."""
     every = [wanted(list(references), profile) for profile in PROFILES]
-    return [
-        max((result_of(w, runs) for w in forms), key=_share)
-        for forms in zip(*every, strict=True)
-    ]
+    return [max((result_of(w, runs) for w in forms), key=_share) for forms in zip(*every, strict=True)]
+
+
+def used_runs(results: Iterable[KnownResult], runs: KnownRuns) -> list[Run]:
+    """Return the finished runs that some numbers rest on: those that count and those of grids, each once."""
+    found: dict[Path, Run] = {}
+    for result in results:
+        w = result.wanted
+        planned = [*(run for algo in w.number.algos for run in w.grid(algo)), *counting(w, result.grids)]
+        found |= {run.path: run for run in runs.of(planned) if run is not None}
+    return list(found.values())
 
 
 def _share(result: KnownResult) -> tuple[float, float]:

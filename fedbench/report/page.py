@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -220,5 +221,5 @@ def environment() -> Environment:
     )
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
-    made.globals.update(reasons=reasons, zip=zip, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
+    made.globals.update(reasons=reasons, zip=zip, inf=math.inf, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
     return made

@@ -51,7 +51,7 @@ def test_rounds_that_were_not_evaluated():
 def result(values, band=(76.0, 86.0), seeds=2, cut=None, **more):
     reference = references()["mnist_power_law"]
     number = replace(reference.numbers[0], band=band, seeds=2, published=(Published("us", 81.0),))
-    facts = {"diverged": (), "tuned": {}, "unofficial": (), "seconds": 1.0, **more}
+    facts = {"diverged": (), "grids": {}, "unofficial": (), "seconds": 1.0, **more}
     return KnownResult(Wanted(reference, number, seeds, cut or {}), dict(enumerate(values)), **facts)
 
 
