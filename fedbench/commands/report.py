@@ -19,6 +19,7 @@ from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
+from fedbench.report.front import is_collection, write_front
 from fedbench.report.known_report import NAME as KNOWN
 from fedbench.report.known_report import is_known_bundle, report_known
 from fedbench.report.write import Extras, name_left_out, write_report
@@ -33,8 +34,8 @@ def _parser() -> Parser:
         nargs="?",
         default="results",
         metavar="DIR",
-        help="directory that contains the runs, a report that was published with --into, or the zip of --bundle "
-        "(default: results)",
+        help="directory that contains the runs, a report that was published with --into, the zip of --bundle, or a "
+        "directory of published reports, which gets a front page (default: results)",
     )
     p.add_argument(
         "--into",
@@ -122,6 +123,13 @@ def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None)
                 raise RequestError(
                     f"--{name} works with --compare only; add --compare algo, or a key such as --compare local.lr"
                 )
+        if is_collection(folder):
+            if into is not None or asked.paper is not None or asked.dated:
+                raise RequestError(
+                    f"{folder} contains published reports; --into, --paper and --dated are for one of them, such as "
+                    f"fedbench report {folder}/NAME"
+                )
+            return write_front(folder)
         if asked.paper is not None:
             choice("--paper", asked.paper, (*papers(), KNOWN))
         if asked.paper == KNOWN or is_known_bundle(folder):

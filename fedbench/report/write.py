@@ -222,7 +222,7 @@ def _write(
         papers=tuple(shown),
         tables=tuple(views),
         figures=tuple(others),
-        environment=_environment(runs),
+        environment=environment_of(runs),
         notes=tuple(damaged),
         chapters=(*([compared_chapter(compared)] if compared else []), *extras.chapters),
         footer=extras.footer,
@@ -299,7 +299,7 @@ def _totals(view: PaperView) -> str:
     return f"{view.title}: {coverage_text(view.coverage)}; {claims_text(claim_tally(view.claims))}"
 
 
-def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+def environment_of(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """Return the versions, devices and commits of the runs, with the number of runs per value if they differ."""
     facts: dict[str, Counter[str]] = {}
     for run in runs:
