@@ -86,7 +86,8 @@ def _said(view: FrontView) -> str:
     c, n = view.coverage, view.claims
     return (
         f"{len(view.reports)} papers: {coverage_text(c)}; of {n.total} claims {n.states['holds']} hold, "
-        f"{n.states['fails']} fail, {n.states['depends']} depend on the reading; {view.runs} runs, {view.hours:.1f} hours"
+        f"{n.states['fails']} fail, {n.states['depends']} depend on the reading; {view.runs} runs, "
+        f"{view.hours:.1f} hours"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from fedbench.analysis.coverage import Coverage
 from fedbench.report.views import ClaimView, FigureView
@@ -33,6 +34,11 @@ class ClaimStates:
     def total(self) -> int:
         """All claims."""
         return self.states.total()
+
+    @property
+    def testable(self) -> int:
+        """Those that runs can decide."""
+        return self.total - self.states["without runs"] - self.states["not testable"]
 
     @property
     def settled(self) -> int:
@@ -158,6 +164,11 @@ class FrontView:
     def claims(self) -> ClaimStates:
         """The claims of all papers."""
         return sum((r.claims for r in self.reports), ClaimStates())
+
+    @property
+    def benchmarks(self) -> list[tuple[str, list[KnownView]]]:
+        """The known numbers by the title of their benchmark."""
+        return [(title, list(members)) for title, members in groupby(self.known, key=lambda n: n.benchmark)]
 
     @property
     def agreeing(self) -> int:
