@@ -20,6 +20,7 @@ from fedbench.analysis.tables import paper_table
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import NotWritten, replace_file
 from fedbench.papers.ledger import Ledger, read_ledger
+from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import Paper, papers
 from fedbench.report.claim_views import claim_views
 from fedbench.report.drawing import Drawing
@@ -102,7 +103,7 @@ def _report(paper: Paper, folder: Path, every: list[Run]) -> ReportView:
     runs = [] if bundle is None else list(bundle)
     every += runs
     evidence, ledger = Evidence(runs), Ledger() if bundle is None else read_ledger(bundle.place)
-    claims = claim_views(paper, evidence)
+    claims = claim_views(paper, evidence, () if runs else (ADOPTED,))  # without runs, no reading gives another verdict
     learnt = Learnt() if bundle is None else read_learnt(place)
     if bundle is not None:
         _name_if_outdated(place, paper, claims)

@@ -13,7 +13,7 @@ from fedbench.analysis.known import KnownResult, results_on_record, runs_among, 
 from fedbench.analysis.run_rows import run_rows
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replaced_folder, replacing
-from fedbench.papers.known.registry import references
+from fedbench.papers.known.registry import chosen_references
 from fedbench.report.known import write_known
 from fedbench.report.write import experiment_of, name_left_out
 from fedbench.runs.bundle import FOLDER, Bundle, Stored, stored, watched, write_bundle
@@ -31,7 +31,7 @@ def is_known_bundle(folder: Path) -> bool:
 def known_results(runs: Sequence[Run]) -> tuple[list[KnownResult], list[Run]]:
     """Return the known numbers as runs have measured them, and the runs that they rest on."""
     among = runs_among(runs)
-    results = results_on_record(references().values(), among)
+    results = results_on_record(chosen_references([NAME]), among)
     return results, used_runs(results, among)
 
 
@@ -71,19 +71,19 @@ def report_known(folder: Path, into: Path | None) -> str:
     store = stored(folder)
     bundled = isinstance(store, Bundle)
     target = into or folder / "report" / ("" if bundled else NAME)
-    experiments = {number.experiment for r in references().values() for number in r.numbers}
+    experiments = {number.experiment for r in chosen_references([NAME]) for number in r.numbers}
     runs = [run for run in store if run.meta["experiment"] in experiments]
     damaged = [why for why in store.damaged if experiment_of(why) in experiments]
 
     def work(runs: list[Run], damaged: list[str]) -> str:
-        results, used = known_results([watched(run) for run in runs] if into is not None else runs)
-        if bundled:
-            _refuse_unused(runs, used, store.root)
-        if not used:
+        if not runs:
             left = [f"left out: {why}" for why in damaged]
             raise RequestError(
                 "\n".join([f"{folder} has no runs of known numbers; fedbench reproduce known makes them", *left])
             )
+        results, used = known_results([watched(run) for run in runs] if into is not None else runs)
+        if bundled:
+            _refuse_unused(runs, used, store.root)
         with replaced_folder(target) as new:
             text = write_known(results, new, damaged)
             with replacing(new / "runs.parquet") as part:
