@@ -21,8 +21,6 @@ def result(values, diverged=(), grids=None, seeds=3):
 
 MISSED = Tried(0.2, math.inf, "done", (math.inf, 0.0, 0.2))
 GRID = TunedGrid("local.lr", (Tried(0.1, 90.0, "done", (90.0, 0.0, 0.1)), MISSED))
-    "local.lr", (Tried(0.1, 90.0, "done", (90.0, 0.0, 0.1)), Tried(0.2, math.inf, "done", (math.inf, 0, 1)))
-)
 HALF = TunedGrid("local.lr", (GRID.tried[0], Tried(0.2, None, "not run")))
 
 
