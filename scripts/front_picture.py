@@ -3,8 +3,8 @@
     python scripts/front_picture.py [PAGE] [PICTURE] [--chromium PATH]
 
 By default the page is results/published/index.html and the picture docs/figures/evidence.png: the top of the page,
-light, at 1280 pixels, in 64 colours. Chromium is the one that --chromium or $CHROMIUM names, or the installed one. Needs the
-extra `dev`.
+light, at 1280 pixels, in 64 colours. Chromium is the one that --chromium or $CHROMIUM names, or the installed one.
+Needs the extra `dev`.
 """
 
 from __future__ import annotations

@@ -3,64 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
+from fedbench.analysis.known_runs import KnownRuns
 from fedbench.analysis.measures import rounds_to
 from fedbench.analysis.metrics_catalogue import metric_info
-from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.core.errors import RequestError
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import Measure, Reference
 from fedbench.papers.plan import PROFILES, PlannedRun
-from fedbench.runs.records import is_done
-from fedbench.runs.store import Run, read_run
+from fedbench.runs.store import Run
 
 KnownVerdict = Literal["agrees", "differs", "incomplete", "not run"]
-
-
-class KnownRuns:
-    """The finished runs of known numbers.
-
-    Args:
-        composer: Composes their configurations.
-        find: Returns the run with an experiment, and the directory of a finished run, if there is one.
-    """
-
-    def __init__(self, composer: ExperimentComposer, find: Callable[[str, Path], Run | None]) -> None:
-        self._composer, self._find = composer, find
-        self._folders: dict[tuple[str, ...], Path] = {}
-
-    def of(self, planned: Sequence[PlannedRun]) -> list[Run | None]:
-        """Return the finished run of each planned one, or None."""
-        return [self._find(run.experiment, self._folder(run) / f"seed_{run.seed}") for run in planned]
-
-    def rounds(self, wanted: Wanted) -> int:
-        """Return the number of rounds on record of a number's experiment."""
-        return self._composer.config(wanted.number.experiment, wanted.number.algo, {}).rounds
-
-    def _folder(self, run: PlannedRun) -> Path:
-        if run.setting not in self._folders:
-            self._folders[run.setting] = self._composer.config(run.experiment, run.algo, run.keys).path.parent
-        return self._folders[run.setting]
-
-
-def runs_on_disk(common: Sequence[str]) -> KnownRuns:
-    """Return the runs in their directories.
-
-    Args:
-        common: Overrides for all runs, such as results_dir.
-    """
-    return KnownRuns(ExperimentComposer(common), lambda _, path: read_run(path) if is_done(path) else None)
-
-
-def runs_among(runs: Iterable[Run]) -> KnownRuns:
-    """Return the finished runs among some, by experiment, algorithm, hash and seed."""
-    found = {(run.meta["experiment"], *run.path.parts[-3:]): run for run in runs if run.done}
-    return KnownRuns(ExperimentComposer([]), lambda experiment, path: found.get((experiment, *path.parts[-3:])))
 
 
 @dataclass(frozen=True)

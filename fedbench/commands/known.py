@@ -50,7 +50,8 @@ def reproduce_known(
     Raises:
         RequestError: If the request is wrong, or the page cannot be written.
     """
-    from fedbench.analysis.known import counting, grids_of, result_of, runs_on_disk
+    from fedbench.analysis.known import counting, grids_of, result_of
+    from fedbench.analysis.known_runs import runs_on_disk
     from fedbench.report.known import write_known
 
     every = wanted(chosen_references(list(names)), profile, seeds)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from fedbench.analysis.kept_rounds import published
-from fedbench.analysis.known import KnownResult, results_on_record, runs_among, used_runs
+from fedbench.analysis.known import KnownResult, results_on_record, used_runs
+from fedbench.analysis.known_runs import runs_among
 from fedbench.analysis.run_rows import run_rows
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replaced_folder, replacing
