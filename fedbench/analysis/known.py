@@ -3,20 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
+from fedbench.analysis.known_runs import KnownRuns
 from fedbench.analysis.measures import rounds_to
 from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.errors import RequestError
-from fedbench.papers.known.plan import Wanted
-from fedbench.papers.known.registry import Measure
-from fedbench.papers.plan import PlannedRun
-from fedbench.runs.store import Run, read_run
+from fedbench.papers.known.plan import Wanted, wanted
+from fedbench.papers.known.registry import Measure, Reference
+from fedbench.papers.plan import PROFILES, PlannedRun
+from fedbench.runs.store import Run
 
 KnownVerdict = Literal["agrees", "differs", "incomplete", "not run"]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A value of a tuned key.
+
+    Attributes:
+        measured: The number of its run, infinite if a target was not reached; None for a run that diverged or is not
+            finished.
+        state: What became of the run.
+        score: What the values are ordered by, the best one first; None without a number.
+    """
+
+    value: float
+    measured: float | None
+    state: Literal["done", "diverged", "not run"]
+    score: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class TunedGrid:
+    """The values of a tuned key that were tried for an algorithm."""
+
+    key: str
+    tried: tuple[Tried, ...]
+
+    @property
+    def chosen(self) -> float | None:
+        """The value whose run has the best number; None while a run is missing.
+
+        Of values that do not reach the target, and of equal ones, the one with the best value in any round counts.
+        """
+        if any(t.state == "not run" for t in self.tried):
+            return None
+        return min(((t.score, t.value) for t in self.tried if t.score is not None), default=(None, None))[1]
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the chosen value is the smallest or the largest, beyond which there may be better ones."""
+        return self.chosen in (self.tried[0].value, self.tried[-1].value)
 
 
 @dataclass(frozen=True)
@@ -26,7 +68,7 @@ class KnownResult:
     Attributes:
         values: The measured number by seed; infinite where a target was not reached.
         diverged: Seeds that diverged.
-        tuned: The chosen value of a tuned key for each algorithm; None while the grid is not complete.
+        grids: The grid of a tuned key for each algorithm; empty if nothing is tuned.
         unofficial: Sentences on data that are not the publisher's.
         seconds: Training and evaluation of the runs that count, all together.
     """
@@ -34,7 +76,7 @@ class KnownResult:
     wanted: Wanted
     values: Mapping[int, float]
     diverged: tuple[int, ...]
-    tuned: Mapping[str, float | None]
+    grids: Mapping[str, TunedGrid]
     unofficial: tuple[str, ...]
     seconds: float
 
@@ -113,56 +155,97 @@ def measured(run: Run, measure: Measure, rounds: int) -> float:
     return float(info.factor * part.mean())
 
 
-def best_of_grid(runs: Sequence[PlannedRun], wanted: Wanted, rounds: int) -> float | None:
-    """Return the value of the tuned key whose run has the best measure; None while a run is missing.
-
-    Of values that do not reach the target, and of equal ones, the one with the best value in any round counts.
-    """
-    grid, measure = wanted.number.grid, wanted.number.measure
-    assert grid is not None
-    if not all(run.done for run in runs):
+def tuned_grid(wanted: Wanted, algo: str, runs: KnownRuns) -> TunedGrid | None:
+    """Return what the runs of a grid have measured; None for a number without a grid."""
+    grid = wanted.number.grid
+    if grid is None:
         return None
-    scored = []
-    for run in runs:
-        assert run.path is not None
-        found = read_run(run.path)
-        if found.counts:
-            sign = 1.0 if measure.kind == "rounds_to" else -float(metric_info(measure.field).sign)
-            best = measured(found, Measure("best", measure.field), rounds) * metric_info(measure.field).sign
-            scored.append((sign * measured(found, measure, rounds), -best, float(run.wanted[grid.key])))
-    return min(scored)[2] if scored else None
+    rounds = runs.rounds(wanted)
+    found = zip(grid.values, runs.of(wanted.grid(algo)), strict=True)
+    return TunedGrid(grid.key, tuple(_tried(value, run, wanted.number.measure, rounds) for value, run in found))
 
 
-def result_of(
-    wanted: Wanted, runs: Mapping[str, Sequence[PlannedRun]], tuned: Mapping[str, float | None], rounds: int
-) -> KnownResult:
+def _tried(value: float, run: Run | None, measure: Measure, rounds: int) -> Tried:
+    if run is None:
+        return Tried(value, None, "not run")
+    if not run.counts:
+        return Tried(value, None, "diverged")
+    own = measured(run, measure, rounds)
+    sign = metric_info(measure.field).sign
+    best = sign * measured(run, Measure("best", measure.field), rounds)
+    return Tried(value, own, "done", ((own if measure.kind == "rounds_to" else -sign * own), -best, value))
+
+
+def grids_of(wanted: Wanted, runs: KnownRuns) -> dict[str, TunedGrid]:
+    """Return the grid of every algorithm of a number; empty if nothing is tuned."""
+    found = ((algo, tuned_grid(wanted, algo, runs)) for algo in wanted.number.algos)
+    return {algo: grid for algo, grid in found if grid is not None}
+
+
+def counting(wanted: Wanted, grids: Mapping[str, TunedGrid]) -> list[PlannedRun]:
+    """Return the runs that count, of algorithms whose grid is complete."""
+    found = []
+    for algo in wanted.number.algos:
+        tuned = grids[algo].chosen if algo in grids else None
+        if algo not in grids or tuned is not None:
+            found += wanted.runs(algo, tuned)
+    return found
+
+
+def result_of(wanted: Wanted, runs: KnownRuns) -> KnownResult:
     """Return what the runs of a number have measured.
 
     Args:
         wanted: The number.
-        runs: The runs that count, by algorithm, located.
-        tuned: The chosen value of a tuned key, by algorithm.
-        rounds: The rounds on record.
+        runs: The finished runs.
     """
-    values: dict[str, dict[int, float]] = {algo: {} for algo in runs}
+    grids, rounds = grids_of(wanted, runs), runs.rounds(wanted)
+    planned = counting(wanted, grids)
+    values: dict[str, dict[int, float]] = {algo: {} for algo in wanted.number.algos}
     diverged: set[int] = set()
     unofficial: dict[str, None] = {}
     seconds = 0.0
-    for algo, planned in runs.items():
-        for run in planned:
-            if not run.done or run.path is None:
-                continue
-            found = read_run(run.path)
-            last = found.last_round()
-            seconds += float(last["seconds_train"] + last["seconds_eval"])
-            unofficial |= dict.fromkeys(found.unofficial)
-            if found.counts:
-                values[algo][run.seed] = measured(found, wanted.number.measure, rounds)
-            else:
-                diverged.add(run.seed)
+    for plan, run in zip(planned, runs.of(planned), strict=True):
+        if run is None:
+            continue
+        seconds += seconds_of(run)
+        unofficial |= dict.fromkeys(run.unofficial)
+        if run.counts:
+            values[plan.algo][plan.seed] = measured(run, wanted.number.measure, rounds)
+        else:
+            diverged.add(plan.seed)
     own, other = wanted.number.algo, wanted.number.against
     numbers = values[own]
     if other is not None:
         numbers = {seed: v - values[other][seed] for seed, v in numbers.items() if seed in values[other]}
     numbers = dict(sorted((seed, v) for seed, v in numbers.items() if seed not in diverged))
-    return KnownResult(wanted, numbers, tuple(sorted(diverged)), dict(tuned), tuple(unofficial), seconds)
+    return KnownResult(wanted, numbers, tuple(sorted(diverged)), grids, tuple(unofficial), seconds)
+
+
+def seconds_of(run: Run) -> float:
+    """Return the seconds of training and evaluation of a finished run."""
+    last = run.last_round()
+    return float(last["seconds_train"] + last["seconds_eval"])
+
+
+def results_on_record(references: Iterable[Reference], runs: KnownRuns) -> list[KnownResult]:
+    """Return every number under the profile of which most has been run, in doubt the one nearest to the source."""
+    every = [wanted(list(references), profile) for profile in PROFILES]
+    return [max((result_of(w, runs) for w in forms), key=_share) for forms in zip(*every, strict=True)]
+
+
+def used_runs(results: Iterable[KnownResult], runs: KnownRuns) -> list[Run]:
+    """Return the finished runs that some numbers rest on: those that count and those of grids, each once."""
+    found: dict[Path, Run] = {}
+    for result in results:
+        w = result.wanted
+        planned = [*(run for algo in w.number.algos for run in w.grid(algo)), *counting(w, result.grids)]
+        found |= {run.path: run for run in runs.of(planned) if run is not None}
+    return list(found.values())
+
+
+def _share(result: KnownResult) -> tuple[float, float]:
+    """Return which share of a number's seeds, and of its grids, has been run."""
+    tried = [t for grid in result.grids.values() for t in grid.tried]
+    ended = sum(t.state != "not run" for t in tried)
+    return (len(result.values) + len(result.diverged)) / result.wanted.seeds, ended / max(1, len(tried))

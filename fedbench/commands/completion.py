@@ -118,9 +118,12 @@ def candidates(current: str, earlier: Sequence[str], own: Path | None = None) ->
 def _argument(word: str, earlier: Sequence[str], own: Path | None) -> Iterable[str]:
     """Return the arguments that a command takes next."""
     if word == "reproduce":
+        from fedbench.papers.known.registry import reference_names
         from fedbench.papers.plan import table_names
 
-        return (*papers(), *(row[0] for row in table_names()))
+        return (*papers(), *(row[0] for row in (*table_names(), *reference_names())))
+    if word == "report" and earlier and earlier[-1] == "--paper":
+        return (*papers(), "known")
     if not earlier:
         return _AFTER.get(word, ())
     if len(earlier) > 1:

@@ -50,41 +50,34 @@ def reproduce_known(
     Raises:
         RequestError: If the request is wrong, or the page cannot be written.
     """
+    from fedbench.analysis.known import counting, grids_of, result_of
+    from fedbench.analysis.known_runs import runs_on_disk
+    from fedbench.report.known import write_known
+
     every = wanted(chosen_references(list(names)), profile, seeds)
     results = compose_run(common).results_dir
     if only_plan:
         print(_plan_text(every, common, results))
         return 0
+    runs = runs_on_disk(common)
     grids = [run for w in every for algo in w.number.algos for run in w.grid(algo)]
     status = _carry_out(grids, common, results, launcher, jobs)
-    status |= _carry_out(_counting(every, common), common, results, launcher, jobs)
-    return _report(every, common, results) or status
-
-
-def _counting(every: Sequence[Wanted], common: list[str]) -> list[PlannedRun]:
-    """Return the runs that count; those of a number whose grid is not complete are left out."""
-    from fedbench.analysis.known import best_of_grid
-
-    found = []
-    for w in every:
-        for algo in w.number.algos:
-            grid = w.grid(algo)
-            tuned = best_of_grid(locate(grid, common), w, _rounds(w, common)) if grid else None
-            if not grid or tuned is not None:
-                found += w.runs(algo, tuned)
-    return found
-
-
-def _rounds(w: Wanted, common: list[str]) -> int:
-    """Return the number of rounds on record."""
-    return compose_run([f"experiment={w.number.experiment}", *common]).rounds
+    counted = [run for w in every for run in counting(w, grids_of(w, runs))]
+    status |= _carry_out(counted, common, results, launcher, jobs)
+    target = results / "report" / PAGE
+    try:
+        print(write_known([result_of(w, runs) for w in every], target))
+    except NotWritten as error:
+        raise RequestError(str(error)) from error
+    print(f"written: {target}")
+    return status
 
 
 def _carry_out(
     planned: Sequence[PlannedRun], common: list[str], results: Path, launcher: list[str], jobs: int | None
 ) -> int:
     """Train what is not done and return the exit status."""
-    from fedbench.commands.planned_runs import carry_out, missing_data
+    from fedbench.commands.planned_runs import carry_out, missing_data  # imports torch; a plan does not
     from fedbench.commands.workers import start_importing
 
     runs = locate(planned, common)
@@ -101,28 +94,6 @@ def _carry_out(
     for e in wrong:
         print(f"fedbench: {e.experiment} {e.algo} seed {e.seed}: {e.status}: {e.error}", file=sys.stderr)
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
-
-
-def _report(every: Sequence[Wanted], common: list[str], results: Path) -> int:
-    """Write the page."""
-    from fedbench.analysis.known import best_of_grid, result_of
-    from fedbench.report.known import write_known
-
-    found = []
-    for w in every:
-        rounds, tuned, runs = _rounds(w, common), {}, {}
-        for algo in w.number.algos:
-            grid = locate(w.grid(algo), common)
-            tuned[algo] = best_of_grid(grid, w, rounds) if grid else None
-            runs[algo] = [] if grid and tuned[algo] is None else locate(w.runs(algo, tuned[algo]), common)
-        found.append(result_of(w, runs, tuned, rounds))
-    target = results / "report" / PAGE
-    try:
-        print(write_known(found, target))
-    except NotWritten as error:
-        raise RequestError(str(error)) from error
-    print(f"written: {target}")
-    return 0
 
 
 def _plan_text(every: Sequence[Wanted], common: list[str], results: Path) -> str:

@@ -19,6 +19,9 @@ from fedbench.papers.registry import papers
 from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
+from fedbench.report.front import is_collection, write_front
+from fedbench.report.known_report import NAME as KNOWN
+from fedbench.report.known_report import is_known_bundle, report_known
 from fedbench.report.write import Extras, name_left_out, write_report
 from fedbench.runs.bundle import stored
 from fedbench.runs.store import Run, with_readable
@@ -31,8 +34,8 @@ def _parser() -> Parser:
         nargs="?",
         default="results",
         metavar="DIR",
-        help="directory that contains the runs, a report that was published with --into, or the zip of --bundle "
-        "(default: results)",
+        help="directory that contains the runs, a report that was published with --into, the zip of --bundle, or a "
+        "directory of published reports, which gets a front page (default: results)",
     )
     p.add_argument(
         "--into",
@@ -40,7 +43,7 @@ def _parser() -> Parser:
         help="directory to publish the report in, without links to the runs, and with what it needs of them "
         "(default: DIR/report, without)",
     )
-    p.add_argument("--paper", metavar="ID", help="report the runs of one paper only")
+    p.add_argument("--paper", metavar="ID", help=f"report the runs of one paper only; {KNOWN}: of known numbers")
     p.add_argument(
         "--compare",
         metavar="KEY",
@@ -120,8 +123,17 @@ def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None)
                 raise RequestError(
                     f"--{name} works with --compare only; add --compare algo, or a key such as --compare local.lr"
                 )
+        if is_collection(folder):
+            if into is not None or asked.paper is not None or asked.dated:
+                raise RequestError(
+                    f"{folder} contains published reports; --into, --paper and --dated are for one of them, such as "
+                    f"fedbench report {folder}/NAME"
+                )
+            return write_front(folder)
         if asked.paper is not None:
-            choice("--paper", asked.paper, tuple(papers()))
+            choice("--paper", asked.paper, (*papers(), KNOWN))
+        if asked.paper == KNOWN or is_known_bundle(folder):
+            return report_known(folder, into)
         return write_report(folder, into, asked.paper, Extras(footer=_footer(asked.dated)))
     if asked.paper:
         raise RequestError("--paper cannot be combined with --compare, which compares all runs")

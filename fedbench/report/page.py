@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from fedbench.analysis.coverage import Coverage
 from fedbench.report.canvas import WIDTH
 from fedbench.report.views import ChapterView, LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
-from fedbench.report.words import BASES, CELLS, CLAIMS, claim_mark, claims_text, coverage_text, mark
+from fedbench.report.words import BASES, CELLS, CLAIMS, KNOWN, claim_mark, claims_text, coverage_text, mark
 
 _ASSETS = Path(__file__).parent / "assets"
 Context = dict[str, Any]  # values by the names that the template uses
@@ -51,6 +52,7 @@ def page(view: PageView) -> str:
     of_papers = [t for p in view.papers for t in p.tables]
     chapters = [_chapter(c, ids) for c in view.chapters]
     return environment().get_template("page.html").render(
+        title=view.title,
         view=view,
         papers=papers,
         tables=tables,
@@ -177,11 +179,15 @@ def panels(svg: str) -> int:
 
 def cover_parts(coverage: Coverage) -> list[tuple[str, str, str]]:
     """Return the coverage as a stacked bar of width 100: tone, start and width of each part."""
-    shares = (("full", coverage.full), ("warn", coverage.reduced))
+    return bar_parts((("full", coverage.full), ("warn", coverage.reduced)), coverage.total)
+
+
+def bar_parts(shares: Iterable[tuple[str, int]], total: int) -> list[tuple[str, str, str]]:
+    """Return counts of a total, each with its tone, as a stacked bar of width 100: tone, start and width of each."""
     bars: list[tuple[str, str, str]] = []
     start = 0.0
     for tone, count in shares:
-        width = 100 * count / max(1, coverage.total)
+        width = 100 * count / max(1, total)
         bars += [(tone, f"{start:.3f}", f"{width:.3f}")] if count else []
         start += width
     return bars
@@ -194,9 +200,19 @@ def _policy(css: str, js: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {rest}"
 
 
-def assets() -> Context:
-    """Return style sheet, script and security policy of all pages, by the names that the templates use."""
-    css, js = _asset("page.css"), _asset("page.js")
+def claim_anchor(paper: str, claim: str) -> str:
+    """Return the id of a claim on the page of its paper."""
+    ids = _Anchors()
+    return ids(ids("paper", paper), "claim", claim)
+
+
+def assets(more: str = "") -> Context:
+    """Return style sheet, script and security policy of a page, by the names that the templates use.
+
+    Args:
+        more: Name of a style sheet that it has in addition to that of all pages; empty for none.
+    """
+    css, js = _asset("page.css") + (_asset(more) if more else ""), _asset("page.js")
     return {"css": Markup(css), "js": Markup(js), "policy": _policy(css, js)}
 
 
@@ -215,9 +231,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        spread=spread, href=href, run_name=run_name, image=image, panels=panels, cover_parts=cover_parts
+        spread=spread,
+        href=href,
+        run_name=run_name,
+        image=image,
+        panels=panels,
+        cover_parts=cover_parts,
+        bar_parts=bar_parts,
     )
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
-    made.globals.update(reasons=reasons, zip=zip, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
+    made.globals.update(reasons=reasons, zip=zip, inf=math.inf, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS, KNOWN=KNOWN)
     return made

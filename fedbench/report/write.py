@@ -81,7 +81,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     ledger = read_ledger(store.place)
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
-    damaged = [why for why in store.damaged if only is None or only == _paper_of(_experiment_of(why))]
+    damaged = [why for why in store.damaged if only is None or only == _paper_of(experiment_of(why))]
     if only is not None:
         ledger = Ledger()
     target = into or folder / "report"
@@ -222,7 +222,7 @@ def _write(
         papers=tuple(shown),
         tables=tuple(views),
         figures=tuple(others),
-        environment=_environment(runs),
+        environment=environment_of(runs),
         notes=tuple(damaged),
         chapters=(*([compared_chapter(compared)] if compared else []), *extras.chapters),
         footer=extras.footer,
@@ -281,7 +281,7 @@ def _paper_of(experiment: str | None) -> str | None:
     return home.paper.id if (home := home_of(experiment)) else None
 
 
-def _experiment_of(message: str) -> str:
+def experiment_of(message: str) -> str:
     """Return the experiment of a damaged run, by its path ``<experiment>/<algo>/<hash>/seed_<s>`` in the message."""
     return "/".join(PurePosixPath(message.partition(": ")[0]).parts[:-3][-2:])
 
@@ -299,7 +299,7 @@ def _totals(view: PaperView) -> str:
     return f"{view.title}: {coverage_text(view.coverage)}; {claims_text(claim_tally(view.claims))}"
 
 
-def _environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+def environment_of(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """Return the versions, devices and commits of the runs, with the number of runs per value if they differ."""
     facts: dict[str, Counter[str]] = {}
     for run in runs:

@@ -66,11 +66,12 @@ def stored(folder: Path) -> Stored:
     Raises:
         RequestError: If its bundle is damaged.
     """
-    return (
-        Bundle(folder)
-        if (folder / FOLDER / "runs.parquet").exists() or _manifest(folder).exists()
-        else (ResultStore(folder))
-    )
+    return Bundle(folder) if is_bundle(folder) else ResultStore(folder)
+
+
+def is_bundle(folder: Path) -> bool:
+    """Return whether a folder has a bundle, be it damaged."""
+    return (folder / FOLDER / "runs.parquet").exists() or _manifest(folder).exists()
 
 
 def _manifest(folder: Path) -> Path:

@@ -34,6 +34,8 @@ from fedbench.config.schema import options
         ("bud", ["tune", "algo=fedprox"], ["budget="]),
         ("pruning=", ["tune"], ["pruning=none", "pruning=halving"]),
         ("--comp", ["report"], ["--compare"]),
+        ("known/n", ["reproduce"], ["known/niid_bench"]),
+        ("kno", ["report", "results", "--paper"], ["known"]),
         ("res", ["report"], []),  # directories are left to the shell
         ("z", [], ["z"][1:]),
     ],

@@ -72,4 +72,7 @@ def test_the_site(tmp_path):
     pages = {p: Page(p.read_text(encoding="utf-8")) for p in written}
     assert broken(pages) == []
     assert [x for page in pages.values() for x in page.loaded if urlsplit(x).netloc] == []
-    assert (site / "adafedadam" / "index.html").exists()
+    reports = {p: Page(p.read_text(encoding="utf-8")) for p in (site / "published").rglob("index.html")}
+    assert {p.parent.name for p in reports} >= {"published", "known", "adafedadam"}
+    assert broken(reports) == []  # among them the links of the front page to claims
+    assert not list((site / "published").rglob("evidence"))

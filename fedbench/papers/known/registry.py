@@ -142,6 +142,11 @@ def references() -> dict[str, Reference]:
         raise RequestError(f"{path.name}: {error}") from error
 
 
+def reference_names() -> list[tuple[str, str]]:
+    """Return the names of known numbers that ``fedbench reproduce`` accepts, with titles."""
+    return [("known", "all known numbers"), *((f"known/{key}", r.title) for key, r in references().items())]
+
+
 def chosen_references(names: list[str]) -> list[Reference]:
     """Return the references that are named ``known/<id>``; all of them for ``known``.
 

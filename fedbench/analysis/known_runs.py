@@ -1,0 +1,53 @@
+"""The finished runs of known numbers, in their directories or among the runs of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from fedbench.config.experiment_composer import ExperimentComposer
+from fedbench.papers.known.plan import Wanted
+from fedbench.papers.plan import PlannedRun
+from fedbench.runs.records import is_done
+from fedbench.runs.store import Run, read_run
+
+
+class KnownRuns:
+    """The finished runs of known numbers.
+
+    Args:
+        composer: Composes their configurations.
+        find: Returns the run with an experiment, and the directory of a finished run, if there is one.
+    """
+
+    def __init__(self, composer: ExperimentComposer, find: Callable[[str, Path], Run | None]) -> None:
+        self._composer, self._find = composer, find
+        self._folders: dict[tuple[str, ...], Path] = {}
+
+    def of(self, planned: Sequence[PlannedRun]) -> list[Run | None]:
+        """Return the finished run of each planned one, or None."""
+        return [self._find(run.experiment, self._folder(run) / f"seed_{run.seed}") for run in planned]
+
+    def rounds(self, wanted: Wanted) -> int:
+        """Return the number of rounds on record of a number's experiment."""
+        return self._composer.config(wanted.number.experiment, wanted.number.algo, {}).rounds
+
+    def _folder(self, run: PlannedRun) -> Path:
+        if run.setting not in self._folders:
+            self._folders[run.setting] = self._composer.config(run.experiment, run.algo, run.keys).path.parent
+        return self._folders[run.setting]
+
+
+def runs_on_disk(common: Sequence[str]) -> KnownRuns:
+    """Return the runs in their directories.
+
+    Args:
+        common: Overrides for all runs, such as results_dir.
+    """
+    return KnownRuns(ExperimentComposer(common), lambda _, path: read_run(path) if is_done(path) else None)
+
+
+def runs_among(runs: Iterable[Run]) -> KnownRuns:
+    """Return the finished runs among some, by experiment, algorithm, hash and seed."""
+    found = {(run.meta["experiment"], *run.path.parts[-3:]): run for run in runs if run.done}
+    return KnownRuns(ExperimentComposer([]), lambda experiment, path: found.get((experiment, *path.parts[-3:])))
