@@ -15,6 +15,7 @@ from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
+from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import Parser, RequestError
 from fedbench.core.trees import config_value
@@ -94,7 +95,7 @@ def reproduce(args: Sequence[str]) -> int:
         )
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
-    results = compose_run(common).results_dir
+    results = ExperimentComposer(common).without.results_dir
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)

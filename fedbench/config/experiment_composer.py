@@ -45,9 +45,9 @@ class _Base:
 class ExperimentComposer:
     """Composes settings: an experiment, an algorithm and config keys.
 
-    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, on this
-    machine if the user has a cache, and each of its settings milliseconds; ``compose_run`` of the same overrides gives
-    the same configuration (by test).
+    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, or
+    once on this machine if the user has a cache, and each of its settings milliseconds; ``compose_run`` of the same
+    overrides gives the same configuration (by test).
 
     Args:
         common: Overrides for all settings, such as results_dir.
@@ -65,8 +65,8 @@ class ExperimentComposer:
         self._bases: dict[tuple[str, ...], _Base] = {}
 
     @cached_property
-    def results_dir(self) -> Path:
-        """The directory of the results.
+    def without(self) -> RunConfig:
+        """The configuration without an experiment, which has the directories.
 
         Raises:
             RequestError: For an override of an unknown key, or a value out of range.
@@ -74,8 +74,8 @@ class ExperimentComposer:
         base = self._base([])
         tree = self._with(base, self._values)
         if tree is None:
-            return self._composer.config(self.common).results_dir
-        return parse(merge_presets(tree, base.names.algo, self._given), base.names, self.common).results_dir
+            return self._composer.config(self.common)
+        return parse(merge_presets(tree, base.names.algo, self._given), base.names, self.common)
 
     def config(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
         """Return the configuration of a setting with seed 0, without its departures from the experiment.

@@ -59,8 +59,8 @@ class Durations:
 
     1. over finished runs of the same setting with other seeds;
     2. per round, over finished runs of its experiment with the same work in a round, of its algorithm or else of all;
-    3. per round, over stored times of the same work, of its algorithm or else of all, times the ratio of this machine to
-       the one of the stored times: the median over what has been measured on both, 1 if there is nothing;
+    3. per round, over stored times of the same work, of its algorithm or else of all, times the ratio of this machine
+       to that of the stored times: the median over what has been measured on both, 1 if there is nothing;
     4. per round, over finished runs of its experiment, of its algorithm or else of all.
 
     All but the first are rough.
@@ -74,6 +74,7 @@ class Durations:
         self.results = results
         self.others = stored() if others is None else others
         self._finished: dict[str, list[_Finished]] = {}
+        self._known: dict[tuple[str, ...], Duration] = {}
 
     def of(self, runs: Iterable[PlannedRun]) -> Duration:
         """Return the estimated time of the runs that are not done."""
@@ -81,6 +82,11 @@ class Durations:
 
     def of_one(self, run: PlannedRun) -> Duration:
         """Return the estimated time of a run, whether or not it is done."""
+        if run.setting not in self._known:
+            self._known[run.setting] = self._estimate(run)
+        return self._known[run.setting]
+
+    def _estimate(self, run: PlannedRun) -> Duration:
         finished = self._in_experiment(run.experiment)
         digest = None if run.path is None else run.path.parent.name
         mine = [f for f in finished if f.timing.algo == run.algo]
@@ -127,7 +133,7 @@ def _of_work(finished: Sequence[_Finished], work: Work) -> list[Timing]:
 
 
 def _of_setting(experiment: str, folder: Path) -> list[Timing]:
-    """Return the times of the finished runs of a setting; those that cannot be read have none, the report names them."""
+    """Return the times of the finished runs of a setting; those that cannot be read have none."""
     paths = [path for path in sorted(folder.glob("seed_*")) if is_done(path)]
     meta = {"experiment": experiment, "algo": folder.parent.name, **(_facts(paths[0]) if paths else {})}
     found = []

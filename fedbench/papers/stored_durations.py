@@ -1,7 +1,8 @@
 """Measured times of the papers' runs, which are part of fedbench: ``durations.json`` in this folder.
 
-They say what a plan takes on a machine that has no finished runs yet. ``scripts/durations.py`` writes them from finished
-runs. A time belongs to an experiment, an algorithm, the keys that determine the work of a round, and a number of rounds.
+They say what a plan takes on a machine that has no finished runs yet. ``scripts/durations.py`` writes them from
+finished runs. A time belongs to an experiment, an algorithm, the keys that determine the work of a round, and a number
+of rounds.
 """
 
 from __future__ import annotations

@@ -12,12 +12,14 @@ from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.images import open_image
+from fedbench.data.files.places import any_of
 from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import decode
 
 _NAMES = ("clothing1m", "clothing1M")
 _CLASSES = 14
 _LABELS = {str(label) for label in range(_CLASSES)}
+PLACES = any_of(*([f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.txt"] for name in _NAMES))
 
 
 def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:

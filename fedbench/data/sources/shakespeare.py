@@ -18,6 +18,7 @@ from fedbench.core.errors import RequestError, integer, number
 from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, found
 from fedbench.data.sources._leaf import json_files, users_of
 
@@ -53,6 +54,7 @@ _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 _Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
 # the text, whose several editions have no published checksums, and its archive
 OFFICIAL = [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
+PLACES = any_of([_ARCHIVE.path], *_LAYOUTS)
 
 
 def load(
