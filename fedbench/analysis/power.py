@@ -92,6 +92,24 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
     )
 
 
+def compared(paper: Paper, claim: Claim, functions: Functions = NO_FUNCTIONS) -> tuple[tuple[Row, ...], int]:
+    """Return the rows of the paper whose runs a claim compares, and its number of comparisons.
+
+    Args:
+        paper: The paper.
+        claim: The claim.
+        functions: The paper's own checks.
+    """
+    asked = _Printed()
+    comparisons = judge(paper, claim, asked, functions).comparisons
+    return tuple(asked.rows), len(comparisons)
+
+
+def enough(comparisons: int) -> int:
+    """Return the blocks with which a claim can both hold and be sure to fail: at least 5, and m 2^-n at most 0.05."""
+    return max(math.ceil(-math.log2(ALPHA)), math.ceil(math.log2(comparisons / ALPHA) - 1e-12))
+
+
 def _within(blocks: float | None) -> int | None:
     return None if blocks is None or blocks > _MOST else int(blocks)
 

@@ -39,6 +39,9 @@ class Duration:
             self.stored or other.stored,
         )
 
+    def __mul__(self, times: int) -> Duration:
+        return Duration(self.seconds * times, self.rough, self.unknown * times, self.stored) if times else Duration()
+
     def text(self, at_once: int = 1) -> str:
         """Return the duration with several runs at once as text: ``~`` if it is rough, ``+ ?`` if runs are unknown."""
         if not self.seconds:

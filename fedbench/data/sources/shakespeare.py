@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
 from fedbench.data.files.places import any_of
@@ -220,6 +219,8 @@ def _examples(
                 f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
                 f"source; got {clients}"
             )
+        from fedbench.core.randomness import DataPurpose, data_generator  # late: it imports torch
+
         drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
         chosen = [names[k] for k in np.sort(drawn)]
     parts = [p for k in chosen for p in cut[k]]
