@@ -58,8 +58,8 @@ def _parser() -> Parser:
     p.add_argument(
         "--hours",
         metavar="N",
-        help="take what fits into N hours on this machine, what decides the most claims per hour first; the same command "
-        "goes on where it stopped",
+        help="take what fits into N hours on this machine, what decides the most claims per hour first; the same "
+        "command goes on where it stopped",
     )
     p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
     p.add_argument(
