@@ -96,8 +96,9 @@ bench: .venv/base ## measure speed relative to a plain PyTorch loop
 
 PROFILE ?= cpu
 RUNS ?=
-reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time
-	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS))
+HOURS ?=
+reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time, what fits into HOURS
+	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS)) $(if $(HOURS),--hours $(HOURS))
 
 tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2

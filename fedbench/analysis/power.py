@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, stdev
 
-from fedbench.analysis.claims import ALPHA, NO_FUNCTIONS, Functions, judge
+from fedbench.analysis.claims import ALPHA, NO_FUNCTIONS, Functions, comparisons_of
 from fedbench.analysis.comparison import Comparison
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.papers.registry import Claim, Paper, PrintedMetric, Row
@@ -70,13 +70,13 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
         functions: The paper's own checks.
     """
     asked = _Printed()
-    printed = judge(paper, claim, asked, functions).comparisons
+    printed = comparisons_of(paper, claim, asked, functions)
     if not printed:
         return None
-    raised = [judge(paper, claim, _Printed(side), functions).comparisons for side in range(asked.sides)]
+    raised = [comparisons_of(paper, claim, _Printed(side), functions) for side in range(asked.sides)]
     # without printed differences nothing is known, whatever the runs are
     known = any(c.differences or c.parts for c in printed)
-    measured = judge(paper, claim, evidence, functions).comparisons if known else printed
+    measured = comparisons_of(paper, claim, evidence, functions) if known else printed
     pairs = [_pair(p, m, others) for p, m, *others in zip(printed, measured, *raised, strict=True)]
     leaves = [leaf for pair in pairs for leaf in pair.leaves]
     holds = [n for pair in pairs if (n := pair.holds(ALPHA)) is not None]
@@ -90,6 +90,24 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
         tuple(asked.rows),
         math.inf in holds,
     )
+
+
+def compared(paper: Paper, claim: Claim, functions: Functions = NO_FUNCTIONS) -> tuple[tuple[Row, ...], int]:
+    """Return the rows of the paper whose runs a claim compares, and its number of comparisons.
+
+    Args:
+        paper: The paper.
+        claim: The claim.
+        functions: The paper's own checks.
+    """
+    asked = _Printed()
+    comparisons = comparisons_of(paper, claim, asked, functions)
+    return tuple(asked.rows), len(comparisons)
+
+
+def enough(comparisons: int) -> int:
+    """Return the blocks with which a claim can both hold and be sure to fail: at least 5, and m 2^-n at most 0.05."""
+    return max(math.ceil(-math.log2(ALPHA)), math.ceil(math.log2(comparisons / ALPHA) - 1e-12))
 
 
 def _within(blocks: float | None) -> int | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import POWER, Needed, needed
+from fedbench.commands.planned_claims import row_key, runs_by_row
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
-from fedbench.papers.registry import Paper, Row
+from fedbench.papers.registry import Paper
 
 _NOTE = (
     f"for, against: seeds (or splits) that decide the claim with a chance of {POWER:.0%} if differences are as large "
@@ -28,10 +27,7 @@ def power_lines(names: Sequence[str], runs: Sequence[PlannedRun], found_runs: Re
         runs: The plan.
         found_runs: The finished runs.
     """
-    seeds: dict[str, set[int]] = {}
-    for run in runs:
-        for wanted in (run.wanted, *run.also):
-            seeds.setdefault(_key(run.experiment, run.algo, wanted), set()).add(run.seed)
+    seeds = {row: {runs[n].seed for n in numbers} for row, numbers in runs_by_row(runs, of_readings=True).items()}
     lines = [
         line
         for paper in dict.fromkeys(paper for paper, _ in chosen(names))
@@ -48,7 +44,7 @@ def _of_runs(paper: Paper, seeds: Mapping[str, int], evidence: Evidence) -> list
     own, lines = functions(paper.id), []
     for claim in paper.claims:
         found = needed(paper, claim, evidence, own)
-        counts = [] if found is None else [seeds.get(_of_row(paper, row), 0) for row in found.rows]
+        counts = [] if found is None else [seeds.get(row_key(paper, row), 0) for row in found.rows]
         if found is None or not any(counts):
             continue
         low, high = min(counts), max(counts)
@@ -56,15 +52,6 @@ def _of_runs(paper: Paper, seeds: Mapping[str, int], evidence: Evidence) -> list
         blocks = "".join(f"{text:>{w}}" for text, w in ((_for(found), 6), (_blocks(found.fails, found), 9)))
         lines.append(f"{f'{paper.id}/{claim.id}':<28}{blocks}{planned:>9}  {_spread(found)}")
     return lines
-
-
-def _of_row(paper: Paper, row: Row) -> str:
-    method = paper.methods[row.algo]
-    return _key(paper.setups[row.setup].experiment, method.algo, paper.overrides(row))
-
-
-def _key(experiment: str, algo: str, wanted: Mapping[str, Any]) -> str:
-    return json.dumps([experiment, algo, wanted], sort_keys=True)
 
 
 def _for(found: Needed) -> str:

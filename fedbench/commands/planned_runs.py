@@ -6,11 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from fedbench.commands.deadline import Deadline
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, launch_batch, make_directory
 from fedbench.commands.side_by_side import announce
@@ -85,6 +87,7 @@ def carry_out(
     results: Path,
     launcher: Sequence[str],
     jobs: int,
+    deadline: Deadline | None = None,
 ) -> list[Entry]:
     """Carry out the runs that are not on disk, and return the results of all.
 
@@ -95,6 +98,7 @@ def carry_out(
         results: The directory of the ledger.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         jobs: Number of runs at a time without a launcher.
+        deadline: When to stop; runs that are not done then remain planned.
     """
     entries = [_entry(run, *_before(run, faults)) for run in runs]
     _record(results, runs, entries)
@@ -102,10 +106,11 @@ def carry_out(
     left: dict[int, Note] = {}
     gpus = placement(config for i in todo if (config := runs[i].config) is not None) if todo else ()
     try:
-        for own in dict.fromkeys(runs[i].config_dir for i in todo):
-            here = [i for i in todo if runs[i].config_dir == own]
-            found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own, gpus)
-            left |= {here[note.job]: note for note in found}
+        with deadline or nullcontext():
+            for own in dict.fromkeys(runs[i].config_dir for i in todo):
+                here = [i for i in todo if runs[i].config_dir == own]
+                found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own, gpus)
+                left |= {here[note.job]: note for note in found}
     finally:
         entries = [_entry(run, *_before(run, faults)) for run in runs]
         _record(results, runs, entries)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.commands.deadline import Deadline, checked_hours
 from fedbench.commands.known import is_known, reproduce_known
+from fedbench.commands.plan_text import ShownPlan
 from fedbench.commands.planned_cells import cell_notes
+from fedbench.commands.planned_claims import PlannedClaim, planned_claims
+from fedbench.commands.planned_data import missing_files
+from fedbench.commands.planned_hours import choose, selection_text
 from fedbench.commands.planned_power import power_lines
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
+from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.overrides import parse_overrides
+from fedbench.config.schema import RunConfig
 from fedbench.core.errors import Parser, RequestError
-from fedbench.core.trees import config_value
 from fedbench.papers.claims import functions
 from fedbench.papers.durations import Durations
-from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
 
 _MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
@@ -51,6 +55,12 @@ def _parser() -> Parser:
         help="also run what other readings of the papers need: further splits of the data, variants of the settings",
     )
     p.add_argument("--plan", action="store_true", help="show what would run and exit")
+    p.add_argument(
+        "--hours",
+        metavar="N",
+        help="take what fits into N hours on this machine, what decides the most claims per hour first; the same "
+        "command goes on where it stopped",
+    )
     p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
     p.add_argument(
         "--jobs",
@@ -87,19 +97,21 @@ def reproduce(args: Sequence[str]) -> int:
     for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
         if value is not None and value < 1:
             raise RequestError(f"{name} must be an integer >= 1, got {value}")
-    launcher = _launcher(asked, common)
+    hours, launcher = checked_hours(asked.hours), _launcher(asked, common)
+    if is_known(asked.names) and hours is not None:
+        raise RequestError("--hours cannot be combined with known numbers, which are no claims; remove it")
     if is_known(asked.names):
         return reproduce_known(
             asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
         )
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
-    results = compose_run(common).results_dir
+    paths = ExperimentComposer(common).without
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    finished = ReadableRuns(results)
-    print(_shown(asked, runs, finished, jobs), flush=True)
+    shown = _shown(asked, runs, paths, jobs)
+    print(shown.text(asked.profile), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
             f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
@@ -107,16 +119,31 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
+        finished = ReadableRuns(paths.results_dir)
         for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
             print(line)
+        if lines := shown.undecided():
+            print("\n".join(lines))
+    if hours is not None:
+        selection = choose(shown.claims, shown.to_do(), hours * 3600 * jobs)
+        print(selection_text(selection, runs, hours, jobs), flush=True)
+        runs = [runs[n] for n in selection.runs]
+    if asked.plan:
         return 0
     if jobs > 1:
         start_importing()
-    return _carry_out(asked.names, runs, results, common, launcher, jobs)
+    deadline = None if hours is None else Deadline(hours * 3600)
+    return _carry_out(asked.names, runs, paths.results_dir, common, launcher, jobs, deadline)
 
 
 def _carry_out(
-    names: Sequence[str], runs: list[PlannedRun], results: Path, common: list[str], launcher: list[str], jobs: int
+    names: Sequence[str],
+    runs: list[PlannedRun],
+    results: Path,
+    common: list[str],
+    launcher: list[str],
+    jobs: int,
+    deadline: Deadline | None,
 ) -> int:
     """Train what is not done, write the report and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
@@ -129,9 +156,12 @@ def _carry_out(
         raise not_writable(f"results_dir={results}", results, error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common)
-    entries = carry_out(runs, faults, common, results, launcher, jobs)
+    entries = carry_out(runs, faults, common, results, launcher, jobs, deadline)
     print(write_report(results))
-    wrong = [e for e in entries if e.status != "done"]
+    late = sum(e.status == "planned" for e in entries) if deadline is not None and deadline.over else 0
+    if late:
+        print(f"\nthe hours are up: {late} of {len(entries)} runs are left; the same command goes on with them")
+    wrong = [e for e in entries if e.status != "done" and not (late and e.status == "planned")]
     if wrong:
         print(f"\n{len(wrong)} of {len(entries)} runs are not finished; see the report for the reasons")
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
@@ -164,64 +194,14 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
     return jobs_by_default(configs or [compose_run(common)], len(todo))
 
 
-def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], finished: ReadableRuns, jobs: int) -> str:
-    """Return the plan as text: a line per table and figure, then the sum."""
-    results = finished.results
-    durations, ledger = Durations(results), read_ledger(results)
+def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int) -> ShownPlan:
+    """Return what the plan's text is made of."""
+    finished = ReadableRuns(paths.results_dir)
+    missing = missing_files((run.experiment for run in runs), paths.data_dir)
+    claims: list[PlannedClaim] = []
+    if asked.plan or asked.hours:
+        claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
     cells = cell_notes(asked.names, finished) if asked.plan else {}
-    lines = [f"profile {asked.profile}, results in {results}", f"{'':28}{'runs':>6}{'done':>6}{'to do, about':>14}"]
-    for paper, part in chosen(asked.names):
-        name = f"{paper.id}/{part}"
-        needed = [r for r in runs if name in r.parts]
-        if not needed and asked.experiment:
-            continue
-        notes = [
-            *([cells[name]] if name in cells else []),
-            *_unfinished(needed, ledger),
-            *_readings(needed),
-            *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else []),
-        ]
-        if not needed:
-            notes = ["no runs: drawn from the data alone"]
-        time = durations.of(needed).text()
-        lines.append(
-            f"{name:<28}{len(needed):>6}{sum(r.done for r in needed):>6}{time:>14}{''.join(f'  {n}' for n in notes)}"
-        )
-    total = durations.of(runs)
-    done = sum(r.done for r in runs)
-    lines.append(f"{'in all, runs shared':<28}{len(runs):>6}{done:>6}{total.text(jobs):>14}")
-    if total.rough or total.unknown:
-        lines.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
-    return "\n".join(lines)
-
-
-def _readings(runs: Sequence[PlannedRun]) -> list[str]:
-    """Return how many of the runs other readings of the paper need, by reading."""
-    counts = Counter(run.reading for run in runs if run.reading)
-    return [f"for other readings: {', '.join(f'{name} {n}' for name, n in sorted(counts.items()))}"] if counts else []
-
-
-def _cuts(runs: Sequence[PlannedRun]) -> list[str]:
-    """Return what the runs of a table have less of than the paper: keys with their values, and seeds."""
-    values: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for k, v in run.cut.items():
-            values.setdefault(k, {})[config_value(v)] = None
-    cuts = [f"{k}={' or '.join(v)}" for k, v in sorted(values.items())]
-    seeds: dict[tuple[str, ...], set[int]] = {}
-    for run in runs:
-        seeds.setdefault(run.setting, set()).add(run.seed)
-    fewer = {
-        (len(seeds[r.setting]), n) for r in runs if len(seeds[r.setting]) < (n := r.paper.setups[r.row.setup].seeds)
-    }
-    return cuts + [f"seeds {have} of {wanted}" for have, wanted in sorted(fewer)]
-
-
-def _unfinished(runs: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
-    """Return how many runs earlier attempts could not finish, by what became of them."""
-    counts: Counter[str] = Counter()
-    for run in runs:
-        for e in ledger.of(run.experiment, run.algo, run.wanted):
-            if e.seed == run.seed and e.status not in ("planned", "done") and (e.status == "diverged" or not run.done):
-                counts["no data" if e.status == "refused" else e.status] += 1
-    return [f"{word}: {n}" for word, n in sorted(counts.items())]
+    return ShownPlan(
+        asked.names, runs, Durations(paths.results_dir), claims, missing, cells, jobs, asked.experiment is None
+    )

@@ -145,7 +145,7 @@ class Composer:
                     if o.group and options(o.key) and not isinstance(o.value, dict) and "@" not in o.text
                 ]
             )
-        return list(leaves(_plain(cfg, resolve=False)))
+        return list(leaves(plain(cfg, resolve=False)))
 
     def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
         """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
@@ -194,7 +194,7 @@ class Composer:
     def _chosen(self, texts: Sequence[str], resolve: bool) -> tuple[Tree, dict[str, str | None]]:
         with self.hydra():
             cfg, choices = self._composed(texts)
-            return _plain(cfg, resolve), choices
+            return plain(cfg, resolve), choices
 
     def with_references(self, texts: Sequence[str]) -> tuple[Tree, Tree, Choices]:
         """Return the configuration with ``presets``, resolved and as it is written, and the choices of the groups.
@@ -204,7 +204,7 @@ class Composer:
         """
         with self.hydra():
             cfg, choices = self._composed(texts)
-            return _plain(cfg, resolve=True), _plain(cfg, resolve=False), _names(choices)
+            return plain(cfg, resolve=True), plain(cfg, resolve=False), _names(choices)
 
     def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Tree, Choices]:
         """Return the configuration with presets merged in, resolved and as it is written, and the choices."""
@@ -329,10 +329,10 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
             raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m{as_list}")
 
 
-def _plain(cfg: DictConfig, resolve: bool) -> Tree:
+def plain(cfg: DictConfig, resolve: bool) -> Tree:
     """Return a composed configuration as dictionaries."""
     if resolve:
-        refuse_expansion(_plain(cfg, resolve=False))
+        refuse_expansion(plain(cfg, resolve=False))
     tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(k): v for k, v in tree.items()}

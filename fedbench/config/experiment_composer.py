@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.compose import Composer, merge_presets
-from fedbench.config.overrides import parse_overrides
+from omegaconf import OmegaConf
+
+from fedbench.config.compose import Composer, merge_presets, plain
+from fedbench.config.kept import KeptCompositions, Written
+from fedbench.config.overrides import Override, parse_overrides
 from fedbench.config.schema import Choices, RunConfig, options, parse
 from fedbench.core.trees import Tree, config_value
 
@@ -20,18 +24,30 @@ _SWAPPED = ("algo", "model")  # groups whose choices are sections without refere
 
 @dataclass(frozen=True)
 class _Base:
-    """A composed experiment: resolved, the choices of the groups, and the keys whose values appear under others."""
+    """A composed experiment: as it is written, the choices of the groups, and the keys whose values others repeat."""
 
-    tree: Tree
+    written: Tree
     names: Choices
     references: frozenset[str]
+    resolved: dict[str, Tree] = field(default_factory=dict)
+
+    def tree(self, values: Mapping[str, Any]) -> Tree | None:
+        """Return a copy of the resolved configuration with values of ``references``; None if there is no such key."""
+        text = json.dumps(values, sort_keys=True)
+        if text not in self.resolved:
+            written = copy.deepcopy(self.written)
+            if not all(_put(written, key.split("."), value) for key, value in values.items()):
+                return None
+            self.resolved[text] = plain(OmegaConf.create(written), resolve=True)
+        return copy.deepcopy(self.resolved[text])
 
 
 class ExperimentComposer:
     """Composes settings: an experiment, an algorithm and config keys.
 
-    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, and
-    each of its settings milliseconds; ``compose_run`` of the same overrides gives the same configuration (by test).
+    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, or
+    once on this machine if the user has a cache, and each of its settings milliseconds; ``compose_run`` of the same
+    overrides gives the same configuration (by test).
 
     Args:
         common: Overrides for all settings, such as results_dir.
@@ -40,14 +56,26 @@ class ExperimentComposer:
 
     def __init__(self, common: Sequence[str], own: Path | None = None) -> None:
         self.common = list(common)
-        self._given = {k for o in parse_overrides(common) for k in o.keys}
+        overrides = parse_overrides(common)
+        self._given = {k for o in overrides for k in o.keys}
+        self._values = {o.key: o.value for o in overrides if _is_plain(o)}
+        self._choices = [o.text for o in overrides if not _is_plain(o)]
         self._composer = Composer(own)
-        self._experiments: dict[str, _Base] = {}
+        self._kept = KeptCompositions() if own is None else None
+        self._bases: dict[tuple[str, ...], _Base] = {}
 
     @cached_property
-    def results_dir(self) -> Path:
-        """The directory of the results."""
-        return self._composer.config(self.common).results_dir
+    def without(self) -> RunConfig:
+        """The configuration without an experiment, which has the directories.
+
+        Raises:
+            RequestError: For an override of an unknown key, or a value out of range.
+        """
+        base = self._base([])
+        tree = self._with(base, self._values)
+        if tree is None:
+            return self._composer.config(self.common)
+        return parse(merge_presets(tree, base.names.algo, self._given), base.names, self.common)
 
     def config(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
         """Return the configuration of a setting with seed 0, without its departures from the experiment.
@@ -57,30 +85,53 @@ class ExperimentComposer:
         """
         values = (f"{k}={config_value(v)}" for k, v in keys.items())
         overrides = [f"experiment={experiment}", f"algo={algo}", *values, *self.common]
-        base = self._experiment(experiment)
-        if base.references & keys.keys() or algo not in self._sections["algo"]:
+        base = self._base([f"experiment={experiment}"])
+        if algo not in self._sections["algo"]:
             return self._composer.config(overrides)
-        tree, names = copy.deepcopy(base.tree), replace(base.names, algo=algo)
-        tree["algo"] = copy.deepcopy(self._sections["algo"][algo])
+        names, sections = replace(base.names, algo=algo), {"algo": self._sections["algo"][algo]}
         if (model := keys.get("model")) is not None:
-            tree["model"], names = copy.deepcopy(self._sections["model"].get(model)), replace(names, model=model)
-        if not all(_put(tree, key.split("."), value) for key, value in keys.items() if key != "model"):
+            sections["model"], names = self._sections["model"].get(model, {}), replace(names, model=model)
+        given = {k: v for k, v in {**keys, **self._values}.items() if k != "model"}
+        tree = self._with(base, given, sections)
+        if tree is None:
             return self._composer.config(overrides)  # whose error says what is wrong
         return parse(merge_presets(tree, algo, self._given | keys.keys()), names, overrides)
 
-    def _experiment(self, name: str) -> _Base:
-        if name not in self._experiments:
-            texts = [f"experiment={name}", *self.common]
-            tree, written, names = self._composer.with_references(texts)
-            self._experiments[name] = _Base(tree, names, frozenset(re.findall(r"\$\{([\w.]+)\}", str(written))))
-        return self._experiments[name]
+    def _with(self, base: _Base, values: Mapping[str, Any], sections: Mapping[str, Tree] | None = None) -> Tree | None:
+        """Return a configuration with other sections and with values; None if it lacks one of their keys."""
+        tree = base.tree({k: v for k, v in values.items() if k in base.references})
+        if tree is None:
+            return None
+        tree |= copy.deepcopy(dict(sections or {}))
+        return tree if all(_put(tree, key.split("."), value) for key, value in values.items()) else None
+
+    def _base(self, texts: Sequence[str]) -> _Base:
+        key = (*texts, *self._choices)
+        if key not in self._bases:
+            written, names = self._written(key)
+            found = re.findall(r"\$\{([\w.]+)\}", str(written))
+            self._bases[key] = _Base(written, names, frozenset(found))
+        return self._bases[key]
+
+    def _written(self, texts: Sequence[str]) -> Written:
+        """Return what Hydra makes of some overrides, with interpolations as they are written."""
+
+        def compose() -> Written:
+            return self._composer.with_presets(texts, resolve=False)
+
+        return compose() if self._kept is None else self._kept.of(texts, compose)
 
     @cached_property
     def _sections(self) -> dict[str, Tree]:
         """All choices of the groups that a setting may exchange, in one composition."""
         every = [f"+{g}@_sections.{g}.c{i}={name}" for g in _SWAPPED for i, name in enumerate(options(g))]
-        tree, _ = self._composer.with_presets(every)
+        tree, _ = self._written(every)
         return {g: {name: tree["_sections"][g][f"c{i}"] for i, name in enumerate(options(g))} for g in _SWAPPED}
+
+
+def _is_plain(o: Override) -> bool:
+    """Return whether an override sets one key that is there, as opposed to a choice, a new key or one of Hydra's."""
+    return not (o.group or o.added or o.sweeps or isinstance(o.value, dict) or o.key.startswith("hydra"))
 
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> bool:

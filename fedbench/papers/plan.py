@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class PlannedRun:
         """Config keys that the run sets."""
         return {**self.wanted, **self.cut}
 
-    @property
+    @cached_property
     def setting(self) -> tuple[str, ...]:
         """The setting without the seed, as overrides."""
         keys = (f"{k}={config_value(v)}" for k, v in self.keys.items())
@@ -182,7 +183,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
     found, folders = {}, {}
     for setting, run in settings.items():
-        existing = (composer.results_dir / run.experiment / run.algo).exists()
+        existing = (composer.without.results_dir / run.experiment / run.algo).exists()
         if existing or not only_existing or _may_coincide(ways[run.experiment, run.algo]):
             with user_code_from(run.config_dir):  # whose content is part of the path
                 found[setting] = composers[run.config_dir].config(run.experiment, run.algo, run.keys)

@@ -329,6 +329,7 @@ class Claim:
         tested: What is tested, in words.
         beyond: What of the statement is not tested; empty if all of it is.
         refuted: What would refute it.
+        needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can decide.
     """
 
     id: str
@@ -339,6 +340,7 @@ class Claim:
     tested: str = ""
     beyond: str = ""
     refuted: str = ""
+    needs: str = ""
 
 
 @dataclass(frozen=True)

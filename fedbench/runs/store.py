@@ -192,10 +192,13 @@ class ResultStore:
 
     Args:
         root: The directory.
+        check: Whether all that a report reads of a run is checked, which takes most of the time. Without it, only the
+            configuration and the facts are; what else is damaged is found where it is read.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, check: bool = True) -> None:
         self.root = root
+        self.check = check
         self.damaged: list[str] = []
         self._recent = RecentTables()
 
@@ -214,7 +217,8 @@ class ResultStore:
                 continue
             try:
                 run = read_run(meta.parent, self._recent)
-                run.check()
+                if self.check:
+                    run.check()
             except DamagedRun as error:
                 self.damaged.append(relative_to(self.root, str(error)))
                 continue

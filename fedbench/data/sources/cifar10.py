@@ -14,6 +14,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.examples import Examples, origin
 from fedbench.data.files.download import Remote
 from fedbench.data.files.pickles import arrays_only
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, found
 
 _MD5 = {
@@ -38,6 +39,7 @@ _ARCHIVE = Archive(
     most_bytes=512 * 2**20,
 )
 OFFICIAL = [_ARCHIVE, *(Remote(f"cifar-10-batches-py/{name}", (), md5=md5) for name, md5 in _MD5.items())]
+PLACES = any_of([_ARCHIVE.path], [f"cifar-10-batches-py/{name}" for name in _MD5])
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:

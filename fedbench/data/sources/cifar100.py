@@ -8,6 +8,7 @@ from pathlib import Path
 from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, fetched
 from fedbench.data.sources.cifar10 import read_pickles
 
@@ -28,6 +29,7 @@ _MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7
 _CLASSES = {"fine": 100, "coarse": 20}
 _FOLDERS = ("cifar-100-python", "cifar-100-python/cifar-100-python")
 OFFICIAL = [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in _FOLDERS for name, md5 in _MD5.items())]
+PLACES = any_of([_ARCHIVE.path], *([f"{folder}/{name}" for name in _MD5] for folder in _FOLDERS))
 
 
 def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Examples:

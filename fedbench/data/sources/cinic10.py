@@ -10,6 +10,7 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.images import open_image
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
 _PARTS = ("train", "valid", "test")
@@ -29,6 +30,7 @@ _ARCHIVE = Archive(
     most_bytes=4 * 10**9,
 )
 OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
+PLACES = any_of([_ARCHIVE.path], *([f"{d}/{p}" for p in _PARTS] for d in ("cinic-10", "cinic-10/cinic-10")))
 
 
 def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Examples:

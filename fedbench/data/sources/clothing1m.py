@@ -8,16 +8,17 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError, choice, integer, shown
-from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.images import open_image
+from fedbench.data.files.places import any_of
 from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import decode
 
 _NAMES = ("clothing1m", "clothing1M")
 _CLASSES = 14
 _LABELS = {str(label) for label in range(_CLASSES)}
+PLACES = any_of(*([f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.txt"] for name in _NAMES))
 
 
 def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
@@ -52,6 +53,8 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
     if images is not None and integer("images", images, at_least=1) < len(keys):
+        from fedbench.core.randomness import DataPurpose, data_generator  # late: it imports torch
+
         rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])

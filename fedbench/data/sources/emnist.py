@@ -12,6 +12,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.archives import member_of, opened_zip
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote, checksum, ensure
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._classes import keep
 from fedbench.data.sources._idx import images_of, parse, read
 
@@ -29,6 +30,12 @@ _KINDS = [f"{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("ima
 _NAMES = [f"EMNIST/raw/{where}emnist-{s}-{kind}" for where in ("", "gzip/") for s in _CLASSES for kind in _KINDS]
 # the files have no published checksums
 OFFICIAL = [_ARCHIVE, *(Remote(name + ending, ()) for name in _NAMES for ending in ("", ".gz"))]
+_PLAIN = [f"emnist-byclass-{kind}" for kind in _KINDS]  # the set that the papers use
+PLACES = any_of(
+    [_ARCHIVE.path],
+    *([f"EMNIST/raw/{n}{end}" for n in _PLAIN] for end in ("", ".gz")),
+    [f"EMNIST/raw/gzip/{n}.gz" for n in _PLAIN],
+)
 
 
 def load(

@@ -11,6 +11,7 @@ from fedbench.core.errors import RequestError, boolean, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote, checksum, ensure
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._leaf import User, content_of, users_of
 from fedbench.data.sources._nist import by_writer
 
@@ -27,6 +28,7 @@ _ARCHIVES = [
     )
 ]
 OFFICIAL = _ARCHIVES  # LEAF's JSON files are a random sample without published checksums
+PLACES = any_of(["femnist/data/train"], [a.path for a in _ARCHIVES], ["femnist/by_class", "femnist/by_write"])
 
 
 def load(data_dir: Path, *, form: str = "auto", pool: bool = False, download: bool = True) -> Examples:

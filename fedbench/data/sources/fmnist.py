@@ -33,6 +33,7 @@ _MD5 = {
 }
 _PACKED = [Remote(f"{_FOLDER}/{n}.gz", tuple(f"{s}{n}.gz" for s in _SITES), md5=_MD5[f"{n}.gz"]) for n in _NAMES]
 OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{n}", (), md5=_MD5[n]) for n in _NAMES)]
+PLACES = tuple(((f"{_FOLDER}/{name}",), (f"{_FOLDER}/{name}.gz",)) for name in _NAMES)
 
 
 def load(

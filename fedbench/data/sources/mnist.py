@@ -30,6 +30,7 @@ _PACKED = [
     Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
 ]
 OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{name}", (), md5=md5) for name, (md5, _) in _MD5.items())]
+PLACES = tuple(((f"{_FOLDER}/{name}",), (f"{_FOLDER}/{name}.gz",)) for name in _MD5)
 
 
 def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardise: str = "channel") -> Examples:

@@ -20,6 +20,7 @@ from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.download import Remote
 from fedbench.data.files.limits import refuse_too_large
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, found
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
@@ -64,6 +65,10 @@ _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apos
 _FILES = [name for layout in _LAYOUTS for name in layout]
 _FILES += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
 OFFICIAL = [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in _FILES)]  # the files have no published checksums
+PLACES = (
+    *any_of([_ARCHIVE.path], *_LAYOUTS),
+    *any_of([_GLOVE.path], *([f"glove/{folder}glove.6B.300d.txt"] for folder in ("", "glove.6B/"))),
+)
 
 
 def load(

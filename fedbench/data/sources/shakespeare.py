@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import Remote
+from fedbench.data.files.places import any_of
 from fedbench.data.sources._folders import Archive, found
 from fedbench.data.sources._leaf import json_files, users_of
 
@@ -53,6 +53,7 @@ _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 _Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
 # the text, whose several editions have no published checksums, and its archive
 OFFICIAL = [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
+PLACES = any_of([_ARCHIVE.path], *_LAYOUTS)
 
 
 def load(
@@ -218,6 +219,8 @@ def _examples(
                 f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
                 f"source; got {clients}"
             )
+        from fedbench.core.randomness import DataPurpose, data_generator  # late: it imports torch
+
         drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
         chosen = [names[k] for k in np.sort(drawn)]
     parts = [p for k in chosen for p in cut[k]]

@@ -11,6 +11,7 @@ from fedbench.core.errors import RequestError, shown
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.data.files.images import open_image
+from fedbench.data.files.places import any_of
 from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import Archive, decode, fetched, files_in
 
@@ -26,9 +27,11 @@ _ARCHIVE = Archive(
     what="Tiny-ImageNet",
     most_bytes=2 * 10**9,
 )
+_FOLDER = "tiny-imagenet-200"
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
 _NAME = re.compile(r"[\w.-]{1,200}")  # of a file or a directory; no path
 OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
+PLACES = any_of([_ARCHIVE.path], *([f"{d}/{n}" for n in _NEEDED] for d in (_FOLDER, f"{_FOLDER}/{_FOLDER}")))
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:
@@ -43,7 +46,7 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     Raises:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
-    folder = fetched(data_dir, "tiny-imagenet-200", _NEEDED, _ARCHIVE, download=download)[0].parent
+    folder = fetched(data_dir, _FOLDER, _NEEDED, _ARCHIVE, download=download)[0].parent
     wnids = text_of(folder / "wnids.txt").split()
     if odd := next((w for w in wnids if not _NAME.fullmatch(w)), None):
         raise RequestError(f"{folder / 'wnids.txt'} lists {shown(odd)}, which is not the name of a directory in train/")

@@ -9,6 +9,7 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import MissingFiles, Remote, checksum, ensure, offline
+from fedbench.data.files.places import any_of
 from fedbench.data.files.texts import text_of
 from fedbench.data.sources._folders import Archive, found
 
@@ -41,6 +42,7 @@ _FILES = [
     Remote(f"wikitext-2/{name}", (f"{_COPIES}/{name.split('.')[1]}.txt",), sha1=sha1) for name, sha1 in _SHA1.items()
 ]
 OFFICIAL = [_ARCHIVE, *_FILES, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for name in _LAYOUTS[1])]
+PLACES = any_of([_ARCHIVE.path], *_LAYOUTS)
 
 
 def load(

@@ -1,0 +1,147 @@
+"""Which runs of a plan to take within some hours: those that decide the most claims per hour come first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedbench.commands.planned_claims import PlannedClaim
+from fedbench.papers.durations import time_text
+from fedbench.papers.plan import PlannedRun
+
+
+@dataclass(frozen=True)
+class Step:
+    """Runs that are taken together.
+
+    Attributes:
+        claims: Names of the claims that are decided when they are done; none for runs that decide no claim.
+        runs: Numbers of the runs.
+        seconds: Their time; None if that of some is unknown.
+    """
+
+    claims: tuple[str, ...]
+    runs: tuple[int, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is taken.
+
+    Attributes:
+        steps: In the order in which they are carried out.
+        left: Claims that remain open, with the reason.
+    """
+
+    steps: tuple[Step, ...]
+    left: tuple[tuple[str, str], ...]
+
+    @property
+    def runs(self) -> list[int]:
+        """Numbers of the runs, in the order in which they are carried out."""
+        return [n for step in self.steps for n in step.runs]
+
+
+def choose(claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], seconds: float) -> Selection:
+    """Return which runs to take within a time, by claims decided per hour.
+
+    Again and again, the runs that one claim still lacks are taken if they fit into the time that is left: of all such
+    claims, those for which the claims that are then decided, per second of these runs, are most. When none fits, claims
+    with runs of unknown time follow, those with the fewest first, as long as time is left, and then single runs that
+    decide nothing but still fit.
+
+    Args:
+        claims: The claims of the plan.
+        todo: Runs that are not done, with their seconds; None if these are unknown.
+        seconds: The time, of all jobs together.
+    """
+    lacking = {c.name: c.runs & todo.keys() for c in claims if not c.obstacle}
+    steps: list[Step] = []
+    left = seconds
+    while (best := _best(lacking := _without(lacking, steps), todo, left)) is not None:
+        steps.append(best)
+        left -= best.seconds or 0.0
+    while left > 0 and (unknown := _unknown(lacking := _without(lacking, steps), todo)) is not None:
+        steps.append(unknown)
+        left -= _known_seconds(unknown.runs, todo)
+    taken = {n for step in steps for n in step.runs}
+    steps += _single({n: s for n, s in todo.items() if n not in taken}, left)
+    taken = {n for step in steps for n in step.runs}
+    return Selection(tuple(steps), tuple((c.name, why) for c in claims if (why := _left(c, todo, taken))))
+
+
+def _without(lacking: Mapping[str, frozenset[int]], steps: Sequence[Step]) -> dict[str, frozenset[int]]:
+    """Return which runs claims lack after the last of some steps; those that lack none are left out."""
+    taken = frozenset(steps[-1].runs if steps else ())
+    return {name: rest for name, lacks in lacking.items() if (rest := lacks - taken)}
+
+
+def _best(lacking: Mapping[str, frozenset[int]], todo: Mapping[int, float | None], left: float) -> Step | None:
+    """Return the runs of the claim whose runs decide the most claims per second, of those that fit."""
+    best, most = None, 0.0
+    for lacks in lacking.values():
+        if any(todo[n] is None for n in lacks):
+            continue
+        cost = _known_seconds(lacks, todo)
+        decided = tuple(name for name, other in lacking.items() if other <= lacks)
+        worth = len(decided) / max(cost, 1e-9)
+        if cost <= left and worth > most:
+            best, most = Step(decided, tuple(sorted(lacks)), cost), worth
+    return best
+
+
+def _unknown(lacking: Mapping[str, frozenset[int]], todo: Mapping[int, float | None]) -> Step | None:
+    """Return the fewest runs that decide a claim, where the time of some is unknown."""
+    found = [lacks for lacks in lacking.values() if any(todo[n] is None for n in lacks)]
+    if not found:
+        return None
+    lacks = min(found, key=len)
+    decided = tuple(name for name, other in lacking.items() if other <= lacks)
+    return Step(decided, tuple(sorted(lacks)), None)
+
+
+def _known_seconds(runs: Iterable[int], todo: Mapping[int, float | None]) -> float:
+    return sum(s for n in runs if (s := todo[n]) is not None)
+
+
+def _single(todo: Mapping[int, float | None], left: float) -> list[Step]:
+    """Return a step of the runs that fit, in the order of the plan."""
+    taken: list[int] = []
+    spent = 0.0
+    for number, seconds in sorted(todo.items()):
+        if seconds is not None and spent + seconds <= left:
+            taken.append(number)
+            spent += seconds
+    return [Step((), tuple(taken), spent)] if taken else []
+
+
+def _left(claim: PlannedClaim, todo: Mapping[int, float | None], taken: set[int]) -> str:
+    """Return why a claim remains open; empty if its runs are done or taken."""
+    if claim.obstacle:
+        return claim.obstacle
+    lacks = claim.runs & todo.keys() - taken
+    if not lacks:
+        return ""
+    unknown = sum(todo[n] is None for n in lacks)
+    more = f" + {unknown} runs of unknown time" if unknown else ""
+    return f"takes {time_text(_known_seconds(lacks, todo))} more{more}, summed over its runs"
+
+
+def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: float, jobs: int) -> str:
+    """Return what is taken and what is left as text."""
+    decided = sum(len(step.claims) for step in selection.steps)
+    at_once = f" with {jobs} runs at a time" if jobs > 1 else ""
+    lines = [f"in {hours:g} h{at_once}: {len(selection.runs)} runs, which decide {decided} claims"]
+    for step in selection.steps:
+        time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
+        what = ", ".join(step.claims) or "decide no claim"
+        lines.append(f"  take {len(step.runs):>4} runs, {time}: {what} ({_parts(step, runs)})")
+    lines += [f"  leave {name}: {why}" for name, why in selection.left]
+    return "\n".join(lines)
+
+
+def _parts(step: Step, runs: Sequence[PlannedRun]) -> str:
+    """Return the experiments of a step."""
+    names = list(dict.fromkeys(runs[n].experiment for n in step.runs))
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} experiments"
