@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedbench.commands.planned_claims import PlannedClaim, row_key, runs_by_row
 from fedbench.core.trees import config_value
@@ -39,6 +40,14 @@ class ShownPlan:
     jobs: int
     all_parts: bool = True
 
+    @cached_property
+    def _todo(self) -> frozenset[int]:
+        """The runs that are not done, by their ids: each is looked up once, and belongs to several tables."""
+        return frozenset(id(run) for run in self.runs if not run.done)
+
+    def _not_done(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+        return [run for run in runs if id(run) in self._todo]
+
     def text(self, profile: str) -> str:
         """Return the plan as text."""
         results = self.durations.results
@@ -53,12 +62,13 @@ class ShownPlan:
             needed = [r for r in self.runs if name in r.parts]
             if not needed and not self.all_parts:
                 continue
-            time = self.durations.of(needed).text()
+            todo = self._not_done(needed)
+            time = self.durations.of_all(todo).text()
             decide = self._to_decide(paper, part, seeds, of_row)
             notes = "".join(f"  {n}" for n in self._notes(name, needed, ledger))
-            done = sum(r.done for r in needed)
+            done = len(needed) - len(todo)
             lines.append(f"{name:<28}{len(needed):>6}{done:>6}{time:>14}{decide:>14}{notes}")
-        total, done = self.durations.of(self.runs), sum(r.done for r in self.runs)
+        total, done = self.durations.of_all(self._not_done(self.runs)), len(self.runs) - len(self._todo)
         lines.append(f"{'in all, runs shared':<28}{len(self.runs):>6}{done:>6}{total.text(self.jobs):>14}")
         return "\n".join([*lines, *_explained(total)])
 
@@ -66,7 +76,7 @@ class ShownPlan:
         """Return the runs that are not done and whose data are there, by number, with their seconds if known."""
         found: dict[int, float | None] = {}
         for number, run in enumerate(self.runs):
-            if not run.done and run.experiment not in self.missing:
+            if id(run) in self._todo and run.experiment not in self.missing:
                 time = self.durations.of_one(run)
                 found[number] = None if time.unknown else time.seconds
         return found
@@ -86,7 +96,7 @@ class ShownPlan:
         lacks = dict.fromkeys(self.missing[r.experiment] for r in needed if r.experiment in self.missing)
         return [
             *([self.cells[name]] if name in self.cells else []),
-            *_unfinished(needed, ledger),
+            *_unfinished(needed, ledger, self._todo),
             *_readings(needed),
             *([f"missing data: {', '.join(lacks)}"] if lacks else []),
             *([f"reduced: {', '.join(cut)}"] if (cut := _cuts(needed)) else []),
@@ -107,7 +117,7 @@ class ShownPlan:
             if key in seeds and of_row.get(key):
                 known = True
                 mine = [self.runs[n] for n in of_row[key]]
-                lacking = max(0, seeds[key] - sum(r.done for r in mine))
+                lacking = max(0, seeds[key] - len(mine) + len(self._not_done(mine)))
                 total += self.durations.of_one(mine[0]) * lacking
         return total.text() if known else "–"
 
@@ -143,11 +153,15 @@ def _cuts(runs: Sequence[PlannedRun]) -> list[str]:
     return cuts + [f"seeds {have} of {wanted}" for have, wanted in sorted(fewer)]
 
 
-def _unfinished(runs: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
+def _unfinished(runs: Sequence[PlannedRun], ledger: Ledger, todo: Collection[int]) -> list[str]:
     """Return how many runs earlier attempts could not finish, by what became of them."""
     counts: Counter[str] = Counter()
     for run in runs:
         for e in ledger.of(run.experiment, run.algo, run.wanted):
-            if e.seed == run.seed and e.status not in ("planned", "done") and (e.status == "diverged" or not run.done):
+            if (
+                e.seed == run.seed
+                and e.status not in ("planned", "done")
+                and (e.status == "diverged" or id(run) in todo)
+            ):
                 counts["no data" if e.status == "refused" else e.status] += 1
     return [f"{word}: {n}" for word, n in sorted(counts.items())]

@@ -81,7 +81,14 @@ class Durations:
 
     def of(self, runs: Iterable[PlannedRun]) -> Duration:
         """Return the estimated time of the runs that are not done."""
-        return sum((self.of_one(r) for r in runs if not r.done), Duration())
+        return self.of_all(r for r in runs if not r.done)
+
+    def of_all(self, runs: Iterable[PlannedRun]) -> Duration:
+        """Return the estimated time of runs, whether or not they are done."""
+        by_setting: dict[tuple[str, ...], list[PlannedRun]] = {}
+        for run in runs:
+            by_setting.setdefault(run.setting, []).append(run)
+        return sum((self.of_one(alike[0]) * len(alike) for alike in by_setting.values()), Duration())
 
     def of_one(self, run: PlannedRun) -> Duration:
         """Return the estimated time of a run, whether or not it is done."""

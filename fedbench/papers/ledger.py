@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,14 @@ class Ledger:
 
     def of(self, experiment: str, algo: str, wanted: Mapping[str, Any]) -> list[Entry]:
         """Return the entries of a row."""
-        return [e for e in self.entries if (e.experiment, e.algo) == (experiment, algo) and e.set == dict(wanted)]
+        return [e for e in self._by_method.get((experiment, algo), ()) if e.set == dict(wanted)]
+
+    @cached_property
+    def _by_method(self) -> dict[tuple[str, str], list[Entry]]:
+        found: dict[tuple[str, str], list[Entry]] = {}
+        for e in self.entries:
+            found.setdefault((e.experiment, e.algo), []).append(e)
+        return found
 
 
 def read_ledger(folder: Path) -> Ledger:
