@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedbench.core.errors import boolean, choice, integer, number
+from fedbench.core.errors import RequestError, boolean, choice, integer, number
 from fedbench.data.partitions.allocation import cut, deal, draw_until_enough, require_examples, restrict_shares
 from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
 
