@@ -11,7 +11,7 @@ JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 .PHONY: help setup demo smoke test test-all test-faults test-fuzz golden lint type licences audit vulnerabilities format docs site notebook dist bench \
-  reproduce-tables tables clean
+  reproduce-tables fairness-benchmark tables clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -99,6 +99,9 @@ RUNS ?=
 HOURS ?=
 reproduce-tables: .venv/base ## run what the papers' tables still need: PROFILE=full|cpu|smoke, RUNS at a time, what fits into HOURS
 	$(BIN)/fedbench reproduce --profile $(PROFILE) $(if $(RUNS),--jobs $(RUNS)) $(if $(HOURS),--hours $(HOURS))
+
+fairness-benchmark: .venv/base ## tune and compare all methods on four settings, in DIR (hours; needs MNIST, FEMNIST and CIFAR-10)
+	$(BIN)/python scripts/fairness_benchmark.py $(or $(DIR),results/fairness) $(if $(RUNS),--jobs $(RUNS))
 
 tables: .venv/base ## reproduce Table 5 of AdaFedAdam, Synthetic, at the paper's full setting
 	$(BIN)/fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,fedadam,qfedavg,fednova,adafedadam seed=0,1,2

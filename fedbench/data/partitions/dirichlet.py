@@ -1,4 +1,4 @@
-"""Partitions by Dirichlet draws: two rules of the same name, which differ.
+"""Partitions by Dirichlet draws: two rules of the same name, which differ, and one for a part of the examples.
 
 ``dirichlet`` draws the shares of the clients in every class, so that clients differ in size too;
 ``dirichlet_mixture`` draws the mixture of classes of every client, whose size is fixed in advance. The
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedbench.core.errors import boolean, choice, integer, number
+from fedbench.core.errors import RequestError, boolean, choice, integer, number
 from fedbench.data.partitions.allocation import cut, deal, draw_until_enough, require_examples, restrict_shares
 from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
 
@@ -47,6 +47,38 @@ def dirichlet(
 
     counts = draw_until_enough(draw, len(y), len(sizes), alpha=alpha, clients=clients, min_size=min_size)
     return deal(y, counts, rng)
+
+
+def dirichlet_sample(
+    y: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    *,
+    examples: int = 10000,
+    alpha: float = 0.1,
+    min_size: int = 10,
+) -> list[np.ndarray]:
+    """Draw examples at random without replacement and share them as ``dirichlet`` does; the rest belongs to no client.
+
+    Meant for settings that are reduced on purpose: every seed draws other examples.
+
+    Args:
+        y: Labels [T].
+        clients: Number of clients N.
+        rng: Random generator of the draws.
+        examples: Number of examples that are drawn; T of them give ``dirichlet`` of all, in another order.
+        alpha: Concentration of the shares.
+        min_size: Lowest number of examples per client.
+
+    Raises:
+        RequestError: If there are fewer examples than are to be drawn, ``alpha`` is not positive, or no draw meets
+            ``min_size``.
+    """
+    examples = integer("examples", examples, at_least=1)
+    if examples > len(y):
+        raise RequestError(f"examples must be at most {len(y)}, the number of examples of the data, got {examples}")
+    kept = rng.permutation(len(y))[:examples]
+    return [kept[rows] for rows in dirichlet(y[kept], clients, rng, alpha=alpha, min_size=min_size)]
 
 
 def _balanced(q: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:

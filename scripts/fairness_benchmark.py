@@ -1,0 +1,77 @@
+"""Run the fairness benchmark: tune and compare all methods on four settings (conf/experiment/fairness).
+
+``python scripts/fairness_benchmark.py DIR`` carries out ``fedbench compare`` for every setting, with results in
+DIR/<setting>; type it again to resume. Methods that refuse a setting are left out of it, and the reasons are written to
+DIR/<setting>/refused.json. The methods, the settings, the budget and the seeds can be reduced for a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from fedbench.config.compose import Composer
+from fedbench.config.schema import options
+from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file
+from fedbench.runs.build import build
+from fedbench.runs.data_sets import DataSets
+
+SETTINGS = ("synthetic", "mnist_2class", "femnist", "cifar10")
+_VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the methods
+_RATES = "local.lr=tag(log,interval(0.002,1))"  # narrower than conf/tune/shared.yaml, since the budget is small
+
+
+def main() -> int:
+    """Carry out the comparisons that the command line asks for, and return the highest of their exit statuses."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("directory", type=Path, help="directory of the results")
+    parser.add_argument("--settings", default=",".join(SETTINGS), help="settings, separated by commas")
+    parser.add_argument("--methods", default=",".join(methods()), help="methods, separated by commas")
+    parser.add_argument("--budget", type=int, default=6, help="trials per method and setting")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of the table")
+    parser.add_argument("--jobs", type=int, help="runs at a time; the default is that of fedbench compare")
+    parser.add_argument("overrides", nargs="*", help="overrides of every run, such as rounds=5")
+    args = parser.parse_intermixed_args()
+    given = [m for m in args.methods.split(",") if m]
+    return max(_compare(args, setting, given) for setting in args.settings.split(","))
+
+
+def methods() -> list[str]:
+    """Return all methods, in alphabetical order."""
+    return [name for name in options("algo") if name not in _VARIANTS]
+
+
+def refusals(setting: str, given: list[str], overrides: list[str]) -> dict[str, str]:
+    """Return the methods that cannot run in a setting, with the reason that a run would print."""
+    composer, data, found = Composer(None), DataSets(), {}
+    for method in given:
+        try:
+            build(composer.config([f"experiment=fairness/{setting}", f"algo={method}", *overrides]), data)
+        except RequestError as error:
+            found[method] = str(error)
+    return found
+
+
+def _compare(args: argparse.Namespace, setting: str, given: list[str]) -> int:
+    folder = args.directory / setting
+    refused = refusals(setting, given, args.overrides)
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "refused.json", json.dumps(refused, indent=1) + "\n")
+    for method, why in refused.items():
+        print(f"{setting}: without {method}: {why}", flush=True)
+    able = ",".join(m for m in given if m not in refused)
+    compare = ["compare", f"methods={able}", f"experiment=fairness/{setting}", f"budget={args.budget}"]
+    compare += [f"seeds={args.seeds}", _RATES, f"results_dir={folder}", *args.overrides]
+    compare += [f"--jobs={args.jobs}"] if args.jobs else []
+    print("fedbench", shlex.join(compare), flush=True)
+    return subprocess.run([sys.executable, "-m", "fedbench", *compare], env=os.environ, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
