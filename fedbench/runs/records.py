@@ -44,9 +44,7 @@ class DamagedRun(Exception):
 def damaged(path: Path, fault: object) -> DamagedRun:
     """Return the error for a run in the directory ``path`` with a fault in its files."""
     if isinstance(fault, OSError) and fault.strerror and fault.filename:
-        fault = (
-            f"{Path(fault.filename).name}: {fault.strerror}"  # its directory is named before
-        )
+        fault = f"{Path(fault.filename).name}: {fault.strerror}"  # its directory is named before
     return DamagedRun(f"{path}: {' '.join(str(fault).split())}; force=true trains it again", path)
 
 
