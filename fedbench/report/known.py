@@ -48,7 +48,7 @@ def write_known(results: Sequence[KnownResult], folder: Path, notes: Sequence[st
         number_text=number_text,
         unit=_unit,
         hours=sum(r.seconds for r in results) / 3600,
-        **assets(),
+        **assets("front.css"),
     )
     replace_file(folder / "index.html", html)
     replace_file(folder / "known.md", text)
