@@ -43,8 +43,7 @@ def finished(results, algo, digest, rounds, seconds, departures=None, model="lin
     path = results / HERE / algo / digest / "seed_0"
     path.mkdir(parents=True)
     last = {"round": rounds, "seconds_train": seconds, "seconds_eval": 0.0}
-    (path / "rounds.jsonl").write_text(json.dumps(last) + "
-")
+    (path / "rounds.jsonl").write_text(json.dumps(last) + "\n")
     (path / "meta.json").write_text(json.dumps({"departures": departures or {}, "model": model}))
     (path / "DONE").touch()
 
