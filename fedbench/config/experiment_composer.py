@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,7 @@ class ExperimentComposer:
         self._composer = Composer(own)
         self._kept = KeptCompositions() if own is None else None
         self._bases: dict[tuple[str, ...], _Base] = {}
+        self._expected = {group: options(group) for group in _SWAPPED}
 
     @cached_property
     def without(self) -> RunConfig:
@@ -71,11 +72,16 @@ class ExperimentComposer:
         Raises:
             RequestError: For an override of an unknown key, or a value out of range.
         """
-        base = self._base([])
-        tree = self._with(base, self._values)
-        if tree is None:
-            return self._composer.config(self.common)
+        base = None if self._choices else self._base([])
+        tree = None if base is None else self._with(base, self._values)
+        if base is None or tree is None:
+            return self._composer.config(self.common)  # whose error says what is wrong
         return parse(merge_presets(tree, base.names.algo, self._given), base.names, self.common)
+
+    def expect(self, algos: Collection[str], models: Collection[str]) -> None:
+        """Announce the choices that settings will have, before the first one: others take Hydra's time each."""
+        for group, names in (("algo", algos), ("model", models)):
+            self._expected[group] = sorted(names & set(options(group)))
 
     def config(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
         """Return the configuration of a setting with seed 0, without its departures from the experiment.
@@ -86,13 +92,15 @@ class ExperimentComposer:
         values = (f"{k}={config_value(v)}" for k, v in keys.items())
         overrides = [f"experiment={experiment}", f"algo={algo}", *values, *self.common]
         base = self._base([f"experiment={experiment}"])
-        if algo not in self._sections["algo"]:
-            return self._composer.config(overrides)
-        names, sections = replace(base.names, algo=algo), {"algo": self._sections["algo"][algo]}
+        sections = {"algo": self._sections["algo"].get(algo)}
         if (model := keys.get("model")) is not None:
-            sections["model"], names = self._sections["model"].get(model, {}), replace(names, model=model)
+            sections["model"] = self._sections["model"].get(model)
+        known = {group: section for group, section in sections.items() if section is not None}
+        if len(known) < len(sections):
+            return self._composer.config(overrides)
+        names = replace(base.names, algo=algo, **({} if model is None else {"model": model}))
         given = {k: v for k, v in {**keys, **self._values}.items() if k != "model"}
-        tree = self._with(base, given, sections)
+        tree = self._with(base, given, known)
         if tree is None:
             return self._composer.config(overrides)  # whose error says what is wrong
         return parse(merge_presets(tree, algo, self._given | keys.keys()), names, overrides)
@@ -123,10 +131,12 @@ class ExperimentComposer:
 
     @cached_property
     def _sections(self) -> dict[str, Tree]:
-        """All choices of the groups that a setting may exchange, in one composition."""
-        every = [f"+{g}@_sections.{g}.c{i}={name}" for g in _SWAPPED for i, name in enumerate(options(g))]
-        tree, _ = self._written(every)
-        return {g: {name: tree["_sections"][g][f"c{i}"] for i, name in enumerate(options(g))} for g in _SWAPPED}
+        """The expected choices of the groups that a setting may exchange, in one composition."""
+        every = [f"+{g}@_sections.{g}.c{i}={name}" for g in _SWAPPED for i, name in enumerate(self._expected[g])]
+        if not every:
+            return {g: {} for g in _SWAPPED}
+        found = self._written(every)[0]["_sections"]
+        return {g: {name: found[g][f"c{i}"] for i, name in enumerate(self._expected[g])} for g in _SWAPPED}
 
 
 def _is_plain(o: Override) -> bool:

@@ -181,13 +181,16 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in settings.values():
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
+    here = composer.without.results_dir
+    needed = {pair for pair, keys in ways.items() if here.joinpath(*pair).exists() or _may_coincide(keys)}
+    composed = {s: run for s, run in settings.items() if not only_existing or (run.experiment, run.algo) in needed}
     found, folders = {}, {}
-    for setting, run in settings.items():
-        existing = (composer.without.results_dir / run.experiment / run.algo).exists()
-        if existing or not only_existing or _may_coincide(ways[run.experiment, run.algo]):
-            with user_code_from(run.config_dir):  # whose content is part of the path
-                found[setting] = composers[run.config_dir].config(run.experiment, run.algo, run.keys)
-                folders[setting] = found[setting].path.parent
+    for own in composers.values():
+        own.expect({run.algo for run in composed.values()}, {run.keys.get("model", "") for run in composed.values()})
+    for setting, run in composed.items():
+        with user_code_from(run.config_dir):  # whose content is part of the path
+            found[setting] = composers[run.config_dir].config(run.experiment, run.algo, run.keys)
+            folders[setting] = found[setting].path.parent
     once: dict[object, PlannedRun] = {}
     for run in runs:
         if run.setting in found:

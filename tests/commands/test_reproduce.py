@@ -27,10 +27,12 @@ from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen, locate, plan, table_names
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
+from fedbench.papers.stored_durations import StoredDurations
 from fedbench.report import write
 from fedbench.runs import train as runner
 from fedbench.runs.store import Run, read_run
 
+NOTHING = StoredDurations("", {}, {})
 # three runs of made data, in this process, where tests can reach into them
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke", "--jobs", "1"]
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
@@ -275,24 +277,24 @@ def test_times_are_those_of_finished_runs(tmp_path):
     """Of the same setting their mean; else per round, of the same algorithm or of all: rough."""
     (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
     assert run.config.rounds == 1000
-    assert Durations(tmp_path).of([run]) == Duration(unknown=1)
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration(unknown=1)
     finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # 2 s per round
-    assert Durations(tmp_path).of([run]) == Duration(2000.0, rough=True)
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration(2000.0, rough=True)
     finished(tmp_path, run, 100, 300.0, 0, digest="reduced")  # 3 s per round
-    assert Durations(tmp_path).of([run]) == Duration(3000.0, rough=True)
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration(3000.0, rough=True)
     finished(tmp_path, run, 1000, 500.0, 1)
     finished(tmp_path, run, 1000, 700.0, 2)
-    assert Durations(tmp_path).of([run]) == Duration(600.0)
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration(600.0)
     finished(tmp_path, run, 1000, 900.0, 0)
     assert run.done
-    assert Durations(tmp_path).of([run]) == Duration()
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration()
 
 
 def test_a_damaged_record_says_nothing_of_the_time(tmp_path):
     (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
     finished(tmp_path, run, 1000, 500.0, 1)
     next(tmp_path.rglob("rounds.jsonl")).write_text("torn")
-    assert Durations(tmp_path).of([run]) == Duration(unknown=1)
+    assert Durations(tmp_path, NOTHING).of([run]) == Duration(unknown=1)
 
 
 def test_times_in_words():

@@ -1,0 +1,219 @@
+"""What ``fedbench reproduce --hours`` takes: the claims that cost least first, runs that claims share counted once."""
+
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from test_reproduce import SETUPS, call
+
+from fedbench.commands import planned_runs
+from fedbench.commands.deadline import Deadline, checked_hours
+from fedbench.commands.plan_text import ShownPlan
+from fedbench.commands.planned_claims import PlannedClaim, planned_claims
+from fedbench.commands.planned_hours import Step, choose, selection_text
+from fedbench.commands.planned_runs import carry_out
+from fedbench.core.errors import RequestError
+from fedbench.papers.durations import Durations
+from fedbench.papers.plan import locate, plan
+from fedbench.papers.registry import papers
+from fedbench.papers.stored_durations import StoredDurations
+
+NOTHING = StoredDurations("nowhere", {}, {})
+
+
+def claim(name, *runs, obstacle=""):
+    return PlannedClaim(name, frozenset(runs), obstacle)
+
+
+# seconds of six runs. By claims per second: b lacks run 2 alone, 1 in 10 s. a and c share runs 0 and 1, and both are
+# decided with the 50 s of run 0, 1 and 3 that c needs: 2 in 50 s, where a alone is 1 in 30 s. d is 1 in 100 s.
+CLAIMS = [claim("a", 0, 1), claim("b", 2), claim("c", 0, 1, 3), claim("d", 4)]
+SECONDS = {0: 10.0, 1: 20.0, 2: 10.0, 3: 20.0, 4: 100.0}
+
+
+def test_claims_per_hour_decide():
+    """b (1 / 10), then a and c together (2 / 50 > 1 / 30), then d (1 / 100)."""
+    found = choose(CLAIMS, SECONDS, 160.0)
+    assert found.steps == (
+        Step(("b",), (2,), 10.0),
+        Step(("a", "c"), (0, 1, 3), 50.0),
+        Step(("d",), (4,), 100.0),
+    )
+    assert found.runs == [2, 0, 1, 3, 4]
+    assert found.left == ()
+
+
+def test_what_does_not_fit_is_left_with_its_time():
+    """After b, 35 s are left: c with its 50 s does not fit, a does; run 3 then is too long for the 5 s that remain."""
+    found = choose(CLAIMS, SECONDS, 45.0)
+    assert [(s.claims, s.runs) for s in found.steps] == [(("b",), (2,)), (("a",), (0, 1))]
+    assert dict(found.left) == {
+        "c": "takes 20 s more, summed over its runs",
+        "d": "takes 2 min more, summed over its runs",
+    }
+
+
+def test_runs_that_are_done_cost_nothing():
+    """With run 0 done, a takes the 20 s of run 1; with all of its runs done it is not taken again."""
+    rest = {n: s for n, s in SECONDS.items() if n != 0}
+    assert Step(("a",), (1,), 20.0) in choose(CLAIMS, rest, 30.0).steps
+    assert choose([claim("a", 0)], {}, 3600.0).steps == ()
+    assert choose([claim("a", 0)], {}, 3600.0).left == ()
+
+
+def test_a_second_call_goes_on_where_the_first_stopped():
+    """Two calls of 60 s take what one of 120 s takes, here to the end."""
+    first = choose(CLAIMS, SECONDS, 60.0).runs
+    second = choose(CLAIMS, {n: s for n, s in SECONDS.items() if n not in first}, 120.0).runs
+    assert sorted(first + second) == sorted(choose(CLAIMS, SECONDS, 180.0).runs) == [0, 1, 2, 3, 4]
+
+
+def test_unknown_times_come_last_and_only_if_time_is_left():
+    """u lacks one run of unknown time, v two; both follow b, which is known. Without time left they are not taken."""
+    claims = [claim("v", 5, 6), claim("u", 7), claim("b", 2)]
+    todo = {2: 10.0, 5: None, 6: None, 7: None}
+    found = choose(claims, todo, 11.0)
+    assert [s.claims for s in found.steps] == [("b",), ("u",), ("v",)]
+    assert [s.seconds for s in found.steps] == [10.0, None, None]
+    assert [s.claims for s in choose(claims, todo, 10.0).steps] == [("b",)]
+    assert dict(choose(claims, todo, 10.0).left)["v"] == "takes 0 s more + 2 runs of unknown time, summed over its runs"
+
+
+def test_claims_with_an_obstacle_are_left_but_their_runs_fill_the_rest():
+    """Run 0 decides nothing, since its claim needs a GPU; it fits into what remains, run 4 does not."""
+    found = choose([claim("a", 0, 4, obstacle="needs a GPU"), claim("b", 2)], {0: 10.0, 2: 10.0, 4: 100.0}, 30.0)
+    assert found.steps == (Step(("b",), (2,), 10.0), Step((), (0,), 10.0))
+    assert found.left == (("a", "needs a GPU"),)
+
+
+def test_the_choice_as_text():
+    runs = plan(["adafedadam/table4"], "full", seeds=1)
+    text = selection_text(choose([claim("a", 0, 1), claim("b", 2)], {0: 60.0, 1: 60.0}, 3600.0), runs, 0.5, 2)
+    assert text.splitlines() == [
+        "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claims",
+        f"  take    2 runs, 60 s: a ({SETUPS[0]}, {SETUPS[1]})",
+    ]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "one", "1h", ""])
+def test_hours_are_a_number_above_0(text):
+    with pytest.raises(RequestError, match=f"--hours must be a number above 0, such as 1 or 0.5, got {text}"):
+        checked_hours(text)
+    status, _, err = call("reproduce", "adafedadam/table4", f"--hours={text}")
+    assert status == 2
+    assert "--hours must be a number above 0" in err
+
+
+def test_hours_as_numbers():
+    assert (checked_hours(None), checked_hours("1"), checked_hours("0.25")) == (None, 1.0, 0.25)
+    status, _, err = call("reproduce", "known", "--hours=1")
+    assert status == 2
+    assert "--hours cannot be combined with known numbers" in err
+
+
+def test_a_plan_says_what_the_hours_would_take(tmp_path):
+    """Table 4 with its 10 seeds: 30 runs of less than a minute each, whose claim fits; nothing is written."""
+    status, out, _ = call("reproduce", "adafedadam/table4", "--plan", "--hours=2", f"results_dir={tmp_path / 'r'}")
+    assert status == 0
+    assert "in 2 h" in out
+    assert "30 runs, which decide 1 claims" in out
+    assert "adafedadam/c14" in out.partition("  take ")[2]
+    assert not (tmp_path / "r").exists()
+
+
+# ---- claims of a plan
+
+
+def test_the_profile_cpu_decides_every_claim_that_does_not_say_why_not():
+    """With all data there, what stands in the way of a claim is what the paper's file says, never the seeds."""
+    claims = {c.name: c for c in planned_claims([], plan([], "cpu"), {}, "cpu")}
+    for paper in papers().values():
+        for c in paper.claims:
+            name = f"{paper.id}/{c.id}"
+            if name in claims:
+                assert claims[name].obstacle == (f"needs {c.needs.removesuffix('.')}" if c.needs else ""), name
+            else:
+                assert not c.needs, name
+
+
+def test_obstacles():
+    """c14 has 6 comparisons, so 7 seeds: 6 / 2^7 < 0.05 <= 6 / 2^6. c19 is about printed numbers and needs no runs."""
+    names = ["adafedadam/table4"]
+
+    def of(seeds, missing=None):
+        found = planned_claims(names, plan(names, "full", seeds=seeds), missing or {}, "full")
+        return {c.name: c for c in found}
+
+    assert of(7)["adafedadam/c14"].obstacle == ""
+    assert len(of(7)["adafedadam/c14"].runs) == 21
+    assert of(6)["adafedadam/c14"].obstacle == "6 of 7 seeds"
+    assert of(7, {SETUPS[1]: "a.zip"})["adafedadam/c14"].obstacle == "missing data: a.zip"
+    assert of(7)["adafedadam/c13"].obstacle == "compares rows that are not in this plan"
+    assert "adafedadam/c20" not in of(7)
+
+
+def test_runs_without_data_are_not_to_do(tmp_path):
+    """Of three runs one has no data and one is done: one is left, of unknown time without stored times."""
+    runs = locate(plan(["adafedadam/table4"], "full", seeds=1), [f"results_dir={tmp_path}"])
+    runs[0].path.mkdir(parents=True)
+    (runs[0].path / "DONE").touch()
+    shown = ShownPlan([], runs, Durations(tmp_path, NOTHING), [], {SETUPS[1]: "a.zip"}, {}, 1)
+    assert shown.to_do() == {2: None}
+
+
+# ---- the end of the hours
+
+
+def test_a_deadline_ends_its_block_as_ctrl_c_does():
+    with Deadline(0.05) as deadline:
+        threading.Event().wait(60)
+    assert deadline.over
+    with Deadline(3600) as quick:
+        pass
+    assert not quick.over
+
+
+def test_an_interruption_by_others_stays_one():
+    with pytest.raises(KeyboardInterrupt), Deadline(3600) as deadline:
+        signal.raise_signal(signal.SIGINT)
+    assert not deadline.over
+    with pytest.raises(ValueError, match="wrong"), Deadline(3600):
+        raise ValueError("wrong")
+
+
+def test_runs_that_the_hours_did_not_reach_stay_planned(tmp_path, monkeypatch):
+    """The first of three runs is done when the time is up; the others are not started, and the plan is kept."""
+    runs = locate(plan(["adafedadam/table4"], "smoke"), [f"results_dir={tmp_path}"])
+
+    def work(job, batch, folder, jobs, gpus):
+        runs[0].path.mkdir(parents=True)
+        (runs[0].path / "DONE").touch()
+        time.sleep(60)
+
+    monkeypatch.setattr(planned_runs, "work_through", work)
+    monkeypatch.setattr(planned_runs, "_before", lambda run, faults: ("done" if run.done else "planned", None))
+    deadline = Deadline(0.2)
+    entries = carry_out(runs, {}, [f"results_dir={tmp_path}"], tmp_path, [], 1, deadline)
+    assert deadline.over
+    assert [e.status for e in entries] == ["done", "planned", "planned"]
+
+
+def test_the_time_to_decide_counts_the_seeds_that_are_missing(tmp_path):
+    """Three rows of 60 s a run; a claim that needs 4 seeds lacks 3 of the row with a run, 4 of the others: 11 min."""
+    names = ["adafedadam/table4"]
+    runs = locate(plan(names, "full", seeds=4), [f"results_dir={tmp_path}"])
+    first = {r.row.setup: r for r in reversed(runs)}
+    (c14,) = [c for c in planned_claims(names, runs, {}, "full") if c.name == "adafedadam/c14"]
+    done = first["synthetic"]
+    done.path.mkdir(parents=True)
+    (done.path / "DONE").touch()
+
+    class Known(Durations):
+        def of_one(self, run):
+            return replace(super().of_one(run), seconds=60.0, unknown=0)
+
+    shown = ShownPlan(names, runs, Known(tmp_path, NOTHING), [replace(c14, seeds=4)], {}, {}, 1)
+    line = shown.text("full").splitlines()[2]
+    assert line.split()[:7] == ["adafedadam/table4", "12", "1", "11", "min", "11", "min"]
