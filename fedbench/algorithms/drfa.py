@@ -65,7 +65,7 @@ def drfa(
     apart = snapshot not in ("start", "end")  # w' is made of iterates that are uploaded for it
 
     def server_init(w: Tensor, num_clients: int) -> State:
-        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64, device=w.device)
+        n = torch.tensor(examples or [1] * num_clients, dtype=torch.float64).to(w.device)
         able = (n > 0).to(n.dtype)  # clients without training examples are never drawn
         mixture, zero = n if init == "size" else able, n.new_zeros(())
         return {"w": w, "lambda": mixture / mixture.sum(), "able": able, "t": zero, "steps": zero}

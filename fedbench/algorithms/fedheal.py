@@ -70,7 +70,7 @@ def fedheal(
         gained = server["gained"].index_select(0, cohort.id) + increment
         p = (1 / count + gained) / (1 / count + gained).sum()
         total = combination(p, unpacked(uploads["mask"], delta.shape[1]))
-        d = torch.where(total > 0, combination(p, delta) / total, 0.0)
+        d = torch.where(total == 0, 0.0, combination(p, delta) / total)  # NaN stays, so that the run counts as diverged
         return {
             "w": server["w"] - d.to(delta.dtype),
             "increment": server["increment"].index_copy(0, cohort.id, increment),

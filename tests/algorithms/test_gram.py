@@ -25,6 +25,13 @@ def test_projection_by_hand():
     assert project_simplex(torch.tensor([0.6, 0.6, -1.0])).tolist() == pytest.approx([0.5, 0.5, 0.0])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_projection_of_what_is_not_finite_is_not_a_number(value):
+    """So that a run with such losses counts as diverged."""
+    assert project_simplex(torch.tensor([0.5, value, 0.2])).isnan().any()
+    assert project_simplex(torch.tensor([value, value])).isnan().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gram_in_blocks(monkeypatch, dtype):
     monkeypatch.setattr("fedbench.algorithms.shared.gram._COLUMNS", 30)

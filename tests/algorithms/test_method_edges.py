@@ -95,3 +95,19 @@ def test_fednova_counts_in_float32_as_in_float64(rho, nesterov):
         exact = passes(torch.tensor([tau], dtype=D)).item()
         assert passes(torch.tensor([tau])).item() == pytest.approx(exact, rel=1e-6)
     assert passes(torch.tensor([1.0])).item() == pytest.approx(1 + rho * nesterov, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("adafed", {}), ("fedheal", {}), ("fedfv", {}), ("fedmdfg", {}), ("fedexp", {}), ("gifair", {}), ("fedcm", {})],
+)
+def test_an_update_that_is_not_finite_reaches_the_model(name, options, value):
+    """A run whose server left such a client out would stand still or go on, and not count as diverged."""
+    algo, ends = make(name, **options), torch.ones(3, 2, dtype=D).tril()
+    ends[1, 0] = value
+    server = algo.server_init(torch.zeros(2, dtype=D), 3)
+    info = cohort([1.0, 2.0, 3.0], loss=[1.0, 2.0, 3.0])
+    state = {k: v.expand(3, *v.shape) for k, v in algo.client_init(server["w"]).items()}
+    uploads, _ = algo.finish(algo.broadcast(server), state, {"w": ends}, info.columns())
+    assert not torch.isfinite(algo.update(server, uploads, info)["w"]).all()

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedbench.core.types import ClientInfo
 
 
+@np.errstate(invalid="ignore")  # an update that is not finite makes the direction NaN, and the run counts as diverged
 def without_conflicts(k: Tensor, age: Tensor, cohort: ClientInfo, alpha: float, ages: Sequence[int]) -> Tensor:
     """Return FedFV's direction before it is scaled, as a combination [M] of the updates.
 
