@@ -119,8 +119,7 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        finished = ReadableRuns(paths.results_dir)
-        for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
+        for line in power_lines(asked.names, runs, shown.finished) if asked.names else [_MORE]:
             print(line)
         if lines := shown.undecided():
             print("\n".join(lines))
@@ -196,12 +195,20 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
 
 def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int) -> ShownPlan:
     """Return what the plan's text is made of."""
-    finished = ReadableRuns(paths.results_dir)
+    finished = ReadableRuns(paths.results_dir, check=bool(asked.names))  # a plan of everything reads little of each
     missing = missing_files((run.experiment for run in runs), paths.data_dir)
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
         claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
     cells = cell_notes(asked.names, finished) if asked.plan else {}
     return ShownPlan(
-        asked.names, runs, Durations(paths.results_dir), claims, missing, cells, jobs, asked.experiment is None
+        asked.names,
+        runs,
+        Durations(paths.results_dir),
+        claims,
+        missing,
+        cells,
+        jobs,
+        asked.experiment is None,
+        finished,
     )
