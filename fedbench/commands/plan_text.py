@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedbench.commands.planned_claims import PlannedClaim, row_key, runs_by_row
-from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.core.trees import config_value
 from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import Ledger, read_ledger
@@ -30,7 +29,6 @@ class ShownPlan:
         cells: What has been measured of the printed numbers, by table.
         jobs: Number of runs at a time.
         all_parts: Whether tables without runs are shown.
-        finished: The finished runs.
     """
 
     names: Sequence[str]
@@ -41,7 +39,6 @@ class ShownPlan:
     cells: Mapping[str, str]
     jobs: int
     all_parts: bool = True
-    finished: ReadableRuns | None = None
 
     @cached_property
     def _todo(self) -> frozenset[int]:

@@ -110,7 +110,8 @@ def reproduce(args: Sequence[str]) -> int:
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    shown = _shown(asked, runs, paths, jobs)
+    finished = ReadableRuns(paths.results_dir, check=bool(asked.names))  # a plan of everything reads little of each
+    shown = _shown(asked, runs, paths, jobs, finished)
     print(shown.text(asked.profile), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
@@ -119,7 +120,7 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        for line in power_lines(asked.names, runs, shown.finished) if asked.names else [_MORE]:
+        for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
             print(line)
         if lines := shown.undecided():
             print("\n".join(lines))
@@ -193,9 +194,10 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
     return jobs_by_default(configs or [compose_run(common)], len(todo))
 
 
-def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int) -> ShownPlan:
+def _shown(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int, finished: ReadableRuns
+) -> ShownPlan:
     """Return what the plan's text is made of."""
-    finished = ReadableRuns(paths.results_dir, check=bool(asked.names))  # a plan of everything reads little of each
     missing = missing_files((run.experiment for run in runs), paths.data_dir)
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
@@ -210,5 +212,4 @@ def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConf
         cells,
         jobs,
         asked.experiment is None,
-        finished,
     )
