@@ -124,8 +124,8 @@ def _left(claim: PlannedClaim, todo: Mapping[int, float | None], taken: set[int]
     if not lacks:
         return ""
     unknown = sum(todo[n] is None for n in lacks)
-    more = f" + {unknown} runs of unknown time" if unknown else ""
-    return f"takes {time_text(_known_seconds(lacks, todo))} more{more}, summed over its runs"
+    known = [f"{time_text(_known_seconds(lacks, todo))} of one job"] if len(lacks) > unknown else []
+    return f"takes {' and '.join([*known, *([f'{unknown} runs of unknown time'] if unknown else [])])}"
 
 
 def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: float, jobs: int) -> str:
@@ -137,7 +137,10 @@ def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: floa
         time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
         what = ", ".join(step.claims) or "decide no claim"
         lines.append(f"  take {len(step.runs):>4} runs, {time}: {what} ({_parts(step, runs)})")
-    lines += [f"  leave {name}: {why}" for name, why in selection.left]
+    reasons: dict[str, list[str]] = {}
+    for name, why in selection.left:
+        reasons.setdefault(why, []).append(name)
+    lines += [f"  leave {', '.join(names)}: {why}" for why, names in reasons.items()]
     return "\n".join(lines)
 
 

@@ -18,15 +18,17 @@ class ReadableRuns:
 
     Args:
         results: Directory of the runs.
+        check: Whether damaged runs are looked for in all that a report reads, or found where they are read.
     """
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, check: bool = True) -> None:
         self.results = results
+        self.check = check
         self._runs: dict[str, list[Run]] = {}
 
     def computed(self, paper: Paper, work: Callable[[list[Run]], T]) -> T:
         """Return what comes of some work on the runs of a paper."""
-        store = ResultStore(self.results / paper.id, check=False)  # a plan reads little of each run
+        store = ResultStore(self.results / paper.id, check=self.check)
         new: list[str] = []
         if paper.id not in self._runs:
             self._runs[paper.id] = list(store)

@@ -110,7 +110,8 @@ def reproduce(args: Sequence[str]) -> int:
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     runs = locate(planned, common, only_existing=asked.plan)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    shown = _shown(asked, runs, paths, jobs)
+    finished = ReadableRuns(paths.results_dir, check=bool(asked.names))  # a plan of everything reads little of each
+    shown = _shown(asked, runs, paths, jobs, finished)
     print(shown.text(asked.profile), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
@@ -119,7 +120,6 @@ def reproduce(args: Sequence[str]) -> int:
             flush=True,
         )
     if asked.plan:
-        finished = ReadableRuns(paths.results_dir)
         for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
             print(line)
         if lines := shown.undecided():
@@ -194,14 +194,22 @@ def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
     return jobs_by_default(configs or [compose_run(common)], len(todo))
 
 
-def _shown(asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int) -> ShownPlan:
+def _shown(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int, finished: ReadableRuns
+) -> ShownPlan:
     """Return what the plan's text is made of."""
-    finished = ReadableRuns(paths.results_dir)
     missing = missing_files((run.experiment for run in runs), paths.data_dir)
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
         claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
     cells = cell_notes(asked.names, finished) if asked.plan else {}
     return ShownPlan(
-        asked.names, runs, Durations(paths.results_dir), claims, missing, cells, jobs, asked.experiment is None
+        asked.names,
+        runs,
+        Durations(paths.results_dir),
+        claims,
+        missing,
+        cells,
+        jobs,
+        asked.experiment is None,
     )

@@ -329,6 +329,19 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
             raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m{as_list}")
 
 
+def resolved(written: Tree) -> Tree:
+    """Return a configuration with its interpolations replaced by their values."""
+    return plain(OmegaConf.create(written), resolve=True)
+
+
+def libraries() -> str:
+    """Return the versions of what composes configurations."""
+    import hydra
+    import omegaconf
+
+    return f"hydra {hydra.__version__}, omegaconf {omegaconf.__version__}"
+
+
 def plain(cfg: DictConfig, resolve: bool) -> Tree:
     """Return a composed configuration as dictionaries."""
     if resolve:

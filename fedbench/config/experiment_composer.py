@@ -11,9 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from fedbench.config.compose import Composer, merge_presets, plain
+from fedbench.config.compose import Composer, merge_presets, resolved
 from fedbench.config.kept import KeptCompositions, Written
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.config.schema import Choices, RunConfig, options, parse
@@ -38,7 +36,7 @@ class _Base:
             written = copy.deepcopy(self.written)
             if not all(_put(written, key.split("."), value) for key, value in values.items()):
                 return None
-            self.resolved[text] = plain(OmegaConf.create(written), resolve=True)
+            self.resolved[text] = resolved(written)
         return copy.deepcopy(self.resolved[text])
 
 
@@ -81,7 +79,7 @@ class ExperimentComposer:
     def expect(self, algos: Collection[str], models: Collection[str]) -> None:
         """Announce the choices that settings will have, before the first one: others take Hydra's time each."""
         for group, names in (("algo", algos), ("model", models)):
-            self._expected[group] = sorted(names & set(options(group)))
+            self._expected[group] = sorted({*names} & {*options(group)})
 
     def config(self, experiment: str, algo: str, keys: Mapping[str, Any]) -> RunConfig:
         """Return the configuration of a setting with seed 0, without its departures from the experiment.

@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 
+from fedbench.config.compose import libraries
 from fedbench.config.places import config_dir
 from fedbench.config.schema import Choices
 from fedbench.core.trees import Tree, from_json
@@ -43,7 +43,7 @@ class KeptCompositions:
     def _state(self) -> str:
         """What a composition depends on: the content of all config files, and the versions of Hydra and OmegaConf."""
         root = config_dir()
-        digest = hashlib.sha256(f"{version('hydra-core')} {version('omegaconf')}".encode())
+        digest = hashlib.sha256(libraries().encode())
         for file in sorted(root.rglob("*.yaml")):
             content = file.read_bytes()
             digest.update(f"\n{file.relative_to(root).as_posix()} {len(content)}\n".encode() + content)

@@ -10,7 +10,16 @@ from statistics import mean, median
 
 from fedbench.core.trees import Tree, from_json
 from fedbench.papers.plan import PlannedRun
-from fedbench.papers.stored_durations import StoredDurations, Timing, Work, mean_per_round, stored, timing_of, work_of
+from fedbench.papers.stored_durations import (
+    StoredDurations,
+    Timing,
+    Work,
+    mean_per_round,
+    stored,
+    timing_of,
+    work_of,
+    work_of_run,
+)
 from fedbench.runs.records import DamagedRun, is_done
 from fedbench.runs.store import Run
 
@@ -159,9 +168,11 @@ def _facts(path: Path) -> Tree:
     """Return what departs from the experiment in a run, and its model; nothing if that cannot be read."""
     try:
         facts = from_json((path / "meta.json").read_bytes())
-        return {key: facts[key] for key in ("departures", "model")}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        found = {key: facts[key] for key in ("departures", "model")}
+        work_of_run(found)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}  # of a damaged run, which the report names
+    return found
 
 
 def time_text(seconds: float) -> str:

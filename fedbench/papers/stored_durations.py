@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -109,10 +109,11 @@ def merged(timings: Iterable[Timing]) -> list[Timing]:
     groups: dict[tuple[Any, ...], list[Timing]] = {}
     for t in timings:
         groups.setdefault((t.experiment, t.algo, t.work, t.rounds), []).append(t)
-    return [
-        Timing(*key, seconds=sum(t.seconds * t.runs for t in group) / (n := sum(t.runs for t in group)), runs=n)
-        for key, group in sorted(groups.items())
-    ]
+    found = []
+    for _, group in sorted(groups.items()):
+        runs = sum(t.runs for t in group)
+        found.append(replace(group[0], seconds=sum(t.seconds * t.runs for t in group) / runs, runs=runs))
+    return found
 
 
 @cache

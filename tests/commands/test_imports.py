@@ -19,7 +19,7 @@ SLOW = [
         (["list"], []),
         (["list", "table"], []),
         (["list", "algo"], ["importlib.metadata", "torch"]),
-        (["reproduce", "--plan", "adafedadam/table5"], ["hydra", "omegaconf"]),
+        (["reproduce", "--plan", "adafedadam/table5"], ["hydra", "importlib.metadata", "omegaconf"]),
         (
             ["data=synthetic_leaf", "data.clients=4", "rounds=1"],
             ["hydra", "importlib.metadata", "omegaconf", "pandas", "pyarrow", "torch"],

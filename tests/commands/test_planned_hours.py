@@ -50,8 +50,8 @@ def test_what_does_not_fit_is_left_with_its_time():
     found = choose(CLAIMS, SECONDS, 45.0)
     assert [(s.claims, s.runs) for s in found.steps] == [(("b",), (2,)), (("a",), (0, 1))]
     assert dict(found.left) == {
-        "c": "takes 20 s more, summed over its runs",
-        "d": "takes 2 min more, summed over its runs",
+        "c": "takes 20 s of one job",
+        "d": "takes 2 min of one job",
     }
 
 
@@ -78,7 +78,7 @@ def test_unknown_times_come_last_and_only_if_time_is_left():
     assert [s.claims for s in found.steps] == [("b",), ("u",), ("v",)]
     assert [s.seconds for s in found.steps] == [10.0, None, None]
     assert [s.claims for s in choose(claims, todo, 10.0).steps] == [("b",)]
-    assert dict(choose(claims, todo, 10.0).left)["v"] == "takes 0 s more + 2 runs of unknown time, summed over its runs"
+    assert dict(choose(claims, todo, 10.0).left)["v"] == "takes 2 runs of unknown time"
 
 
 def test_claims_with_an_obstacle_are_left_but_their_runs_fill_the_rest():
@@ -90,10 +90,12 @@ def test_claims_with_an_obstacle_are_left_but_their_runs_fill_the_rest():
 
 def test_the_choice_as_text():
     runs = plan(["adafedadam/table4"], "full", seeds=1)
-    text = selection_text(choose([claim("a", 0, 1), claim("b", 2)], {0: 60.0, 1: 60.0}, 3600.0), runs, 0.5, 2)
+    gpu = [claim(name, 2, obstacle="needs a GPU") for name in "bc"]
+    text = selection_text(choose([claim("a", 0, 1), *gpu], {0: 60.0, 1: 60.0}, 3600.0), runs, 0.5, 2)
     assert text.splitlines() == [
         "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claims",
         f"  take    2 runs, 60 s: a ({SETUPS[0]}, {SETUPS[1]})",
+        "  leave b, c: needs a GPU",
     ]
 
 
