@@ -1,7 +1,7 @@
 """Methods ranked over data sets, with Friedman's test (``fedbench.analysis.stats.friedman``; Demšar, JMLR 7, 2006).
 
 Blocks are data sets. The seeds of one data set share its difficulty, are no independent samples of data sets, and are
-averaged before ranking (Demšar, Sec. 3.2 and 3.3: the scores are those over a data set, however often it was resampled).
+averaged before ranking (Demšar, Sec. 3.2: one score per data set, however often it was resampled).
 """
 
 from __future__ import annotations
