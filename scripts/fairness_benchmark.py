@@ -3,7 +3,7 @@
 ``python scripts/fairness_benchmark.py DIR`` carries out ``fedbench compare`` for every setting, with results in
 DIR/<setting>; type it again to resume. Methods that refuse a setting are left out of it, and the reasons are written to
 DIR/<setting>/refused.json. When all settings are done, the page is written to DIR/page (scripts/benchmark_page.py). The
-methods, the settings, the budget and the seeds can be reduced for a trial; several processes can share the settings out.
+methods, the settings, the budget and the seeds can be reduced for a trial; several processes can share the settings.
 """
 
 from __future__ import annotations

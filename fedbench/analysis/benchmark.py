@@ -52,6 +52,7 @@ class Front:
         methods: Names of the M methods.
         x: Mean of the first metric per method; NaN where a seed is missing.
         y: Mean of the second metric per method, likewise.
+        spread: Sample standard deviation of both metrics over the seeds [2, M]; NaN for a single seed.
         member: Whether the method's means are on the front.
         share: Share of bootstrap samples of the seeds in which they are.
     """
@@ -61,6 +62,7 @@ class Front:
     methods: tuple[str, ...]
     x: np.ndarray
     y: np.ndarray
+    spread: np.ndarray
     member: np.ndarray
     share: np.ndarray
 
@@ -82,8 +84,9 @@ def front_of(found: Comparisons, setting: str, x: str, y: str) -> Front:
     a, b = (found.values(setting, metric, methods) for metric in (x, y))
     signs = metric_info(x).sign, metric_info(y).sign
     means = a.mean(0), b.mean(0)
-    shares = front_shares(a, b, *signs)
-    return Front(setting, (x, y), tuple(methods), *means, on_front(*means, *signs), shares)
+    spread = np.stack([v.std(0, ddof=1) if len(v) > 1 else np.full(v.shape[1], np.nan) for v in (a, b)])
+    member, shares = on_front(*means, *signs), front_shares(a, b, *signs)
+    return Front(setting, (x, y), tuple(methods), *means, spread, member, shares)
 
 
 def ranked(found: Comparisons, metric: str) -> RankTest | None:

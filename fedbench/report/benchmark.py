@@ -46,7 +46,8 @@ def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapte
         FigureView(
             "mean_worst10",
             "Mean against worst 10 %",
-            "Means over seeds; methods on the Pareto front of a setting are named, solid and joined by a line.",
+            "Means over seeds; methods on the Pareto front of a setting are named, solid and joined by a line, with "
+            "bars of one sample STD over seeds.",
             _svg(files),
             (),
             "",

@@ -14,6 +14,7 @@ from fedbench.report.canvas import SIZE, Figure, lines, picture, plain_numbers, 
 from fedbench.report.looks import looks
 
 _ROW = 0.14  # inches per method
+_LINE = 0.055  # height of a name, as a fraction of the panel
 
 
 @picture
@@ -32,9 +33,10 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
             axes.plot(across[i], up[i], look.marker, color=look.colour, alpha=1 if member else 0.45, zorder=3 + member)
         ends = sorted(np.flatnonzero(front.member), key=lambda i: (across[i], up[i]))
         axes.plot(across[ends], up[ends], color="0.55", linewidth=0.8, zorder=1)
-        for k in ends:
-            _name(axes, front.methods[k], across[k], up[k])
-        axes.margins(0.14)
+        bars = {"xerr": x.factor * front.spread[0][ends], "yerr": y.factor * front.spread[1][ends]}
+        axes.errorbar(across[ends], up[ends], **bars, fmt="none", ecolor="0.7", elinewidth=0.7, zorder=2)
+        axes.margins(0.1)
+        _name(axes, [(front.methods[k], across[k], up[k]) for k in ends])
         axes.set_title(front.setting)
         axes.set_xlabel(x.axis)
         axes.set_ylabel(y.axis)
@@ -87,5 +89,23 @@ def cost_figure(panels: Sequence[tuple[str, Sequence[tuple[str, float, float]]]]
     return figure
 
 
-def _name(axes: Any, text: str, x: float, y: float) -> None:
-    axes.annotate(text, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=8, zorder=5)
+def _name(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
+    """Write names to the left of points, from top to bottom without overlaps; a line leads from each to its point."""
+    axes.set_xlim(axes.get_xlim())
+    axes.set_ylim(axes.get_ylim())
+    inside = axes.transData + axes.transAxes.inverted()
+    below = np.inf
+    for text, x, y in sorted(points, key=lambda point: -point[2]):
+        across, up = inside.transform((x, y))
+        below = min(up, below - _LINE)
+        axes.annotate(
+            text,
+            (x, y),
+            xytext=(max(across, 0.35) - 0.08, below),
+            textcoords="axes fraction",
+            ha="right",
+            va="center",
+            fontsize=8,
+            zorder=5,
+            arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.5},
+        )
