@@ -2,7 +2,8 @@
 
 ``python scripts/fairness_benchmark.py DIR`` carries out ``fedbench compare`` for every setting, with results in
 DIR/<setting>; type it again to resume. Methods that refuse a setting are left out of it, and the reasons are written to
-DIR/<setting>/refused.json. The methods, the settings, the budget and the seeds can be reduced for a trial.
+DIR/<setting>/refused.json. When all settings are done, the page is written to DIR/page (scripts/benchmark_page.py). The
+methods, the settings, the budget and the seeds can be reduced for a trial; several processes can share the settings.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fedbench.runs.build import build
 from fedbench.runs.data_sets import DataSets
 
 SETTINGS = ("synthetic", "mnist_2class", "femnist", "cifar10")
+_NOTES = Path(__file__).parents[1] / "results" / "published" / "fairness" / "notes.yaml"
 _VARIANTS = ("fedcorr_adafed",)  # choices of algo that combine two of the methods
 _RATES = "local.lr=tag(log,interval(0.002,1))"  # narrower than conf/tune/shared.yaml, since the budget is small
 
@@ -39,7 +41,8 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", help="overrides of every run, such as rounds=5")
     args = parser.parse_intermixed_args()
     given = [m for m in args.methods.split(",") if m]
-    return max(_compare(args, setting, given) for setting in args.settings.split(","))
+    status = max(_compare(args, setting, given) for setting in args.settings.split(","))
+    return max(status, _page(args.directory))
 
 
 def methods() -> list[str]:
@@ -71,6 +74,16 @@ def _compare(args: argparse.Namespace, setting: str, given: list[str]) -> int:
     compare += [f"--jobs={args.jobs}"] if args.jobs else []
     print("fedbench", shlex.join(compare), flush=True)
     return subprocess.run([sys.executable, "-m", "fedbench", *compare], env=os.environ, check=False).returncode
+
+
+def _page(folder: Path) -> int:
+    missing = [s for s in SETTINGS if not list((folder / s / "fairness" / s / "report").glob("index.html"))]
+    if missing:
+        print(f"no page yet: {', '.join(missing)} not done in {folder}")
+        return 0
+    page = [str(Path(__file__).with_name("benchmark_page.py")), str(folder / "page"), "--notes", str(_NOTES)]
+    settings = [str(folder / s) for s in SETTINGS]
+    return subprocess.run([sys.executable, *page, "--from", *settings], env=os.environ, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.data.partitions.allocation import cut, evenly
-from fedbench.data.partitions.dirichlet import _balanced, dirichlet, dirichlet_mixture
+from fedbench.data.partitions.dirichlet import _balanced, dirichlet, dirichlet_mixture, dirichlet_sample
 from fedbench.data.partitions.label import (
     bernoulli_dirichlet,
     consecutive_classes,
@@ -266,6 +266,23 @@ def test_mixture_sizes():
     sizes = [len(o) for o in dirichlet_mixture(cifar, 100, np.random.default_rng(0), size_sigma=2.0)]
     assert min(sizes) >= 10
     assert max(sizes) > 10 * np.median(sizes)
+
+
+def test_a_sample_belongs_to_one_client_each_and_differs_by_seed():
+    """4000 of 50000 examples are drawn; each class has Hypergeometric(50000, 5000, 4000), 400 ± 18 of them."""
+    first, second = (dirichlet_sample(cifar, 20, np.random.default_rng(s), examples=4000) for s in (0, 1))
+    drawn = np.concatenate(first)
+    assert len(drawn) == len(set(drawn.tolist())) == 4000
+    assert min(map(len, first)) >= 10
+    assert np.abs(np.bincount(cifar[drawn]) - 400).max() < 90
+    assert len(set(drawn.tolist()) & set(np.concatenate(second).tolist())) < 600  # 320 ± 17 by chance
+    skew = np.mean([np.bincount(cifar[o]).max() / len(o) for o in first])
+    assert skew > 0.4  # an even client has 0.1
+
+
+def test_a_sample_of_too_many_examples_is_refused():
+    with pytest.raises(RequestError, match="examples must be at most 10, the number of examples of the data, got 11"):
+        dirichlet_sample(np.arange(10) % 2, 2, np.random.default_rng(0), examples=11)
 
 
 # rules by label

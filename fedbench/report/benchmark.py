@@ -1,0 +1,253 @@
+"""The page of a benchmark: finished comparisons of the same methods on several settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.analysis.benchmark import Front, Line, benchmark_lines, front_of, ranked, without_ranks
+from fedbench.analysis.metrics_catalogue import metric_info
+from fedbench.analysis.ranks import RankTest
+from fedbench.core.trees import config_value
+from fedbench.core.writing import replace_file
+from fedbench.report.benchmark_notes import Notes
+from fedbench.report.benchmark_plots import cost_figure, front_figure, rank_figure
+from fedbench.report.page import page
+from fedbench.report.render import csv_text
+from fedbench.report.views import ChapterView, FigureView, GridCell, GridView, PageView
+from fedbench.runs.comparisons import Comparisons
+
+FAIRNESS = ("accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
+_RANKED = ("accuracy_mean", "accuracy_worst10")
+_SHOWN = ("accuracy_mean", *FAIRNESS)
+
+
+def write_benchmark(found: Comparisons, notes: Notes, folder: Path) -> Path:
+    """Write the page, its figures and its table as CSV to a directory, and return the page."""
+    lines = benchmark_lines(found)
+    tests = [(metric_info(m).label, t) for m in _RANKED if (t := ranked(found, m)) is not None]
+    chapters = [_results(found, lines, folder / "figures"), _fronts(found), *_ranks(found, tests, folder / "figures")]
+    chapters += [ChapterView("What surprised", "", (), facts=notes.surprised)] if notes.surprised else []
+    chapters.append(_tuning(found, lines, notes))
+    notes_of_page = tuple(f"{s}: {text}" for s, t in found.tuning.items() for text in (*t["sources"], *t["unofficial"]))
+    view = PageView(notes.title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "index.html", page(view))
+    replace_file(folder / "table.csv", csv_text([_csv(line) for line in lines]))
+    return folder / "index.html"
+
+
+def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> ChapterView:
+    fronts = [front_of(found, s, "accuracy_mean", "accuracy_worst10") for s in found.settings]
+    files = front_figure(figures / "mean_worst10", fronts, "Mean accuracy against the worst 10 % of the clients")
+    costs = [(s, _costs(lines, s)) for s in found.settings]
+    drawn = cost_figure(figures / "cost", costs, "accuracy_worst10", "Seconds of training against the worst 10 %")
+    shown = (
+        FigureView(
+            "mean_worst10",
+            "Mean against worst 10 %",
+            "Means over seeds; methods on the Pareto front of a setting are named, solid and joined by a line, with "
+            "bars of one sample STD over seeds.",
+            _svg(files),
+            (),
+            "",
+            alt=" ".join(map(_front_alt, fronts)),
+        ),
+        FigureView(
+            "cost",
+            "Cost against fairness",
+            "Seconds of training of a run, measured on a shared machine, so that small differences mean nothing. "
+            "The table has the bytes.",
+            _svg(drawn),
+            (),
+            "",
+            alt=" ".join(_cost_alt(s, points) for s, points in costs),
+        ),
+    )
+    return ChapterView("Results", "Test accuracy over clients at the last round", (_table(lines),), shown)
+
+
+def _table(lines: Sequence[Line]) -> GridView:
+    heads = [("method", False), ("setting", False), ("seeds", True)]
+    heads += [(metric_info(m).axis, True) for m in _SHOWN]
+    heads += [("MB per round", True), ("seconds", True), ("missing", False)]
+    best = {(s, m): _best(lines, s, m) for s in {line.setting for line in lines} for m in _SHOWN}
+    rows = []
+    for line in lines:
+        cells = [GridCell(line.method), GridCell(line.setting), GridCell(str(line.done), line.done)]
+        cells += [_cell(line, m, best[line.setting, m]) for m in _SHOWN]
+        cells += [_plain(line, "bytes_per_round", 1e-6, 3), _plain(line, "seconds_train", 1.0, 1)]
+        rows.append((*cells, GridCell(line.reason)))
+    caption = (
+        "mean ± sample STD over the seeds whose runs are done; STD and angle as defined in docs/metrics.md. MB per "
+        "round: uploads and messages of the whole cohort, in 10⁶ bytes; seconds: training time of a run"
+    )
+    note = "the best mean of each setting is marked; a dash is a missing number, for the reason in the last column"
+    return GridView("All methods", caption, tuple(heads), tuple(rows), (note,))
+
+
+def _best(lines: Sequence[Line], setting: str, metric: str) -> float | None:
+    sign = metric_info(metric).sign
+    means = [
+        li.numbers[metric].mean for li in lines if li.setting == setting and metric in li.numbers and not li.reason
+    ]
+    return max(means, key=lambda v: sign * v, default=None)
+
+
+def _cell(line: Line, metric: str, best: float | None) -> GridCell:
+    info, number = metric_info(metric), line.numbers.get(metric)
+    if number is None:
+        return GridCell("–")
+    spread = "" if number.std is None else f" ± {info.text(info.factor * number.std)}"
+    mean = info.factor * number.mean
+    return GridCell(info.text(mean) + spread, mean, not line.reason and number.mean == best)
+
+
+def _plain(line: Line, name: str, factor: float, digits: int) -> GridCell:
+    number = line.numbers.get(name)
+    return GridCell("–") if number is None else GridCell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
+
+
+def _fronts(found: Comparisons) -> ChapterView:
+    grids = []
+    for setting in found.settings:
+        fronts = [front_of(found, setting, "accuracy_mean", m) for m in FAIRNESS]
+        rows = []
+        for i, method in enumerate(fronts[0].methods):
+            if any(front.share[i] > 0 for front in fronts):
+                rows.append((GridCell(method), *(_share(front, i) for front in fronts)))
+        heads = (("method", False), *((f"mean and {metric_info(m).label}", True) for m in FAIRNESS))
+        caption = "share (%) of bootstrap samples of the seeds in which the method's means are on the front"
+        note = (
+            "marked: on the front of the means over all seeds; methods that are on no front in any sample are left out"
+        )
+        grids.append(GridView(f"Fronts of {setting}", caption, heads, tuple(rows), (note,)))
+    lead = "A method is on the front of two metrics if no other is at least as good in both and better in one"
+    return ChapterView("Pareto fronts", lead, tuple(grids))
+
+
+def _share(front: Front, i: int) -> GridCell:
+    share = 100 * float(front.share[i])
+    return GridCell(f"{share:.0f}", share, bool(front.member[i]))
+
+
+def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: Path) -> list[ChapterView]:
+    if not tests:
+        return []
+    files = rank_figure(figures / "ranks", tests, "Average ranks over the settings")
+    best = [f"{label}: {', '.join(f'{m} {r:.2f}' for m, r in t.ordered[:5])}, ..., "
+            f"{t.ordered[-1][0]} {t.ordered[-1][1]:.2f}." for label, t in tests]  # fmt: skip
+    figure = FigureView(
+        "ranks",
+        "Average ranks",
+        "The band reaches one critical difference from the best method: within it, ranks do not differ significantly.",
+        _svg(files),
+        (),
+        "",
+        alt="Average ranks, the best first. " + " ".join(best),
+    )
+    facts = [
+        (label, f"Friedman χ² {t.test.statistic:.2f}, p {t.test.p:.3g}; Iman–Davenport F {t.f:.2f}, p {t.f_p:.3g}; "
+         f"critical difference (Nemenyi, 5 %) {t.test.critical_difference:.2f} for {len(t.methods)} methods and "
+         f"{t.blocks} settings; not significantly below the best: {len(t.level_with_best())} methods")
+        for label, t in tests
+    ]  # fmt: skip
+    rows = [_rank_row(m, tests) for m, _ in tests[0][1].ordered]
+    heads = (("method", False), *((f"rank by {label}", True) for label, _ in tests))
+    left = without_ranks(found)
+    notes = (f"left out, since they are not in every setting: {', '.join(left)}",) if left else ()
+    lead = (
+        "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one setting are no "
+        "independent samples of settings. A method with a run that diverged is the last of its setting"
+    )
+    grid = GridView("Average ranks over the settings", "1 is best; ties share the mean rank", heads, tuple(rows), notes)
+    return [ChapterView("Average ranks", lead, (grid,), (figure,), tuple(facts))]
+
+
+def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[GridCell, ...]:
+    values = [dict(t.ordered)[method] for _, t in tests]
+    return (GridCell(method), *(GridCell(f"{v:.2f}", v) for v in values))
+
+
+def _tuning(found: Comparisons, lines: Sequence[Line], notes: Notes) -> ChapterView:
+    hours = {(line.setting, line.method): line.hours for line in lines}
+    facts = [("command", notes.command)] if notes.command else []
+    facts += [("about", notes.lead)] if notes.lead else []
+    facts += list(notes.facts)
+    facts.append(("hours spent", f"{sum(hours.values()):.1f}, on trials and runs, one process per core"))
+    rows, spaces = [], {}
+    for setting, tuning in found.tuning.items():
+        protocol = ", ".join(f"{k}={config_value(v)}" for k, v in tuning["protocol"].items())
+        size = f"{tuning['clients']} clients, {tuning['parameters']} parameters"
+        facts.append((setting, f"{size}: {protocol}"))
+        facts += [(f"{setting} without {method}", why) for method, why in tuning["refused"].items()]
+        for method, study in tuning["studies"].items():
+            spaces[method] = " ".join(study["space"])
+            rows.append(_study_row(setting, method, study, hours[setting, method]))
+    heads = (("method", False), ("setting", False), ("trials", True), ("ended well", True), ("chosen", False))
+    trials = GridView("What was tuned", "every method has the same budget, judged on validation examples",
+                      (*heads, ("validation", True), ("minutes", True)), tuple(rows))  # fmt: skip
+    space = GridView("Spaces", "axes of the search per method", (("method", False), ("axes", False)),
+                     tuple((GridCell(m), GridCell(s)) for m, s in sorted(spaces.items())))  # fmt: skip
+    return ChapterView("Settings and tuning", "", (trials, space), facts=tuple(facts))
+
+
+def _study_row(setting: str, method: str, study: dict[str, object], hours: float) -> tuple[GridCell, ...]:
+    info = metric_info(str(study["metric"]))
+    trials = study["trials"]
+    assert isinstance(trials, list)
+    scores = [t["score"] for t in trials if t["score"] is not None]
+    best = max(scores, key=lambda v: info.sign * v, default=None)
+    chosen = study["chosen"]
+    text = " ".join(f"{k}={config_value(v)}" for k, v in chosen.items()) if isinstance(chosen, dict) else "none"
+    score = GridCell("–") if best is None else GridCell(info.text(info.factor * best), info.factor * best)
+    counts = (len(trials), len(scores))
+    return (
+        *(GridCell(method), GridCell(setting)),
+        *(GridCell(str(n), n) for n in counts),
+        *(GridCell(text), score, GridCell(f"{60 * hours:.1f}", 60 * hours)),
+    )
+
+
+def _environment(found: Comparisons) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, list[str]] = {}
+    for tuning in found.tuning.values():
+        for name, value in tuning["environment"].items():
+            merged.setdefault(name, [])
+            merged[name] += [value] if value not in merged[name] else []
+    return tuple((name, "; ".join(values)) for name, values in merged.items())
+
+
+def _costs(lines: Sequence[Line], setting: str) -> list[tuple[str, float, float]]:
+    here = [line for line in lines if line.setting == setting and "accuracy_worst10" in line.numbers]
+    return [(li.method, li.numbers["seconds_train"].mean, li.numbers["accuracy_worst10"].mean) for li in here]
+
+
+def _front_alt(front: Front) -> str:
+    places = [f"{m} at {100 * front.x[i]:.1f} and {100 * front.y[i]:.1f}"
+              for m in front.names for i in (front.methods.index(m),)]  # fmt: skip
+    return f"{front.setting}, mean accuracy across and worst 10 % upwards, on the front: {', '.join(places) or 'none'}."
+
+
+def _cost_alt(setting: str, points: Sequence[tuple[str, float, float]]) -> str:
+    if not points:
+        return f"{setting}: no runs."
+    fast, slow = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
+    fair = max(points, key=lambda p: p[2])
+    return (
+        f"{setting}: from {fast[0]} with {fast[1]:.2g} s to {slow[0]} with {slow[1]:.2g} s; the highest worst 10 % is "
+        f"{100 * fair[2]:.1f}, of {fair[0]} with {fair[1]:.2g} s."
+    )
+
+
+def _csv(line: Line) -> dict[str, object]:
+    numbers: dict[str, object] = {}
+    for name, number in line.numbers.items():
+        numbers[name] = number.mean
+        numbers[f"{name}_std"] = number.std
+    named = {"setting": line.setting, "method": line.method, "seeds": line.done, "missing": line.reason}
+    return {**named, "hours": line.hours, **numbers}
+
+
+def _svg(files: Sequence[Path]) -> str:
+    return next(f for f in files if f.suffix == ".svg").read_text(encoding="utf-8")

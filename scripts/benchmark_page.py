@@ -1,0 +1,46 @@
+"""Write the page of finished comparisons of the same methods on several settings.
+
+    python scripts/benchmark_page.py OUT --from DIR [DIR ...]   collects the comparisons in OUT and writes the page
+    python scripts/benchmark_page.py OUT                        writes the page again from OUT alone, byte for byte
+
+Every DIR is the results_dir of one ``fedbench compare``. OUT/notes.yaml has the title and the texts of the page, or is
+copied from --notes FILE;
+runs.parquet and tuning.json, which the first form writes, have everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file
+from fedbench.report.benchmark import write_benchmark
+from fedbench.report.benchmark_notes import NOTES, read_notes
+from fedbench.runs.comparisons import collect, load, save
+
+
+def main() -> int:
+    """Write what the command line asks for and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path, help="directory of the page, with notes.yaml")
+    parser.add_argument("--from", dest="folders", type=Path, nargs="+", help="results directories of comparisons")
+    parser.add_argument("--notes", type=Path, help="a notes.yaml to copy to OUT")
+    args = parser.parse_args()
+    try:
+        notes = read_notes(args.notes or args.out / NOTES)
+        if args.folders:
+            save(collect(args.folders), args.out)
+        if args.notes:
+            args.out.mkdir(parents=True, exist_ok=True)
+            replace_file(args.out / NOTES, args.notes.read_text(encoding="utf-8"))
+        print(f"written: {write_benchmark(load(args.out), notes, args.out)}")
+    except RequestError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
