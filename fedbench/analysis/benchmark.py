@@ -30,7 +30,8 @@ class Line:
     """What a method has reached in a setting.
 
     Attributes:
-        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run has.
+        numbers: Per metric, over the seeds whose runs are done; without metrics that no such run has. That of
+            ``seconds_train`` is the median, which a run on a machine that was busy or suspended does not change.
         done: Number of these seeds.
         reason: Why numbers or seeds are missing; empty if none are.
         hours: Time spent on trials and runs.
@@ -122,9 +123,12 @@ def _line(found: Comparisons, setting: str, method: str) -> Line:
     if "bytes_up" in numbers:
         per_round = (good["bytes_up"] + good["bytes_down"]) / good["rounds"]
         numbers["bytes_per_round"] = Number(float(per_round.mean()), None)
-    bad = [f"seed {r.seed} {r.outcome}" for r in runs.itertuples() if r.outcome != "done"]
-    reason = ", ".join(bad)
-    if not len(runs):
+        numbers["seconds_train"] = Number(float(good["seconds_train"].median()), None)
+    outcomes = dict(zip(runs["seed"], runs["outcome"], strict=True))
+    seeds = sorted(set(found.runs["seed"][found.runs["setting"] == setting]))
+    states = {seed: outcomes.get(seed, "without a run") for seed in seeds}
+    reason = ", ".join(f"seed {seed} {state}" for seed, state in states.items() if state != "done")
+    if not outcomes:
         reason = tuning["refused"].get(method) or (
             "every trial diverged or failed" if study else "not part of this comparison"
         )

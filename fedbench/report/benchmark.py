@@ -56,7 +56,8 @@ def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapte
         FigureView(
             "cost",
             "Cost against fairness",
-            "Seconds of training of a run, measured on a shared machine, so that small differences mean nothing. "
+            "Median seconds of training of a run, measured on a shared machine: small differences mean "
+            "nothing. "
             "The table has the bytes.",
             _svg(drawn),
             (),
@@ -80,7 +81,7 @@ def _table(lines: Sequence[Line]) -> GridView:
         rows.append((*cells, GridCell(line.reason)))
     caption = (
         "mean ± sample STD over the seeds whose runs are done; STD and angle as defined in docs/metrics.md. MB per "
-        "round: uploads and messages of the whole cohort, in 10⁶ bytes; seconds: training time of a run"
+        "round: uploads and messages of the whole cohort, in 10⁶ bytes; seconds: median training time of a run"
     )
     note = "the best mean of each setting is marked; a dash is a missing number, for the reason in the last column"
     return GridView("All methods", caption, tuple(heads), tuple(rows), (note,))
@@ -174,7 +175,7 @@ def _tuning(found: Comparisons, lines: Sequence[Line], notes: Notes) -> ChapterV
     facts = [("command", notes.command)] if notes.command else []
     facts += [("about", notes.lead)] if notes.lead else []
     facts += list(notes.facts)
-    facts.append(("hours spent", f"{sum(hours.values()):.1f}, on trials and runs, one process per core"))
+    facts.append(("hours spent", f"{sum(hours.values()):.1f} of wall-clock time, summed over trials and runs"))
     rows, spaces = [], {}
     for setting, tuning in found.tuning.items():
         protocol = ", ".join(f"{k}={config_value(v)}" for k, v in tuning["protocol"].items())

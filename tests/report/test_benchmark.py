@@ -43,6 +43,14 @@ def found():
     return Comparisons(pd.DataFrame(rows), {"one": one, "two": two})
 
 
+def test_seconds_are_those_of_the_median_run(found):
+    """A third run of method a that was suspended for an hour does not change them."""
+    slow = {**run("one", "a", 2, 0.5, 0.4), "seconds_train": 3600.0}
+    more = Comparisons(pd.concat([found.runs, pd.DataFrame([slow])], ignore_index=True), found.tuning)
+    assert benchmark_lines(more)[0].numbers["seconds_train"].mean == 1
+    assert benchmark_lines(more)[1].reason == "seed 2 without a run"  # b, which has no third seed
+
+
 def test_lines_by_hand(found):
     lines = {(line.setting, line.method): line for line in benchmark_lines(found)}
     b = lines["one", "b"]
