@@ -19,6 +19,7 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.plan import locate, plan
 from fedbench.papers.registry import papers
 from fedbench.papers.stored_durations import StoredDurations
+from fedbench.runs.interrupts import as_exceptions
 
 NOTHING = StoredDurations("nowhere", {}, {})
 
@@ -173,6 +174,30 @@ def test_a_deadline_ends_its_block_as_ctrl_c_does():
     with Deadline(3600) as quick:
         pass
     assert not quick.over
+
+
+def test_a_deadline_ends_its_block_where_ctrl_c_is_ignored():
+    """As in the background of a shell script, whose processes ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with as_exceptions(), Deadline(0.05) as deadline:
+            threading.Event().wait(20)
+            pytest.fail("the time was up, and nothing happened")
+        assert deadline.over
+        with pytest.raises(RequestError, match="all signals are ignored"), Deadline(0.05):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_that_comes_as_the_block_ends_stays_in_it():
+    deadline = Deadline(3600)
+    with deadline:
+        deadline._timer.cancel()
+        deadline._timer = threading.Timer(0, lambda: (time.sleep(0.05), deadline._ring()))
+        deadline._timer.start()
+        time.sleep(0.02)
+    assert deadline.over
 
 
 def test_an_interruption_by_others_stays_one():
