@@ -55,7 +55,7 @@ def raise_if_interrupted(error: Exception) -> None:
 
 
 def answered_signals() -> list[int]:
-    """Return the signals that would raise an exception in this process now; those that it ignores are not among them."""
+    """Return the signals that raise an exception in this process now, so not those that it ignores."""
     return [number for number in _SIGNALS if callable(signal.getsignal(number))]
 
 

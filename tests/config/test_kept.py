@@ -49,6 +49,28 @@ def test_a_corrupt_file_is_replaced(tmp_path, content, capsys):
     assert composed(5) == ({"rounds": 4}, NAMES)
 
 
+@pytest.mark.parametrize(("old", "new"), [('"rounds": 3', '"rounds": 9'), ('"model": "linear"', '"model": "mlp"')])
+def test_a_changed_value_is_not_believed(tmp_path, old, new, capsys):
+    composed(3)
+    (file,) = (tmp_path / "cache").rglob("*.json")
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+    assert composed(4) == ({"rounds": 4}, NAMES)
+    assert f"{file} is corrupt and is replaced (its checksum is wrong)" in capsys.readouterr().err
+
+
+def test_the_file_of_other_overrides_is_not_believed(tmp_path):
+    """A copy under the name of another file, such as a synchronised directory may leave."""
+    composed(3)
+    (mine,) = (tmp_path / "cache").rglob("*.json")
+    others = ["experiment=c/d"]
+    KeptCompositions().of(others, lambda: ({"rounds": 5}, NAMES))
+    (theirs,) = {*(tmp_path / "cache").rglob("*.json")} - {mine}
+    theirs.write_bytes(mine.read_bytes())
+    assert KeptCompositions().of(others, lambda: ({"rounds": 6}, NAMES)) == ({"rounds": 6}, NAMES)
+
+
 def test_what_json_cannot_hold_is_not_kept(tmp_path):
     """JSON would turn the key 3 into text."""
     assert KeptCompositions().of(ASKED, lambda: ({3: 1}, NAMES))[0] == {3: 1}
