@@ -20,6 +20,7 @@ from fedbench.papers.plan import locate, plan
 from fedbench.papers.registry import papers
 from fedbench.papers.stored_durations import StoredDurations
 from fedbench.runs.interrupts import as_exceptions
+from fedbench.runs.sweep_notes import Note, leave
 
 NOTHING = StoredDurations("nowhere", {}, {})
 
@@ -223,6 +224,22 @@ def test_runs_that_the_hours_did_not_reach_stay_planned(tmp_path, monkeypatch):
     entries = carry_out(runs, {}, [f"results_dir={tmp_path}"], tmp_path, [], 1, deadline)
     assert deadline.over
     assert [e.status for e in entries] == ["done", "planned", "planned"]
+
+
+def test_a_run_that_failed_before_the_hours_were_up_has_failed(tmp_path, monkeypatch):
+    runs = locate(plan(["adafedadam/table4"], "smoke"), [f"results_dir={tmp_path}"])
+
+    def work(job, batch, folder, jobs, gpus):
+        leave(folder, Note(1, list(batch[1]), "failed", None, "ValueError: odd"))
+        time.sleep(60)
+
+    monkeypatch.setattr(planned_runs, "work_through", work)
+    entries = carry_out(runs, {}, [f"results_dir={tmp_path}"], tmp_path, [], 1, Deadline(0.2))
+    assert [(e.status, e.error) for e in entries] == [
+        ("planned", None),
+        ("failed", "ValueError: odd"),
+        ("planned", None),
+    ]
 
 
 def test_the_time_to_decide_counts_the_seeds_that_are_missing(tmp_path):
