@@ -125,7 +125,7 @@ def reproduce(args: Sequence[str]) -> int:
         if lines := shown.undecided():
             print("\n".join(lines))
     if hours is not None:
-        selection = choose(shown.claims, shown.to_do(), hours * 3600 * jobs)
+        selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
         print(selection_text(selection, runs, hours, jobs), flush=True)
         runs = [runs[n] for n in selection.runs]
     if asked.plan:

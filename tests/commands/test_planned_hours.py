@@ -57,6 +57,13 @@ def test_what_does_not_fit_is_left_with_its_time():
     }
 
 
+def test_a_run_that_is_longer_than_the_hours_is_not_taken_by_several_jobs():
+    """Two jobs have 60 s each. Run 4 takes 100 s of one job, so d is not decided; the others take 60 s together."""
+    found = choose(CLAIMS, SECONDS, 60.0, 2)
+    assert found.runs == [2, 0, 1, 3]
+    assert [name for name, _ in found.left] == ["d"]
+
+
 def test_runs_that_are_done_cost_nothing():
     """With run 0 done, a takes the 20 s of run 1; with all of its runs done it is not taken again."""
     rest = {n: s for n, s in SECONDS.items() if n != 0}
@@ -94,7 +101,7 @@ def test_the_choice_as_text():
     runs = plan(["adafedadam/table4"], "full", seeds=1)
     text = selection_text(choose([claim("a", 0, 1), claim("b", 2)], {0: 60.0, 1: 60.0}, 3600.0), runs, 0.5, 2)
     assert text.splitlines() == [
-        "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claims",
+        "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claim",
         f"  take    2 runs, 60 s: a ({SETUPS[0]}, {SETUPS[1]})",
     ]
 
@@ -120,7 +127,7 @@ def test_a_plan_says_what_the_hours_would_take(tmp_path):
     status, out, _ = call("reproduce", "adafedadam/table4", "--plan", "--hours=2", f"results_dir={tmp_path / 'r'}")
     assert status == 0
     assert "in 2 h" in out
-    assert "30 runs, which decide 1 claims" in out
+    assert "30 runs, which decide 1 claim\n" in out
     assert "adafedadam/c14" in out.partition("  take ")[2]
     assert not (tmp_path / "r").exists()
 
