@@ -94,3 +94,20 @@ def test_overrides_for_all_settings_are_no_part_of_what_is_kept(tmp_path, monkey
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
     with pytest.raises(RequestError, match="csv"):
         _ = ExperimentComposer(["tracker=csv"]).without
+
+
+def test_values_of_the_environment_are_those_of_now_and_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for where in ("one", "two"):
+        monkeypatch.setenv("RUNS", str(tmp_path / where))
+        common = ["results_dir=${oc.env:RUNS}/results", "data_dir=${results_dir}/data"]
+        composer = ExperimentComposer(common)
+        run = composer.config("adafedadam/table5_synthetic", "fedavg", {"rounds": 3})
+        for found in (composer.without, run):
+            assert found.results_dir == tmp_path / where / "results"
+            assert found.data_dir == tmp_path / where / "results" / "data"
+        assert run.rounds == 3
+    kept_files = [file.read_text() for file in (tmp_path / "cache").rglob("*.json")]
+    assert any("${oc.env:RUNS}/results" in text for text in kept_files)
+    assert not any(str(tmp_path) in text for text in kept_files)
