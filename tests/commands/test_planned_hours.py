@@ -132,6 +132,16 @@ def test_a_plan_says_what_the_hours_would_take(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
+def test_hours_that_no_run_fits_into_are_refused_before_anything_is_written(tmp_path):
+    """Unless runs are done: then their report is written."""
+    asked = ["reproduce", "adafedadam/table4", "--hours=1e-6", "--jobs=1", f"results_dir={tmp_path / 'r'}"]
+    status, out, err = call(*asked)
+    assert status == 2
+    assert "in 1e-06 h: 0 runs, which decide 0 claims" in out
+    assert err.endswith("--hours 1e-6 takes no run, for the reasons above; type more hours\n")
+    assert not (tmp_path / "r").exists()
+
+
 # ---- claims of a plan
 
 
