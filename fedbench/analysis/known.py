@@ -71,6 +71,7 @@ class KnownResult:
         grids: The grid of a tuned key for each algorithm; empty if nothing is tuned.
         unofficial: Sentences on data that are not the publisher's.
         seconds: Training and evaluation of the runs that count, all together.
+        rounds: Rounds of the shortest run that counts; None without runs.
     """
 
     wanted: Wanted
@@ -79,6 +80,7 @@ class KnownResult:
     grids: Mapping[str, TunedGrid]
     unofficial: tuple[str, ...]
     seconds: float
+    rounds: int | None = None
 
     @property
     def mean(self) -> float | None:
@@ -101,16 +103,27 @@ class KnownResult:
 
     @property
     def verdict(self) -> KnownVerdict:
-        """Whether the mean lies within the band, once all seeds are done; a seed that diverged does not."""
+        """Whether the mean lies within the band, once all seeds are done; a seed that diverged does not.
+
+        Runs that end before the upper bound of the band cannot show that a target is reached too late.
+        """
         if not self.values and not self.diverged:
             return "not run"
         if len(self.values) + len(self.diverged) < self.wanted.seeds:
+            return "incomplete"
+        if self.too_short and not self.diverged:
             return "incomplete"
         low, high = self.wanted.number.band
         m = self.mean
         if m is None or self.diverged or (low is not None and m < low) or (high is not None and m > high):
             return "differs"
         return "agrees" if math.isfinite(m) else "differs"
+
+    @property
+    def too_short(self) -> bool:
+        """Whether a seed did not reach the target in fewer rounds than the band allows."""
+        high, missed = self.wanted.number.band[1], any(math.isinf(v) for v in self.values.values())
+        return missed and high is not None and self.rounds is not None and self.rounds < high
 
     @property
     def reduced(self) -> bool:
@@ -204,11 +217,12 @@ def result_of(wanted: Wanted, runs: KnownRuns) -> KnownResult:
     values: dict[str, dict[int, float]] = {algo: {} for algo in wanted.number.algos}
     diverged: set[int] = set()
     unofficial: dict[str, None] = {}
-    seconds = 0.0
+    seconds, lengths = 0.0, []
     for plan, run in zip(planned, runs.of(planned), strict=True):
         if run is None:
             continue
         seconds += seconds_of(run)
+        lengths.append(int(run.config["rounds"]))
         unofficial |= dict.fromkeys(run.unofficial)
         if run.counts:
             values[plan.algo][plan.seed] = measured(run, wanted.number.measure, rounds)
@@ -219,7 +233,8 @@ def result_of(wanted: Wanted, runs: KnownRuns) -> KnownResult:
     if other is not None:
         numbers = {seed: v - values[other][seed] for seed, v in numbers.items() if seed in values[other]}
     numbers = dict(sorted((seed, v) for seed, v in numbers.items() if seed not in diverged))
-    return KnownResult(wanted, numbers, tuple(sorted(diverged)), grids, tuple(unofficial), seconds)
+    shortest = min(lengths, default=None)
+    return KnownResult(wanted, numbers, tuple(sorted(diverged)), grids, tuple(unofficial), seconds, shortest)
 
 
 def seconds_of(run: Run) -> float:

@@ -43,7 +43,9 @@ class Selection:
         return [n for step in self.steps for n in step.runs]
 
 
-def choose(claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], seconds: float) -> Selection:
+def choose(
+    claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], seconds: float, jobs: int = 1
+) -> Selection:
     """Return which runs to take within a time, by claims decided per hour.
 
     Again and again, the runs that one claim still lacks are taken if they fit into the time that is left: of all such
@@ -54,11 +56,14 @@ def choose(claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], sec
     Args:
         claims: The claims of the plan.
         todo: Runs that are not done, with their seconds; None if these are unknown.
-        seconds: The time, of all jobs together.
+        seconds: The time. A run that takes longer is not taken, however many jobs there are.
+        jobs: Number of runs at a time.
     """
-    lacking = {c.name: c.runs & todo.keys() for c in claims if not c.obstacle}
+    todo_in_time = {n: s for n, s in todo.items() if s is None or s <= seconds}
+    lacks = {c.name: c.runs & todo.keys() for c in claims if not c.obstacle}
+    lacking = {name: runs for name, runs in lacks.items() if runs <= todo_in_time.keys()}
     steps: list[Step] = []
-    left = seconds
+    left = seconds * jobs
     while (best := _best(lacking := _without(lacking, steps), todo, left)) is not None:
         steps.append(best)
         left -= best.seconds or 0.0
@@ -66,7 +71,7 @@ def choose(claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], sec
         steps.append(unknown)
         left -= _known_seconds(unknown.runs, todo)
     taken = {n for step in steps for n in step.runs}
-    steps += _single({n: s for n, s in todo.items() if n not in taken}, left)
+    steps += _single({n: s for n, s in todo_in_time.items() if n not in taken}, left)
     taken = {n for step in steps for n in step.runs}
     return Selection(tuple(steps), tuple((c.name, why) for c in claims if (why := _left(c, todo, taken))))
 
@@ -132,16 +137,22 @@ def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: floa
     """Return what is taken and what is left as text."""
     decided = sum(len(step.claims) for step in selection.steps)
     at_once = f" with {jobs} runs at a time" if jobs > 1 else ""
-    lines = [f"in {hours:g} h{at_once}: {len(selection.runs)} runs, which decide {decided} claims"]
+    verb = "decides" if len(selection.runs) == 1 else "decide"
+    taken = f"{_counted(len(selection.runs), 'run')}, which {verb} {_counted(decided, 'claim')}"
+    lines = [f"in {hours:g} h{at_once}: {taken}"]
     for step in selection.steps:
         time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
         what = ", ".join(step.claims) or "decide no claim"
-        lines.append(f"  take {len(step.runs):>4} runs, {time}: {what} ({_parts(step, runs)})")
+        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what} ({_parts(step, runs)})")
     reasons: dict[str, list[str]] = {}
     for name, why in selection.left:
         reasons.setdefault(why, []).append(name)
     lines += [f"  leave {', '.join(names)}: {why}" for why, names in reasons.items()]
     return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _parts(step: Step, runs: Sequence[PlannedRun]) -> str:

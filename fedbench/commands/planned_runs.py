@@ -109,8 +109,11 @@ def carry_out(
         with deadline or nullcontext():
             for own in dict.fromkeys(runs[i].config_dir for i in todo):
                 here = [i for i in todo if runs[i].config_dir == own]
-                found = _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own, gpus)
-                left |= {here[note.job]: note for note in found}
+                found: list[Note] = []
+                try:
+                    _launch([[*runs[i].overrides, *common] for i in here], results, launcher, jobs, own, gpus, found)
+                finally:  # also of runs that had failed when the time was up
+                    left |= {here[note.job]: note for note in found}
     finally:
         entries = [_entry(run, *_before(run, faults)) for run in runs]
         _record(results, runs, entries)
@@ -147,8 +150,9 @@ def _launch(
     jobs: int,
     own: Path | None,
     gpus: Sequence[str],
-) -> list[Note]:
-    """Carry out a list of runs, given as overrides, and return the notes of the jobs."""
+    left: list[Note],
+) -> None:
+    """Carry out a list of runs, given as overrides, and add the notes of the jobs to ``left``, however it ends."""
     folder = (results / "sweeps" / f"reproduce_{os.getpid()}").resolve()  # another process may be at work here
     forget(folder)
     try:
@@ -158,6 +162,6 @@ def _launch(
             make_directory(folder)
             announce(len(batch), jobs := min(jobs, len(batch)), gpus)
             work_through(Job(Composer(own), loud=False), batch, folder, jobs, gpus)
-        return notes(folder)
     finally:
+        left += notes(folder)
         forget(folder)

@@ -125,9 +125,12 @@ def reproduce(args: Sequence[str]) -> int:
         if lines := shown.undecided():
             print("\n".join(lines))
     if hours is not None:
-        selection = choose(shown.claims, shown.to_do(), hours * 3600 * jobs)
+        selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
         print(selection_text(selection, runs, hours, jobs), flush=True)
-        runs = [runs[n] for n in selection.runs]
+        taken = [runs[n] for n in selection.runs]
+        if not (asked.plan or taken or any(run.done for run in runs)):
+            raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
+        runs = taken
     if asked.plan:
         return 0
     if jobs > 1:

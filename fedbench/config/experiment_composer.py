@@ -138,8 +138,12 @@ class ExperimentComposer:
 
 
 def _is_plain(o: Override) -> bool:
-    """Return whether an override sets one key that is there, as opposed to a choice, a new key or one of Hydra's."""
-    return not (o.group or o.added or o.sweeps or isinstance(o.value, dict) or o.key.startswith("hydra"))
+    """Return whether an override sets a key that is there: not a choice, a new key, a reference or one of Hydra's.
+
+    A value that refers to others, as ``${oc.env:HOME}/runs`` does, is resolved with the rest of the configuration.
+    """
+    refers = "${" in o.text
+    return not (o.group or o.added or o.sweeps or refers or isinstance(o.value, dict) or o.key.startswith("hydra"))
 
 
 def _put(tree: Tree, path: Sequence[str], value: Any) -> bool:

@@ -169,7 +169,8 @@ def fill(kind: Any, value: Any, where: str, known: Known, skip: Collection[str] 
     needed = [f.name for f in fields(kind) if not _has_default(f)]
     allowed = [f.name for f in fields(kind) if _has_default(f)]
     if not isinstance(value, Mapping):
-        raise RequestError(f"{where} must be a mapping with {', '.join([*skip, *needed])}; got {value!r}")
+        names = [*skip, *needed] or allowed
+        raise RequestError(f"{where} must be a mapping with {', '.join(names)}; got {value!r}")
     for key in needed:
         if key not in value:
             optional = f", and may have {', '.join(allowed)}" if allowed else ""

@@ -75,12 +75,17 @@ def sentence(result: KnownResult) -> str:
     done = len(values) + len(result.diverged)
     if result.verdict == "not run":
         return f"None of {wanted} seeds has run{_tried(result)}."
+    missed = sum(not math.isfinite(v) for v in values)
+    if result.verdict == "incomplete" and done == wanted:
+        return (
+            f"{missed} of {done} seeds did not reach the target in {result.rounds} rounds, fewer than the band allows: "
+            f"{band_text(result)}."
+        )
     if result.verdict == "incomplete":
         return f"{done} of {wanted} seeds {'is' if done == 1 else 'are'} done; a number has a verdict once all are."
     over = f"over {done} seed{'' if done == 1 else 's'}"
     if result.diverged:
         return f"{len(result.diverged)} of {done} seeds diverged."
-    missed = sum(not math.isfinite(v) for v in values)
     if missed:
         return f"{missed} of {done} seeds did not reach the target within the rounds on record."
     assert result.mean is not None

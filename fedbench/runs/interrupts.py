@@ -54,6 +54,11 @@ def raise_if_interrupted(error: Exception) -> None:
         raise cause from None
 
 
+def answered_signals() -> list[int]:
+    """Return the signals that raise an exception in this process now, so not those that it ignores."""
+    return [number for number in _SIGNALS if callable(signal.getsignal(number))]
+
+
 @contextmanager
 def at_once() -> Iterator[None]:
     """End the process on a signal inside this block.

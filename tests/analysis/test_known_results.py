@@ -74,6 +74,19 @@ def test_when_a_number_agrees(values, more, verdict):
     assert result(values, **more).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("values", "rounds", "diverged", "verdict"),
+    [
+        ([50, math.inf], 85, (), "incomplete"),  # the other seed may reach it in round 86
+        ([50, math.inf], 86, (), "differs"),
+        ([80, 84], 85, (), "agrees"),
+        ([math.inf], 85, (1,), "differs"),  # whatever the rounds
+    ],
+)
+def test_runs_that_are_shorter_than_the_band_do_not_differ(values, rounds, diverged, verdict):
+    assert result(values, rounds=rounds, diverged=diverged).verdict == verdict
+
+
 def test_mean_spread_and_difference():
     found = result([80, 84])
     assert (found.mean, found.std, found.differences) == (82, pytest.approx(math.sqrt(8)), [("us", 1.0)])

@@ -19,6 +19,8 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.plan import locate, plan
 from fedbench.papers.registry import papers
 from fedbench.papers.stored_durations import StoredDurations
+from fedbench.runs.interrupts import as_exceptions
+from fedbench.runs.sweep_notes import Note, leave
 
 NOTHING = StoredDurations("nowhere", {}, {})
 
@@ -53,6 +55,13 @@ def test_what_does_not_fit_is_left_with_its_time():
         "c": "takes 20 s of one job",
         "d": "takes 2 min of one job",
     }
+
+
+def test_a_run_that_is_longer_than_the_hours_is_not_taken_by_several_jobs():
+    """Two jobs have 60 s each. Run 4 takes 100 s of one job, so d is not decided; the others take 60 s together."""
+    found = choose(CLAIMS, SECONDS, 60.0, 2)
+    assert found.runs == [2, 0, 1, 3]
+    assert [name for name, _ in found.left] == ["d"]
 
 
 def test_runs_that_are_done_cost_nothing():
@@ -93,7 +102,7 @@ def test_the_choice_as_text():
     gpu = [claim(name, 2, obstacle="needs a GPU") for name in "bc"]
     text = selection_text(choose([claim("a", 0, 1), *gpu], {0: 60.0, 1: 60.0}, 3600.0), runs, 0.5, 2)
     assert text.splitlines() == [
-        "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claims",
+        "in 0.5 h with 2 runs at a time: 2 runs, which decide 1 claim",
         f"  take    2 runs, 60 s: a ({SETUPS[0]}, {SETUPS[1]})",
         "  leave b, c: needs a GPU",
     ]
@@ -120,8 +129,18 @@ def test_a_plan_says_what_the_hours_would_take(tmp_path):
     status, out, _ = call("reproduce", "adafedadam/table4", "--plan", "--hours=2", f"results_dir={tmp_path / 'r'}")
     assert status == 0
     assert "in 2 h" in out
-    assert "30 runs, which decide 1 claims" in out
+    assert "30 runs, which decide 1 claim\n" in out
     assert "adafedadam/c14" in out.partition("  take ")[2]
+    assert not (tmp_path / "r").exists()
+
+
+def test_hours_that_no_run_fits_into_are_refused_before_anything_is_written(tmp_path):
+    """Unless runs are done: then their report is written."""
+    asked = ["reproduce", "adafedadam/table4", "--hours=1e-6", "--jobs=1", f"results_dir={tmp_path / 'r'}"]
+    status, out, err = call(*asked)
+    assert status == 2
+    assert "in 1e-06 h: 0 runs, which decide 0 claims" in out
+    assert err.endswith("--hours 1e-6 takes no run, for the reasons above; type more hours\n")
     assert not (tmp_path / "r").exists()
 
 
@@ -177,6 +196,30 @@ def test_a_deadline_ends_its_block_as_ctrl_c_does():
     assert not quick.over
 
 
+def test_a_deadline_ends_its_block_where_ctrl_c_is_ignored():
+    """As in the background of a shell script, whose processes ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with as_exceptions(), Deadline(0.05) as deadline:
+            threading.Event().wait(20)
+            pytest.fail("the time was up, and nothing happened")
+        assert deadline.over
+        with pytest.raises(RequestError, match="all signals are ignored"), Deadline(0.05):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_that_comes_as_the_block_ends_stays_in_it():
+    deadline = Deadline(3600)
+    with deadline:
+        deadline._timer.cancel()
+        deadline._timer = threading.Timer(0, lambda: (time.sleep(0.05), deadline._ring()))
+        deadline._timer.start()
+        time.sleep(0.02)
+    assert deadline.over
+
+
 def test_an_interruption_by_others_stays_one():
     with pytest.raises(KeyboardInterrupt), Deadline(3600) as deadline:
         signal.raise_signal(signal.SIGINT)
@@ -200,6 +243,22 @@ def test_runs_that_the_hours_did_not_reach_stay_planned(tmp_path, monkeypatch):
     entries = carry_out(runs, {}, [f"results_dir={tmp_path}"], tmp_path, [], 1, deadline)
     assert deadline.over
     assert [e.status for e in entries] == ["done", "planned", "planned"]
+
+
+def test_a_run_that_failed_before_the_hours_were_up_has_failed(tmp_path, monkeypatch):
+    runs = locate(plan(["adafedadam/table4"], "smoke"), [f"results_dir={tmp_path}"])
+
+    def work(job, batch, folder, jobs, gpus):
+        leave(folder, Note(1, list(batch[1]), "failed", None, "ValueError: odd"))
+        time.sleep(60)
+
+    monkeypatch.setattr(planned_runs, "work_through", work)
+    entries = carry_out(runs, {}, [f"results_dir={tmp_path}"], tmp_path, [], 1, Deadline(0.2))
+    assert [(e.status, e.error) for e in entries] == [
+        ("planned", None),
+        ("failed", "ValueError: odd"),
+        ("planned", None),
+    ]
 
 
 def test_the_time_to_decide_counts_the_seeds_that_are_missing(tmp_path):

@@ -17,7 +17,7 @@ from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import options
 from fedbench.core.trees import leaves
-from fedbench.papers.checks import Curves, Function, Limit, PropertyTest
+from fedbench.papers.checks import All, CompareTables, Curves, Function, Limit, PropertyTest
 from fedbench.papers.claims import functions
 from fedbench.papers.registry import Reduction, Reported, papers
 from fedbench.runs.execute import execute
@@ -357,6 +357,22 @@ def _table_check(p, kind, check):
             found = [r for r in p.tables[check[k]["table"]].rows if r.algo == check[k]["algo"]]
             found = [r for r in found if r.setup in check["setups"] and hyper.items() <= r.hyperparameters.items()]
             assert len(found) == len(check["setups"])
+
+
+@pytest.mark.parametrize("profile", ["cpu", "smoke"])
+def test_profiles_cut_alike_what_a_claim_compares(profile):
+    """Where a method is compared with itself in another setup, a difference must not come from the cuts."""
+
+    def pairs(check):
+        if isinstance(check, All):
+            return [pair for part in check.checks for pair in pairs(part)]
+        return [(check.better.setup, check.worse.setup)] if isinstance(check, CompareTables) else []
+
+    found = [(p, c, pair) for p in papers().values() for c in p.claims for pair in pairs(c.check)]
+    assert {f"{p.id}/{c.id}" for p, c, _ in found} >= {"adafedadam/c14", "fedcada/c25", "fedfa/c19"}
+    for paper, claim, (better, worse) in found:
+        cuts = [paper.setups[name].profiles[profile] for name in (better, worse)]
+        assert cuts[0] == cuts[1], f"{paper.id}/{claim.id}"
 
 
 def test_no_two_papers_share_an_experiment():

@@ -32,6 +32,10 @@ HALF = TunedGrid("local.lr", (GRID.tried[0], Tried(0.2, None, "not run")))
         (result([80, 90]), "2 of 3 seeds are done; a number has a verdict once all are."),
         (result([80, 90], (2,)), "1 of 3 seeds diverged."),
         (result([80, math.inf, 90]), "1 of 3 seeds did not reach the target within the rounds on record."),
+        (
+            replace(result([80, math.inf, 90]), rounds=100),
+            "1 of 3 seeds did not reach the target in 100 rounds, fewer than the band allows: 40 to 160.",
+        ),
         (result([]), "None of 3 seeds has run."),
         (
             result([], grids={"a method": HALF}),
