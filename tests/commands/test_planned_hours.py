@@ -122,6 +122,9 @@ def test_hours_as_numbers():
     status, _, err = call("reproduce", "known", "--hours=1")
     assert status == 2
     assert "--hours cannot be combined with known numbers" in err
+    status, _, err = call("reproduce", "adafedadam/table4", "--hours=1", "--launcher=joblib")
+    assert status == 2
+    assert "--hours cannot be combined with --launcher joblib" in err
 
 
 def test_a_plan_says_what_the_hours_would_take(tmp_path):

@@ -522,7 +522,7 @@ def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, compos
             wholes[base] = leaves(composer.config(*base, {}).tree)
         here, there = leaves(config.tree), wholes[base]
         changed = {k: [there.get(k), here.get(k)] for k in {*here, *there} if here.get(k) != there.get(k)}
-        departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "seed"))}
+        departures = {k: v for k, v in changed.items() if not k.startswith(("eval_every", "eval_train_every", "seed"))}
         meta = {
             "experiment": job.experiment, "algo": job.algo, "hash": config.digest, "seed": 0, "model": "m",
             "departures": departures, "status": "running", "started": "", "sources": [],
