@@ -100,8 +100,8 @@ def reproduce(args: Sequence[str]) -> int:
     hours, launcher = checked_hours(asked.hours), _launcher(asked, common)
     if launcher and hours is not None:
         raise RequestError(
-            f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours are "
-            "up; remove one of them, or set the launcher's own limit of time"
+            f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
+            "are up; remove one of them, or set the launcher's own limit of time"
         )
     if is_known(asked.names) and hours is not None:
         raise RequestError("--hours cannot be combined with known numbers, which are no claims; remove it")
