@@ -130,15 +130,22 @@ class Numbers:
         runs = self.runs
         here = runs[(runs["experiment"] == setup.experiment) & (runs["algo"] == method.algo)]
         here = here[here["status"].isin(["done", "diverged"])]
-        for key, value in self.paper.overrides(row).items():
+        given = self.paper.overrides(row)
+        for key, value in given.items():
             here = here[[_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]]
         if len(here) and not (here["reduced"] == "").any():
             raise Unknown("a reduced row")
         here = here[here["reduced"] == ""]
-        if not self.drawn and len(here):
-            split = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree["data"]["seed"]
-            here = here if split is None else here[here["config.data.seed"] == split]
-        return here
+        if not len(here):
+            return here
+        whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
+        for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
+            section, _, key = column.removeprefix("config.").partition(".")
+            if section in ("local", "algo") and key in whole[section] and f"{section}.{key}" not in given:
+                # a key that came after a run was made is empty
+                here = here[[pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]]
+        split = whole["data"]["seed"]
+        return here if self.drawn or split is None else here[here["config.data.seed"] == split]
 
 
 def _same(cell: Any, value: Any) -> bool:
