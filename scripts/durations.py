@@ -3,7 +3,7 @@
     python scripts/durations.py results results/published/fedfa --machine "2 cores of an Intel Xeon, PyTorch 2.13.0"
 
 reads the finished runs of directories, or of the bundles of published reports. Times of other settings that are in the
-file are kept, as long as the machine has the same name; with another name the file begins anew.
+file are kept, as long as the machine has the same name; with another name they are dropped.
 """
 
 from __future__ import annotations

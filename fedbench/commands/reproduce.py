@@ -59,7 +59,7 @@ def _parser() -> Parser:
         "--hours",
         metavar="N",
         help="take what fits into N hours on this machine, what decides the most claims per hour first; the same "
-        "command goes on where it stopped",
+        "command resumes it",
     )
     p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
     p.add_argument(
