@@ -56,10 +56,8 @@ def adafed(
         length = k.diagonal().sqrt()
         scale = torch.where(length > 0, 1 / length, 0.0)  # unit updates: the system is solved to better accuracy
         s = f**gamma * scale
-        units = (k * scale * scale.unsqueeze(1)).nan_to_num(
-            0.0, 0.0, 0.0
-        )  # such an update makes d NaN; eigh would raise
-        value, vector = torch.linalg.eigh(units)
+        # eigh raises for values that are not finite; d becomes NaN by the update itself, and the run counts as diverged
+        value, vector = torch.linalg.eigh((k * scale * scale.unsqueeze(1)).nan_to_num(0.0, 0.0, 0.0))
         inverse = torch.where(value > _RANK * value[-1], 1 / value, 0.0)
         a = vector @ (inverse * (vector.T @ s))
         total = s @ a
