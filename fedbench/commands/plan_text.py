@@ -93,7 +93,8 @@ class ShownPlan:
     def _notes(self, name: str, needed: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
         if not needed:
             return ["no runs: drawn from the data alone"]
-        lacks = dict.fromkeys(self.missing[r.experiment] for r in needed if r.experiment in self.missing)
+        todo = self._not_done(needed)
+        lacks = dict.fromkeys(self.missing[r.experiment] for r in todo if r.experiment in self.missing)
         return [
             *([self.cells[name]] if name in self.cells else []),
             *_unfinished(needed, ledger, self._todo),

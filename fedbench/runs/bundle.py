@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +98,11 @@ class Watched:
         self.clients_read = False
 
     @property
+    def place(self) -> Path:
+        """The directory that exists."""
+        return self.records.place
+
+    @property
     def done(self) -> bool:
         """Whether the run is complete."""
         return self.records.done
@@ -127,6 +133,11 @@ class Watched:
         """Return these keys at all evaluated rounds."""
         self.curves_read |= set(names)
         return self.records.curves(names)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Keep these keys at all evaluated rounds; those of a run that is read from a bundle, if that has them."""
+        lost = self.records.lost(names) if isinstance(self.records, BundledRecords) else ()
+        self.curves([name for name in names if name not in lost])
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of all kept rounds."""
@@ -290,50 +301,107 @@ class Bundle:
 
     Args:
         root: Directory of the published report.
+        check: Whether all tables are read at once. Without it, each is read when a run asks for it, and what is wrong
+            in it, other than its checksum, is found then.
+        home: Directory below which the runs have their paths; None for ``root``.
+
+    Attributes:
+        files: The content of further files, such as the plan and the label counts, by their path in the bundle.
 
     Raises:
         RequestError: If a file is missing or is not the one that was written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, check: bool = True, home: Path | None = None) -> None:
         self.root = root
+        self.home = root if home is None else home
         facts = self._facts()
         self.damaged: list[str] = list(facts["damaged"])
         contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
-        try:
-            most = [_MOST_RUNS, *[_MOST_VALUES] * (len(_TABLES) - 1)]
-            self._runs, *tables = (_read(contents[f"{t}.parquet"], n) for t, n in zip(_TABLES, most, strict=True))
+        with self._reading_tables():
+            self._contents = {name: contents[f"{name}.parquet"] for name in _TABLES}
+            self._runs = _read(self._contents.pop("runs"), _MOST_RUNS)
             if len(self._runs):  # a table without rows has no columns
                 self._runs = self._runs.select(_COLUMNS)
-        except (KeyError, ValueError, OSError) as error:
-            raise self._broken("its tables", f"cannot be read: {error}") from error
-        self._tables = dict(zip(_TABLES[1:], tables, strict=True))
-        self._starts = {
-            name: np.searchsorted(table["run"].to_numpy(), np.arange(len(self._runs) + 1))
-            for name, table in self._tables.items()
-            if "run" in table.column_names
-        }
+        self.files = {name: content for name, content in contents.items() if not name.endswith(".parquet")}
+        self._tables: dict[str, tuple[Any, Any]] = {}
+        if check:
+            self.check()
 
     @property
     def place(self) -> Path:
         """Directory of the plan and of the label counts."""
         return self.root / FOLDER
 
+    def check(self) -> None:
+        """Read all tables.
+
+        Raises:
+            RequestError: If one of them cannot be read.
+        """
+        for name in _TABLES[1:]:
+            self._table(name)
+
     def __iter__(self) -> Iterator[Run]:
         for number, row in enumerate(self._runs.to_pylist()):
-            try:
-                path = self.root / row["path"]
-                config, meta = from_json(row["config"]), from_json(row["meta"])
-                yield as_run(path, config, meta, BundledRecords(self, number, path, row))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
+            yield self._run(number, row)
+
+    def run(self, number: int) -> Run:
+        """Return the run in a row of ``runs.parquet``."""
+        return self._run(number, self._runs.slice(number, 1).to_pylist()[0])
+
+    def _run(self, number: int, row: Fields) -> Run:
+        try:
+            path = self.home / row["path"]
+            config, meta = from_json(row["config"]), from_json(row["meta"])
+            return as_run(path, config, meta, BundledRecords(self, number, path, row))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
+
+    def finished(self) -> dict[str, tuple[int, str]]:
+        """Return the rows of the finished runs and what became of them, ``done`` or ``diverged``, by their paths.
+
+        The paths are those below the directory of runs.
+
+        Raises:
+            RequestError: If the facts of a run cannot be read.
+        """
+        if not len(self._runs):
+            return {}
+        rows = enumerate(self._runs.select(["path", "done", "meta"]).to_pylist())
+        try:
+            return {row["path"]: (n, str(from_json(row["meta"])["status"])) for n, row in rows if row["done"]}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._broken("runs.parquet", f"cannot be read: {error}") from error
 
     def part(self, name: str, number: int) -> Any:
-        """Return the rows of a run in one of the tables."""
-        if name not in self._starts:
-            return self._tables[name]  # empty
-        first, end = self._starts[name][number : number + 2]
-        return self._tables[name].slice(first, end - first)
+        """Return the rows of a run in one of the tables.
+
+        Raises:
+            RequestError: If the table cannot be read.
+        """
+        table, starts = self._table(name)
+        if starts is None:
+            return table  # empty
+        first, end = starts[number : number + 2]
+        return table.slice(first, end - first)
+
+    def _table(self, name: str) -> tuple[Any, Any]:
+        """Return a table, and the first row of every run in it; None if it is empty."""
+        if name not in self._tables:
+            with self._reading_tables():
+                table, starts = _read(self._contents.pop(name), _MOST_VALUES), None
+                if "run" in table.column_names:
+                    starts = np.searchsorted(table["run"].to_numpy(), np.arange(len(self._runs) + 1))
+            self._tables[name] = table, starts
+        return self._tables[name]
+
+    @contextmanager
+    def _reading_tables(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, ValueError, OSError) as error:
+            raise self._broken("its tables", f"cannot be read: {error}") from error
 
     def _facts(self) -> Fields:
         try:
@@ -391,6 +459,11 @@ class BundledRecords:
         self._documents: Fields = from_json(facts["documents"])
 
     @property
+    def place(self) -> Path:
+        """Directory of the published report."""
+        return self._bundle.root
+
+    @property
     def done(self) -> bool:
         """Whether the run is complete."""
         return self._done
@@ -438,17 +511,20 @@ class BundledRecords:
         """
         import pandas as pd
 
-        for name in names:
-            if name in self._keys and name not in self._curves:
-                raise RequestError(
-                    f"{self._path}: {name} is kept at some rounds only; at all rounds the bundle has "
-                    f"{', '.join(self._curves[1:]) or 'nothing'}; report from the runs themselves"
-                )
+        for name in self.lost(names):
+            raise RequestError(
+                f"{self._path}: {name} is kept at some rounds only; at all rounds the bundle has "
+                f"{', '.join(self._curves[1:]) or 'nothing'}; report from the runs themselves"
+            )
         wanted = [name for name in dict.fromkeys(("round", *names)) if name in self._curves]
         if not wanted:
             return pd.DataFrame({"round": []})
         frame: pd.DataFrame = self._bundle.part("curves", self._number).select(wanted).to_pandas()
         return frame
+
+    def lost(self, names: Collection[str]) -> list[str]:
+        """Return those of some keys that were measured and are not kept at all rounds."""
+        return [name for name in names if name in self._keys and name not in self._curves]
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of all rounds.

@@ -31,7 +31,8 @@ class Run:
     """One run on disk.
 
     Attributes:
-        path: The run's directory; for a run of a bundle, the one that it would have below the bundle.
+        path: The run's directory; for a run of a bundle, the one that it would have below the bundle, or below the
+            results directory whose published reports the bundle belongs to.
         config: The resolved configuration; each ``_target_`` is the present path of its function.
         meta: The facts of the run; likewise in ``departures``.
         stored: Its records; None for those in its directory.
@@ -46,6 +47,11 @@ class Run:
     def records(self) -> Records:
         """The run's records."""
         return RunFolder(self.path) if self.stored is None else self.stored
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a copy of the run has in common with it: the setting and the seed."""
+        return tuple(self.meta.get(k) for k in _IDENTITY)
 
     @property
     def done(self) -> bool:
@@ -194,11 +200,13 @@ class ResultStore:
         root: The directory.
         check: Whether all that a report reads of a run is checked, which takes most of the time. Without it, only the
             configuration and the facts are; what else is damaged is found where it is read.
+        below: Path below the directory to which the runs are restricted, such as a paper's.
     """
 
-    def __init__(self, root: Path, check: bool = True) -> None:
+    def __init__(self, root: Path, check: bool = True, below: str = "") -> None:
         self.root = root
         self.check = check
+        self.below = below
         self.damaged: list[str] = []
         self._recent = RecentTables()
 
@@ -210,7 +218,7 @@ class ResultStore:
     def __iter__(self) -> Iterator[Run]:
         self.damaged = []
         seen: dict[tuple[Any, ...], Path] = {}
-        for meta in sorted(self.root.rglob("meta.json")):
+        for meta in sorted((self.root / self.below).rglob("meta.json")):
             if meta.relative_to(self.root).parts[0] == TUNING:
                 continue
             if not (meta.parent / "config.yaml").exists() and not is_done(meta.parent):
@@ -223,7 +231,7 @@ class ResultStore:
                 self.damaged.append(relative_to(self.root, str(error)))
                 continue
             if run.done:
-                first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
+                first = seen.setdefault(run.identity, run.path)
                 if first != run.path:
                     text = f"{run.path}: a copy of {first}: the same setting and the same seed"
                     self.damaged.append(relative_to(self.root, text))
