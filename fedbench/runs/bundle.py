@@ -26,11 +26,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import from_json
 from fedbench.core.writing import replace_bytes
+from fedbench.runs.configs import config_of_json
 from fedbench.runs.records import Fields, Records
 from fedbench.runs.store import ResultStore, Run, as_run
 
@@ -320,11 +319,11 @@ class Bundle:
         contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
         with self._reading_tables():
             self._contents = {name: contents[f"{name}.parquet"] for name in _TABLES}
-            self._runs = _read(self._contents.pop("runs"), _MOST_RUNS)
-            if len(self._runs):  # a table without rows has no columns
-                self._runs = self._runs.select(_COLUMNS)
+            runs = _read(self._contents.pop("runs"), _MOST_RUNS)
+            # a table without rows has no columns
+            self._runs: list[Fields] = runs.select(_COLUMNS).to_pylist() if len(runs) else []
         self.files = {name: content for name, content in contents.items() if not name.endswith(".parquet")}
-        self._tables: dict[str, tuple[Any, Any]] = {}
+        self._tables: dict[str, tuple[Any, dict[int, tuple[int, int]]]] = {}
         if check:
             self.check()
 
@@ -343,17 +342,15 @@ class Bundle:
             self._table(name)
 
     def __iter__(self) -> Iterator[Run]:
-        for number, row in enumerate(self._runs.to_pylist()):
-            yield self._run(number, row)
+        for number in range(len(self._runs)):
+            yield self.run(number)
 
     def run(self, number: int) -> Run:
         """Return the run in a row of ``runs.parquet``."""
-        return self._run(number, self._runs.slice(number, 1).to_pylist()[0])
-
-    def _run(self, number: int, row: Fields) -> Run:
+        row = self._runs[number]
         try:
             path = self.home / row["path"]
-            config, meta = from_json(row["config"]), from_json(row["meta"])
+            config, meta = config_of_json(row["config"]), from_json(row["meta"])
             return as_run(path, config, meta, BundledRecords(self, number, path, row))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
@@ -366,11 +363,9 @@ class Bundle:
         Raises:
             RequestError: If the facts of a run cannot be read.
         """
-        if not len(self._runs):
-            return {}
-        rows = enumerate(self._runs.select(["path", "done", "meta"]).to_pylist())
+        rows = [(number, row) for number, row in enumerate(self._runs) if row["done"]]
         try:
-            return {row["path"]: (n, str(from_json(row["meta"])["status"])) for n, row in rows if row["done"]}
+            return {row["path"]: (number, str(from_json(row["meta"])["status"])) for number, row in rows}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._broken("runs.parquet", f"cannot be read: {error}") from error
 
@@ -380,20 +375,15 @@ class Bundle:
         Raises:
             RequestError: If the table cannot be read.
         """
-        table, starts = self._table(name)
-        if starts is None:
-            return table  # empty
-        first, end = starts[number : number + 2]
-        return table.slice(first, end - first)
+        table, places = self._table(name)
+        return table.slice(*places.get(number, (0, 0)))
 
-    def _table(self, name: str) -> tuple[Any, Any]:
-        """Return a table, and the first row of every run in it; None if it is empty."""
+    def _table(self, name: str) -> tuple[Any, dict[int, tuple[int, int]]]:
+        """Return a table, and the first row and the number of rows of every run in it."""
         if name not in self._tables:
             with self._reading_tables():
-                table, starts = _read(self._contents.pop(name), _MOST_VALUES), None
-                if "run" in table.column_names:
-                    starts = np.searchsorted(table["run"].to_numpy(), np.arange(len(self._runs) + 1))
-            self._tables[name] = table, starts
+                table = _read(self._contents.pop(name), _MOST_VALUES)
+                self._tables[name] = table, _places(table)
         return self._tables[name]
 
     @contextmanager
@@ -444,6 +434,25 @@ def _read(content: bytes, most_rows: int) -> Any:
     if len(table) and "run" in table.column_names and "round" not in table.column_names:
         raise ValueError("it has no column round")
     return table
+
+
+def _places(table: Any) -> dict[int, tuple[int, int]]:
+    """Return the first row and the number of rows of every run in a table whose rows are in the order of the runs.
+
+    Without ``to_numpy``, which imports pandas: a plan needs neither.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(table):
+        return {}
+    column = table["run"].combine_chunks()
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"its column run has values of type {column.type}")
+    runs = pc.run_end_encode(column, run_end_type=pa.int64())
+    ends = runs.run_ends.to_pylist()
+    lengths = (end - first for first, end in zip([0, *ends], ends, strict=False))
+    return dict(zip(runs.values.to_pylist(), zip([0, *ends], lengths, strict=False), strict=True))
 
 
 class BundledRecords:

@@ -13,7 +13,7 @@ import yaml
 
 from fedbench.config.names import present
 from fedbench.core.trees import Tree, from_json, leaves
-from fedbench.runs.configs import checked, config_of
+from fedbench.runs.configs import config_of
 from fedbench.runs.facts import check_meta, text_of
 from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
 from fedbench.runs.round_lines import RecentTables
@@ -286,21 +286,17 @@ def read_run(path: Path, recent: RecentTables | None = None) -> Run:
     try:
         config = config_of(text_of(path / "config.yaml"))
         meta = from_json(text_of(path / "meta.json"))
-        return _as_run(path, config, meta, folder)
+        return as_run(path, config, meta, folder)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise damaged(path, error) from error
 
 
-def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) -> Run:
-    """Return the run with a configuration and facts as they were written.
+def as_run(path: Path, config: Tree, meta: Any, stored: Records | None = None) -> Run:
+    """Return the run with a configuration, as ``runs.configs`` returns it, and facts as they were written.
 
     Raises:
         ValueError: If they are not those of a run.
     """
-    return _as_run(path, checked(config), meta, stored)
-
-
-def _as_run(path: Path, config: Tree, meta: Any, stored: Records | None) -> Run:
     check_meta(meta, config)
     if "departures" in meta:
         meta["departures"] = _departures_today(meta["departures"])
