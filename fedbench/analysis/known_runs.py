@@ -9,7 +9,7 @@ from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.papers.known.plan import Wanted
 from fedbench.papers.plan import PlannedRun
 from fedbench.runs.published import Published
-from fedbench.runs.records import is_done
+from fedbench.runs.records import DamagedRun, is_done
 from fedbench.runs.store import Run, read_run
 
 
@@ -48,7 +48,12 @@ def finished_runs(common: Sequence[str], published: Published) -> KnownRuns:
     """
 
     def find(_: str, path: Path) -> Run | None:
-        return read_run(path) if is_done(path) else published.run(path)
+        try:
+            return read_run(path) if is_done(path) else published.run(path)
+        except DamagedRun:
+            if (found := published.run(path)) is None:
+                raise
+            return found
 
     return KnownRuns(ExperimentComposer(common), find)
 

@@ -40,7 +40,7 @@ from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import FOLDER, Bundle, Stored, Watched, is_bundle, watched, write_bundle
+from fedbench.runs.bundle import Bundle, Stored, Watched, is_bundle, watched, write_bundle
 from fedbench.runs.published import PUBLISHED, stored_with_published
 from fedbench.runs.store import Run, with_readable
 
@@ -78,8 +78,8 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
-    ledger = Ledger() if only is not None else read_ledger(folder / FOLDER if is_bundle(folder) else folder)
-    store = stored_with_published(folder, _asked_for(folder, ledger) if only is None else [only])
+    store = stored_with_published(folder, _begun_in(folder) if only is None else [only])
+    ledger = Ledger() if only is not None else read_ledger(store.place)
     if into is not None and not isinstance(store, Bundle) and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
@@ -99,9 +99,11 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), f"written: {target}") if t)
 
 
-def _asked_for(folder: Path, ledger: Ledger) -> list[str]:
+def _begun_in(folder: Path) -> list[str]:
     """Return the papers that a results directory has runs or plans of, whose published runs belong to its report."""
-    planned = {_paper_of(entry.experiment) for entry in ledger.entries}
+    if is_bundle(folder):
+        return []
+    planned = {_paper_of(entry.experiment) for entry in read_ledger(folder).entries}
     return [paper for paper in papers() if paper in planned or (folder / paper).is_dir()]
 
 
