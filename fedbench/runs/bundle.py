@@ -365,7 +365,7 @@ class Bundle:
         """
         rows = [(number, row) for number, row in enumerate(self._runs) if row["done"]]
         try:
-            return {row["path"]: (number, str(from_json(row["meta"])["status"])) for number, row in rows}
+            return {str(row["path"]): (number, str(from_json(row["meta"])["status"])) for number, row in rows}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._broken("runs.parquet", f"cannot be read: {error}") from error
 
