@@ -152,6 +152,7 @@ def example_claim(i: int) -> ClaimView:
         tested="each metric of Table 5 against every baseline, paired by seed",
         beyond="its speed on a GPU" if i % 2 else "",
         refuted="a baseline ahead in one metric",
+        needs="a GPU" if verdict == "not run" else "",
         counts="8 comparisons, 6 run: 3 point the paper's way (1 significant), 2 against it (1 significant), 1 level"
         if by_runs
         else "",

@@ -18,7 +18,7 @@ from fedbench.papers.known.registry import Measure, Reference
 from fedbench.papers.plan import PROFILES, PlannedRun
 from fedbench.runs.store import Run
 
-KnownVerdict = Literal["agrees", "differs", "incomplete", "not run"]
+KnownVerdict = Literal["agrees", "differs", "measured", "incomplete", "not run"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class KnownResult:
     def verdict(self) -> KnownVerdict:
         """Whether the mean lies within the band, once all seeds are done; a seed that diverged does not.
 
-        Runs that end before the upper bound of the band cannot show that a target is reached too late.
+        Runs that end before the upper bound of the band cannot show that a target is reached too late. A number that
+        nobody has published is measured only.
         """
         if not self.values and not self.diverged:
             return "not run"
@@ -113,6 +114,8 @@ class KnownResult:
             return "incomplete"
         if self.too_short and not self.diverged:
             return "incomplete"
+        if not self.wanted.number.published:
+            return "measured"
         low, high = self.wanted.number.band
         m = self.mean
         if m is None or self.diverged or (low is not None and m < low) or (high is not None and m > high):

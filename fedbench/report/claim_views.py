@@ -14,6 +14,7 @@ from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper
 from fedbench.report.views import ClaimView, ComparisonView, GroupView, MultiverseView, ReadingView
 
+_OPEN = ("undecided", "partly measured", "not run")
 _PAIRS = 20  # most pairs whose differences are listed
 
 
@@ -43,6 +44,7 @@ def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:
         tested=claim.tested,
         beyond=claim.beyond,
         refuted=claim.refuted,
+        needs=claim.needs if verdict.verdict in _OPEN else "",
         counts=counts_text(verdict),
         groups=tuple(
             GroupView(title, v.verdict, counts_text(v), found.by_group[title].text if title in found.by_group else "")

@@ -121,7 +121,7 @@ def headline(c: ClaimView) -> str:
 
 def claims_csv(views: Sequence[ClaimView]) -> str:
     """Return claims as CSV."""
-    texts = ("text", "tested", "beyond", "refuted", "where", "counts", "evidence")
+    texts = ("text", "tested", "beyond", "refuted", "needs", "where", "counts", "evidence")
     return csv_text(
         [
             {

@@ -63,7 +63,7 @@ def summary_text(results: Sequence[KnownResult]) -> str:
     words = {"agrees": ("agrees", "agree"), "differs": ("differs", "differ")}
     said = [
         f"{n} {words[v][n > 1] if v in words else v}"
-        for v in ("agrees", "differs", "incomplete", "not run")
+        for v in ("agrees", "differs", "measured", "incomplete", "not run")
         if (n := counts[v])
     ]
     return f"{len(results)} number{'' if len(results) == 1 else 's'}: {', '.join(said)}"
@@ -89,6 +89,8 @@ def sentence(result: KnownResult) -> str:
     if missed:
         return f"{missed} of {done} seeds did not reach the target within the rounds on record."
     assert result.mean is not None
+    if result.verdict == "measured":
+        return f"The mean {over} is {number_text(result.mean)} {_unit(result)}; no published number stands beside it."
     where = "lies within the band" if result.verdict == "agrees" else "lies outside the band"
     return f"The mean {over}, {number_text(result.mean)} {_unit(result)}, {where}: {band_text(result)}."
 

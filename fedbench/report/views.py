@@ -197,6 +197,7 @@ class ClaimView:
         tested: What is tested, in words.
         beyond: What of the claim is not tested.
         refuted: What would refute it.
+        needs: What a decision needs that two cores do not have; empty if the claim is decided.
         counts: Numbers of comparisons by direction, as text.
         groups: Verdict per setup; empty if there is only one.
         comparisons: All comparisons.
@@ -214,6 +215,7 @@ class ClaimView:
     tested: str = ""
     beyond: str = ""
     refuted: str = ""
+    needs: str = ""
     counts: str = ""
     groups: tuple[GroupView, ...] = ()
     comparisons: tuple[ComparisonView, ...] = ()

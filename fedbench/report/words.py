@@ -86,6 +86,7 @@ ROWS = {
 KNOWN = {
     "agrees": Mark("good", "tick", "agrees"),
     "differs": Mark("bad", "cross", "differs"),
+    "measured": Mark("mute", "dash", "measured"),
     "incomplete": Mark("warn", "part", "incomplete"),
     "not run": Mark("mute", "ring", "not run"),
 }

@@ -49,9 +49,12 @@ def test_rounds_that_were_not_evaluated():
         measured(Curve(every=5), Measure("at", FIELD, first=4), 10)
 
 
-def result(values, band=(76.0, 86.0), seeds=2, cut=None, **more):
+PUBLISHED = (Published("us", 81.0),)
+
+
+def result(values, band=(76.0, 86.0), seeds=2, cut=None, published=PUBLISHED, **more):
     reference = references()["mnist_power_law"]
-    number = replace(reference.numbers[0], band=band, seeds=2, published=(Published("us", 81.0),))
+    number = replace(reference.numbers[0], band=band, seeds=2, published=published)
     facts = {"diverged": (), "grids": {}, "unofficial": (), "seconds": 1.0, **more}
     return KnownResult(Wanted(reference, number, seeds, cut or {}), dict(enumerate(values)), **facts)
 
@@ -68,6 +71,8 @@ def result(values, band=(76.0, 86.0), seeds=2, cut=None, **more):
         ([80], {"diverged": (1,)}, "differs"),
         ([0.1, 0.3], {"band": (0.0, None)}, "agrees"),
         ([-0.1, 0.05], {"band": (0.0, None)}, "differs"),
+        ([80, 93], {"band": (None, None), "published": ()}, "measured"),  # nothing to agree with
+        ([80], {"band": (None, None), "published": ()}, "incomplete"),
     ],
 )
 def test_when_a_number_agrees(values, more, verdict):

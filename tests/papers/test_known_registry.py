@@ -77,9 +77,12 @@ def test_measures_without_what_they_need_are_refused(measure, message):
         fill(Measure, measure, "measure", {})
 
 
-def test_a_band_that_is_none_and_a_tuning_seed_among_the_results_are_refused():
+def test_a_band_that_is_none_or_without_need_and_a_tuning_seed_among_the_results_are_refused():
     number = references()["mcmahan_2nn"].numbers[0]
     with pytest.raises(RequestError, match=r"band must be \[low, high\]"):
         replace(number, band=(3.0, 2.0)).validate("number", {})
+    for lacks in ({"band": (None, None)}, {"published": ()}):
+        with pytest.raises(RequestError, match="a number has a band if it has published values, and only then"):
+            replace(number, **lacks).validate("number", {})
     with pytest.raises(RequestError, match="grid: seed must be 5 or above, got 4"):
         replace(number, grid=replace(number.grid, seed=4)).validate("number", {})

@@ -1,5 +1,7 @@
 """Claims as text: counts by hand, and what a comparison points to."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedbench.analysis.claims import Counts, Verdict, decide
@@ -113,3 +115,15 @@ def test_alternatives_of_a_paper_carry_their_reasons():
     found = reading_views(papers()["adafedadam"])
     assert ("weighting", "unweighted") in {(axis, value) for axis, value, _ in found}
     assert all(why for _, _, why in found)
+
+
+@pytest.mark.parametrize(
+    ("decided", "shown"), [("holds", ""), ("fails", ""), ("undecided", "a GPU"), ("not run", "a GPU")]
+)
+def test_what_a_decision_needs_is_said_of_open_claims_only(monkeypatch, decided, shown):
+    paper = papers()["adafedadam"]
+    claim = replace(next(c for c in paper.claims if c.check), needs="a GPU")
+    verdict = Verdict(decided, "", basis="runs")
+    monkeypatch.setattr("fedbench.report.claim_views.multiverse", lambda *_: Multiverse({ADOPTED: verdict}))
+    (view,) = claim_views(replace(paper, claims=(claim,)), Evidence([]))
+    assert view.needs == shown

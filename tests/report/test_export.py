@@ -179,7 +179,7 @@ def test_claims_by_hand():
     assert read_csv(claims_csv(claims))[0] == {
         "id": "c1", "text": "A | B, and more", "where": "Sec. 1", "verdict": "holds", "evidence": 'p = 0.01 "of A"',
         "reduced": "True", "printed": "supports", "basis": "runs", "readings": "depends on: split", "tested": "A to B",
-        "beyond": "", "refuted": "", "counts": "2 comparisons",
+        "beyond": "", "refuted": "", "needs": "", "counts": "2 comparisons",
     }  # fmt: skip
 
 

@@ -19,6 +19,10 @@ def result(values, diverged=(), grids=None, seeds=3):
     return KnownResult(Wanted(REFERENCE, number, seeds, {}), dict(enumerate(values)), diverged, grids or {}, (), 3600.0)
 
 
+UNPUBLISHED = replace(
+    result([80, 90, 100]),
+    wanted=replace(result([]).wanted, number=replace(REFERENCE.numbers[0], seeds=3, published=(), band=(None, None))),
+)
 MISSED = Tried(0.2, math.inf, "done", (math.inf, 0.0, 0.2))
 GRID = TunedGrid("local.lr", (Tried(0.1, 90.0, "done", (90.0, 0.0, 0.1)), MISSED))
 HALF = TunedGrid("local.lr", (GRID.tried[0], Tried(0.2, None, "not run")))
@@ -37,6 +41,7 @@ HALF = TunedGrid("local.lr", (GRID.tried[0], Tried(0.2, None, "not run")))
             "1 of 3 seeds did not reach the target in 100 rounds, fewer than the band allows: 40 to 160.",
         ),
         (result([]), "None of 3 seeds has run."),
+        (UNPUBLISHED, "The mean over 3 seeds is 90 rounds; no published number stands beside it."),
         (
             result([], grids={"a method": HALF}),
             "None of 3 seeds has run; 1 of 2 values of local.lr have been tried.",
@@ -50,6 +55,7 @@ def test_what_a_verdict_rests_on(found, said):
 def test_the_numbers_in_a_line():
     given = [result([80, 90, 100]), result([80, 90, 101]), result([1, 2, 3]), result([80]), result([])]
     assert summary_text(given) == "5 numbers: 2 agree, 1 differs, 1 incomplete, 1 not run"
+    assert summary_text([UNPUBLISHED]) == "1 number: 1 measured"
     assert summary_text(given[:1]) == "1 number: 1 agrees"
 
 

@@ -287,7 +287,7 @@ def test_every_comparison_and_every_reading_of_a_claim_is_on_the_page():
     claims = [c for p in view.papers for c in p.claims]
     for claim, item in zip(claims, claim_items(page(view)), strict=True):
         seen = Reader(item).text
-        for said in (claim.text, claim.counts, claim.tested, claim.beyond, claim.refuted):
+        for said in (claim.text, claim.counts, claim.tested, claim.beyond, claim.refuted, claim.needs):
             assert said in seen
         tables = re.findall(r"<tbody>.*?</tbody>|<tr class=\"adopted\">", item, re.S)
         assert bool(tables) == bool(claim.comparisons or claim.multiverse)
@@ -424,7 +424,7 @@ def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
     comparison = ComparisonView("U", "V", "for", "W", "X", "Y", "Z", "aa", "ba", (("ab", "ac"),))
     multiverse = MultiverseView("depends on", "ad", ("ae",), (ReadingView(("af",), "holds", "ag", "ao", True),))
     groups = (GroupView("al", "holds", "am", "an"),)
-    words = ("v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "ak")
+    words = ("v", "w", "x", "fails", "y", True, "contradicts", "runs", "ah", "ai", "aj", "bg", "ak")
     claim = ClaimView(*words, groups, (comparison,), multiverse)
     paper = PaperView(
         "z",

@@ -75,7 +75,8 @@ class Number:
         set: Config keys on top of the experiment.
         against: An algorithm whose number is subtracted, seed by seed; None for the number itself.
         published: What others published.
-        band: Bounds between which the mean must be to agree, in the unit of the page; None is no bound.
+        band: Bounds between which the mean must be to agree with what is published, in the unit of the page; None is no
+            bound.
         grid: A key that is tuned, or None.
         profiles: Reduced settings.
     """
@@ -85,8 +86,8 @@ class Number:
     experiment: str
     algo: str
     measure: Measure
-    band: tuple[float | None, ...]
     seeds: Annotated[int, AtLeast(1)]
+    band: tuple[float | None, ...] = (None, None)
     published: Annotated[tuple[Published, ...], Called("value")] = ()
     set: dict[str, Any] = field(default_factory=dict)
     against: str | None = None
@@ -94,9 +95,11 @@ class Number:
     profiles: Annotated[dict[Literal["cpu", "smoke"], Reduction], Called("profile")] = field(default_factory=dict)
 
     def validate(self, where: str, known: Known) -> None:
-        """Refuse a band that is none, and a tuning seed that is one of the results."""
+        """Refuse a band that is none or without need, and a tuning seed that is one of the results."""
         if len(self.band) != 2 or (None not in self.band and not self.band[0] < self.band[1]):  # type: ignore[operator]
             raise RequestError(f"{where}: band must be [low, high] with low < high, null for no bound; got {self.band}")
+        if bool(self.published) != (self.band != (None, None)):
+            raise RequestError(f"{where}: a number has a band if it has published values, and only then")
         if self.grid is not None and self.grid.seed < self.seeds:
             raise RequestError(f"{where}: grid: seed must be {self.seeds} or above, got {self.grid.seed}")
 
