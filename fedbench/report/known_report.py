@@ -17,7 +17,8 @@ from fedbench.core.writing import NotWritten, replaced_folder, replacing
 from fedbench.papers.known.registry import chosen_references
 from fedbench.report.known import write_known
 from fedbench.report.write import experiment_of, name_left_out
-from fedbench.runs.bundle import FOLDER, Bundle, Stored, watched, write_bundle
+from fedbench.runs.bundle import FOLDER, Bundle, Stored
+from fedbench.runs.bundle_writing import watched, write_bundle
 from fedbench.runs.published import PUBLISHED, stored_with_published
 from fedbench.runs.store import Run, with_readable
 

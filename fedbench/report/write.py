@@ -40,7 +40,8 @@ from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import Bundle, Stored, Watched, is_bundle, watched, write_bundle
+from fedbench.runs.bundle import Bundle, Stored, is_bundle
+from fedbench.runs.bundle_writing import Watched, watched, write_bundle
 from fedbench.runs.published import PUBLISHED, stored_with_published
 from fedbench.runs.store import Run, with_readable
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from fake_runs import fake
 
-from fedbench.runs.bundle import Entry, watched, write_bundle
+from fedbench.runs.bundle_writing import Entry, watched, write_bundle
 from fedbench.runs.published import Published, WithPublished, stored_with_published
 from fedbench.runs.store import ResultStore
 
