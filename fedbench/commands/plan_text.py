@@ -13,7 +13,7 @@ from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Paper
-from fedbench.papers.stored_durations import stored
+from fedbench.papers.stored_durations import stored_durations
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _explained(total: Duration) -> list[str]:
     if total.rough or total.unknown:
         notes.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
     if total.stored:
-        notes.append(f"some times are stored ones, measured on another machine: {stored().machine}")
+        notes.append(f"some times are stored ones, measured on another machine: {stored_durations().machine}")
     return notes
 
 

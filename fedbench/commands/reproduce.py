@@ -84,19 +84,7 @@ def reproduce(args: Sequence[str]) -> int:
     if {"-h", "--help"} & set(args):
         print(_parser().format_help(), end="")
         return 0
-    words = [a for a in args if "=" not in a or a.startswith("--")]
-    given = parse_overrides([a for a in args if a not in words])
-    for override in given:
-        if not override.key.startswith(_COMMON):
-            raise RequestError(
-                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
-            )
-    common = [override.text for override in given]
-    asked = _parser().parse_intermixed_args(words)
-    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
-        if value is not None and value < 1:
-            raise RequestError(f"{name} must be an integer >= 1, got {value}")
+    asked, common = _request(args)
     hours, launcher = checked_hours(asked.hours), _launcher(asked, common)
     if launcher and hours is not None:
         raise RequestError(
@@ -109,6 +97,28 @@ def reproduce(args: Sequence[str]) -> int:
         return reproduce_known(
             asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
         )
+    return _reproduce_papers(asked, common, hours, launcher)
+
+
+def _request(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return what is asked for, and the overrides for all runs."""
+    words = [a for a in args if "=" not in a or a.startswith("--")]
+    given = parse_overrides([a for a in args if a not in words])
+    for override in given:
+        if not override.key.startswith(_COMMON):
+            raise RequestError(
+                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
+                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
+            )
+    asked = _parser().parse_intermixed_args(words)
+    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
+        if value is not None and value < 1:
+            raise RequestError(f"{name} must be an integer >= 1, got {value}")
+    return asked, [override.text for override in given]
+
+
+def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float | None, launcher: list[str]) -> int:
+    """Show the plan of papers, and carry it out unless only the plan is asked for."""
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     paths = ExperimentComposer(common).without
@@ -119,6 +129,21 @@ def reproduce(args: Sequence[str]) -> int:
     check = bool(asked.names)  # a plan of everything reads little of each
     finished = ReadableRuns(paths.results_dir, check, published)
     shown = _shown(asked, runs, paths, jobs, finished)
+    _print_plan(asked, runs, shown, finished)
+    taken = runs if hours is None else _taken(asked, runs, shown, hours, jobs)
+    if asked.plan:
+        return 0
+    if jobs > 1:
+        start_importing()
+    deadline = None if hours is None else Deadline(hours * 3600)
+    kept = {id(run) for run in taken}
+    not_taken = [run for run in runs if id(run) not in kept]
+    return _carry_out(asked.names, taken, not_taken, published, common, launcher, jobs, deadline)
+
+
+def _print_plan(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, finished: ReadableRuns
+) -> None:
     print(shown.text(asked.profile), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
@@ -131,21 +156,18 @@ def reproduce(args: Sequence[str]) -> int:
             print(line)
         if lines := shown.undecided():
             print("\n".join(lines))
-    not_taken: list[PlannedRun] = []
-    if hours is not None:
-        selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
-        print(selection_text(selection, runs, hours, jobs), flush=True)
-        taken = [runs[n] for n in selection.runs]
-        if not (asked.plan or taken or any(run.done for run in runs)):
-            raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
-        not_taken = [run for n, run in enumerate(runs) if n not in selection.runs]
-        runs = taken
-    if asked.plan:
-        return 0
-    if jobs > 1:
-        start_importing()
-    deadline = None if hours is None else Deadline(hours * 3600)
-    return _carry_out(asked.names, runs, not_taken, published, common, launcher, jobs, deadline)
+
+
+def _taken(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, hours: float, jobs: int
+) -> list[PlannedRun]:
+    """Print and return the runs that fit into the hours."""
+    selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
+    print(selection_text(selection, runs, hours, jobs), flush=True)
+    taken = [runs[n] for n in selection.runs]
+    if not (asked.plan or taken or any(run.done for run in runs)):
+        raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
+    return taken
 
 
 def _carry_out(
