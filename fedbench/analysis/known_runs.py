@@ -1,4 +1,4 @@
-"""The finished runs of known numbers, in their directories or among the runs of a report."""
+"""The finished runs of known numbers, of a results directory or among the runs of a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.papers.known.plan import Wanted
 from fedbench.papers.plan import PlannedRun
-from fedbench.runs.records import is_done
+from fedbench.runs.published import Published
+from fedbench.runs.records import DamagedRun, is_done
 from fedbench.runs.store import Run, read_run
 
 
@@ -38,13 +39,23 @@ class KnownRuns:
         return self._folders[run.setting]
 
 
-def runs_on_disk(common: Sequence[str]) -> KnownRuns:
-    """Return the runs in their directories.
+def finished_runs(common: Sequence[str], published: Published) -> KnownRuns:
+    """Return the runs of a results directory: those in their directories, and published ones that are not there.
 
     Args:
         common: Overrides for all runs, such as results_dir.
+        published: The published reports of the directory.
     """
-    return KnownRuns(ExperimentComposer(common), lambda _, path: read_run(path) if is_done(path) else None)
+
+    def find(_: str, path: Path) -> Run | None:
+        try:
+            return read_run(path) if is_done(path) else published.run(path)
+        except DamagedRun:
+            if (found := published.run(path)) is None:
+                raise
+            return found
+
+    return KnownRuns(ExperimentComposer(common), find)
 
 
 def runs_among(runs: Iterable[Run]) -> KnownRuns:

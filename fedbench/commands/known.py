@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.config.compose import compose_run
@@ -14,6 +13,7 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import chosen_references
 from fedbench.papers.plan import PlannedRun, locate
+from fedbench.runs.published import Published
 
 PAGE = "known"  # directory of the page below that of the report
 
@@ -51,36 +51,44 @@ def reproduce_known(
         RequestError: If the request is wrong, or the page cannot be written.
     """
     from fedbench.analysis.known import counting, grids_of, result_of
-    from fedbench.analysis.known_runs import runs_on_disk
+    from fedbench.analysis.known_runs import finished_runs
     from fedbench.report.known import write_known
 
     every = wanted(chosen_references(list(names)), profile, seeds)
-    results = compose_run(common).results_dir
+    published = Published(compose_run(common).results_dir)
+    runs = finished_runs(common, published)
     if only_plan:
-        print(_plan_text(every, common, results))
+        tuned = [{algo: grid.chosen for algo, grid in grids_of(w, runs).items()} for w in every]
+        print(_plan_text(every, tuned, common, published))
+        _name_left_out(published)
         return 0
-    runs = runs_on_disk(common)
     grids = [run for w in every for algo in w.number.algos for run in w.grid(algo)]
-    status = _carry_out(grids, common, results, launcher, jobs)
+    status = _carry_out(grids, common, published, launcher, jobs)
     counted = [run for w in every for run in counting(w, grids_of(w, runs))]
-    status |= _carry_out(counted, common, results, launcher, jobs)
-    target = results / "report" / PAGE
+    status |= _carry_out(counted, common, published, launcher, jobs)
+    _name_left_out(published)
+    target = published.results / "report" / PAGE
     try:
-        print(write_known([result_of(w, runs) for w in every], target))
+        print(write_known([result_of(w, runs) for w in every], target, list(published.damaged.values())))
     except NotWritten as error:
         raise RequestError(str(error)) from error
     print(f"written: {target}")
     return status
 
 
+def _name_left_out(published: Published) -> None:
+    for why in published.damaged.values():
+        print(f"fedbench: left out: {why}", file=sys.stderr)
+
+
 def _carry_out(
-    planned: Sequence[PlannedRun], common: list[str], results: Path, launcher: list[str], jobs: int | None
+    planned: Sequence[PlannedRun], common: list[str], published: Published, launcher: list[str], jobs: int | None
 ) -> int:
     """Train what is not done and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data  # imports torch; a plan does not
     from fedbench.commands.workers import start_importing
 
-    runs = locate(planned, common)
+    runs, results = locate(planned, common, published=published), published.results
     todo = [run for run in runs if not run.done]
     if not todo:
         return 0
@@ -96,13 +104,26 @@ def _carry_out(
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
 
 
-def _plan_text(every: Sequence[Wanted], common: list[str], results: Path) -> str:
-    """Return a line per number: its runs, those that are done, and the time of the others."""
-    durations = Durations(results)
+def _plan_text(
+    every: Sequence[Wanted], tuned: Sequence[Mapping[str, float | None]], common: list[str], published: Published
+) -> str:
+    """Return a line per number: its runs, those that are done, and the time of the others.
+
+    Args:
+        every: The numbers.
+        tuned: For each, the chosen value of a tuned key by algorithm; None until the runs of the grid are done.
+        common: Overrides for all runs.
+        published: The published reports of the results directory.
+    """
+    durations = Durations(published.results)
     lines = [f"{'':44}{'runs':>6}{'done':>6}{'to do, about':>14}"]
-    for w in every:
-        tuned = None if w.number.grid is None else w.number.grid.values[0]  # until it is chosen, the time of any value
-        runs = locate([r for algo in w.number.algos for r in (*w.grid(algo), *w.runs(algo, tuned))], common)
+    for w, chosen in zip(every, tuned, strict=True):
+        any_value = None if w.number.grid is None else w.number.grid.values[0]  # whose time is that of the chosen one
+        own: list[PlannedRun] = []
+        for algo in w.number.algos:
+            value = chosen.get(algo)
+            own += [*w.grid(algo), *w.runs(algo, any_value if value is None else value)]
+        runs = locate(own, common, published=published)
         time = durations.of(runs).text()
         lines.append(f"{f'{w.name} {w.number.id}':<44}{len(runs):>6}{sum(r.done for r in runs):>6}{time:>14}")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Paper
-from fedbench.papers.stored_durations import stored
+from fedbench.papers.stored_durations import stored_durations
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class ShownPlan:
     def _notes(self, name: str, needed: Sequence[PlannedRun], ledger: Ledger) -> list[str]:
         if not needed:
             return ["no runs: drawn from the data alone"]
-        lacks = dict.fromkeys(self.missing[r.experiment] for r in needed if r.experiment in self.missing)
+        todo = self._not_done(needed)
+        lacks = dict.fromkeys(self.missing[r.experiment] for r in todo if r.experiment in self.missing)
         return [
             *([self.cells[name]] if name in self.cells else []),
             *_unfinished(needed, ledger, self._todo),
@@ -127,7 +128,7 @@ def _explained(total: Duration) -> list[str]:
     if total.rough or total.unknown:
         notes.append("times are those of finished runs; ~: of other settings, scaled by rounds; ?: none are known")
     if total.stored:
-        notes.append(f"some times are stored ones, measured on another machine: {stored().machine}")
+        notes.append(f"some times are stored ones, measured on another machine: {stored_durations().machine}")
     return notes
 
 

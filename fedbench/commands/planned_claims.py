@@ -52,6 +52,7 @@ def planned_claims(
         finished: Runs whose spread the power of a claim's tests is computed from; None for the printed ± alone.
     """
     of_row = runs_by_row(runs)
+    todo = {n for n, run in enumerate(runs) if not run.done}
     found = []
     for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
         own = functions(paper.id)
@@ -62,7 +63,8 @@ def planned_claims(
             if any(numbers):
                 every = frozenset(n for of in numbers for n in of)
                 seeds, wanted = min(len({runs[n].seed for n in of}) for of in numbers), enough(comparisons)
-                why = _obstacle(claim, seeds, wanted, _lacks(paper, rows, missing), profile)
+                open_rows = [row for row, of in zip(rows, numbers, strict=True) if not of or todo & {*of}]
+                why = _obstacle(claim, seeds, wanted, _lacks(paper, open_rows, missing), profile)
                 wanted = max(wanted, _by_power(paper, claim, rows, finished))
                 found.append(PlannedClaim(f"{paper.id}/{claim.id}", every, why, keys, wanted))
     return found

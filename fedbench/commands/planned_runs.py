@@ -25,7 +25,8 @@ from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import papers
 from fedbench.report.figures import LABELS
 from fedbench.runs.build_data import federated, read_examples
-from fedbench.runs.records import DamagedRun
+from fedbench.runs.published import Published
+from fedbench.runs.records import DamagedRun, is_done
 from fedbench.runs.store import read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 
@@ -59,8 +60,11 @@ def missing_data(runs: Sequence[PlannedRun]) -> dict[str, str]:
     return faults
 
 
-def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> None:
-    """Write the number of examples per client and class, for the figures that show it."""
+def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Published) -> None:
+    """Write the number of examples per client and class, for the figures that show it.
+
+    Those of published reports are taken over, so that they need no data.
+    """
     for paper, part in chosen(names):
         figure = papers()[paper.id].figures.get(part)
         if figure is None or figure.kind != "labels":
@@ -69,15 +73,21 @@ def write_labels(names: Sequence[str], results: Path, common: Sequence[str]) -> 
             experiment = paper.setups[setup].experiment
             path = results / LABELS / f"{experiment}.json"
             if not path.exists():
+                known = published.file(paper.id, path.relative_to(results).as_posix())
                 try:
-                    data = federated(compose_run([f"experiment={experiment}", *common]))
+                    counts = _label_counts(experiment, common) if known is None else known.decode()
                 except RequestError as error:
                     print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
                     continue
-                y = data.y.numpy()
-                counts = [np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()]
                 path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, json.dumps(counts))
+                replace_file(path, counts)
+
+
+def _label_counts(experiment: str, common: Sequence[str]) -> str:
+    """Return the number of examples per client and class as JSON."""
+    data = federated(compose_run([f"experiment={experiment}", *common]))
+    y = data.y.numpy()
+    return json.dumps([np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()])
 
 
 def carry_out(
@@ -123,18 +133,27 @@ def carry_out(
     return entries
 
 
+def record_done(results: Path, runs: Sequence[PlannedRun]) -> None:
+    """Record the results of those runs of a plan that are done: the report is about them too."""
+    done = [run for run in runs if run.done]
+    _record(results, done, [_entry(run, *_before(run, {})) for run in done])
+
+
 def _record(results: Path, runs: Sequence[PlannedRun], entries: Sequence[Entry]) -> None:
     """Record the results of the runs, under every setting that asked for them."""
     write_ledger(results, [replace(e, set=w) for j, e in zip(runs, entries, strict=True) for w in (j.wanted, *j.also)])
 
 
 def _before(run: PlannedRun, faults: dict[str, str]) -> tuple[str, str | None]:
-    if run.done:
-        assert run.path is not None
+    assert run.path is not None
+    if is_done(run.path):
         try:
             return str(read_run(run.path).meta["status"]), None
         except DamagedRun as error:
-            return "failed", str(error)
+            if not run.published:
+                return "failed", str(error)
+    if run.published:
+        return run.published, None
     return ("refused", faults[run.experiment]) if run.experiment in faults else ("planned", None)
 
 

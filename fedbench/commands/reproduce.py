@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from fedbench.analysis.claims import refuse_bad_checks
 from fedbench.commands.deadline import Deadline, checked_hours
@@ -26,6 +25,7 @@ from fedbench.core.errors import Parser, RequestError
 from fedbench.papers.claims import functions
 from fedbench.papers.durations import Durations
 from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
+from fedbench.runs.published import Published
 
 _MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
@@ -84,19 +84,7 @@ def reproduce(args: Sequence[str]) -> int:
     if {"-h", "--help"} & set(args):
         print(_parser().format_help(), end="")
         return 0
-    words = [a for a in args if "=" not in a or a.startswith("--")]
-    given = parse_overrides([a for a in args if a not in words])
-    for override in given:
-        if not override.key.startswith(_COMMON):
-            raise RequestError(
-                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
-            )
-    common = [override.text for override in given]
-    asked = _parser().parse_intermixed_args(words)
-    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
-        if value is not None and value < 1:
-            raise RequestError(f"{name} must be an integer >= 1, got {value}")
+    asked, common = _request(args)
     hours, launcher = checked_hours(asked.hours), _launcher(asked, common)
     if launcher and hours is not None:
         raise RequestError(
@@ -109,14 +97,53 @@ def reproduce(args: Sequence[str]) -> int:
         return reproduce_known(
             asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
         )
+    return _reproduce_papers(asked, common, hours, launcher)
+
+
+def _request(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return what is asked for, and the overrides for all runs."""
+    words = [a for a in args if "=" not in a or a.startswith("--")]
+    given = parse_overrides([a for a in args if a not in words])
+    for override in given:
+        if not override.key.startswith(_COMMON):
+            raise RequestError(
+                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
+                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
+            )
+    asked = _parser().parse_intermixed_args(words)
+    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
+        if value is not None and value < 1:
+            raise RequestError(f"{name} must be an integer >= 1, got {value}")
+    return asked, [override.text for override in given]
+
+
+def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float | None, launcher: list[str]) -> int:
+    """Show the plan of papers, and carry it out unless only the plan is asked for."""
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper, functions(paper.id))
     paths = ExperimentComposer(common).without
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
-    runs = locate(planned, common, only_existing=asked.plan)
+    published = Published(paths.results_dir)
+    runs = locate(planned, common, asked.plan, published)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    finished = ReadableRuns(paths.results_dir, check=bool(asked.names))  # a plan of everything reads little of each
+    check = bool(asked.names)  # a plan of everything reads little of each
+    finished = ReadableRuns(paths.results_dir, check, published)
     shown = _shown(asked, runs, paths, jobs, finished)
+    _print_plan(asked, runs, shown, finished)
+    taken = runs if hours is None else _taken(asked, runs, shown, hours, jobs)
+    if asked.plan:
+        return 0
+    if jobs > 1:
+        start_importing()
+    deadline = None if hours is None else Deadline(hours * 3600)
+    kept = {id(run) for run in taken}
+    not_taken = [run for run in runs if id(run) not in kept]
+    return _carry_out(asked.names, taken, not_taken, published, common, launcher, jobs, deadline)
+
+
+def _print_plan(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, finished: ReadableRuns
+) -> None:
     print(shown.text(asked.profile), flush=True)
     for paper, variant in missing_variants(asked.names) if asked.readings else ():
         print(
@@ -129,41 +156,59 @@ def reproduce(args: Sequence[str]) -> int:
             print(line)
         if lines := shown.undecided():
             print("\n".join(lines))
-    if hours is not None:
-        selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
-        print(selection_text(selection, runs, hours, jobs), flush=True)
-        taken = [runs[n] for n in selection.runs]
-        if not (asked.plan or taken or any(run.done for run in runs)):
-            raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
-        runs = taken
-    if asked.plan:
-        return 0
-    if jobs > 1:
-        start_importing()
-    deadline = None if hours is None else Deadline(hours * 3600)
-    return _carry_out(asked.names, runs, paths.results_dir, common, launcher, jobs, deadline)
+
+
+def _taken(
+    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, hours: float, jobs: int
+) -> list[PlannedRun]:
+    """Print and return the runs that fit into the hours."""
+    selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
+    print(selection_text(selection, runs, hours, jobs), flush=True)
+    taken = [runs[n] for n in selection.runs]
+    if not (asked.plan or taken or any(run.done for run in runs)):
+        raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
+    return taken
 
 
 def _carry_out(
     names: Sequence[str],
     runs: list[PlannedRun],
-    results: Path,
+    not_taken: list[PlannedRun],
+    published: Published,
     common: list[str],
     launcher: list[str],
     jobs: int,
     deadline: Deadline | None,
 ) -> int:
-    """Train what is not done, write the report and return the exit status."""
-    from fedbench.commands.planned_runs import carry_out, missing_data, write_labels  # imports torch; a plan does not
+    """Train what is not done, write the report and return the exit status.
+
+    Args:
+        names: Names of the tables and figures.
+        runs: The runs that are carried out.
+        not_taken: The other runs of the plan, of which those that are done are part of the report.
+        published: The published reports of the results directory.
+        common: Overrides for all runs.
+        launcher: Overrides that choose Hydra's launcher; none for no launcher.
+        jobs: Number of runs at a time without a launcher.
+        deadline: When to stop, or None.
+    """
+    from fedbench.commands.planned_runs import (  # imports torch; a plan does not
+        carry_out,
+        missing_data,
+        record_done,
+        write_labels,
+    )
     from fedbench.report.write import write_report
     from fedbench.runs.execute import not_writable
 
+    results = published.results
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(f"results_dir={results}", results, error) from error
     faults = missing_data([r for r in runs if not r.done])
-    write_labels(names, results, common)
+    write_labels(names, results, common, published)
+    record_done(results, not_taken)
     entries = carry_out(runs, faults, common, results, launcher, jobs, deadline)
     print(write_report(results))
     late = sum(e.status == "planned" for e in entries) if deadline is not None and deadline.over else 0
@@ -206,7 +251,7 @@ def _shown(
     asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int, finished: ReadableRuns
 ) -> ShownPlan:
     """Return what the plan's text is made of."""
-    missing = missing_files((run.experiment for run in runs), paths.data_dir)
+    missing = missing_files((run.experiment for run in runs if not run.done), paths.data_dir)
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
         claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)

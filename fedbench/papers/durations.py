@@ -15,7 +15,7 @@ from fedbench.papers.stored_durations import (
     Timing,
     Work,
     mean_per_round,
-    stored,
+    stored_durations,
     timing_of,
     work_of,
     work_of_run,
@@ -84,7 +84,7 @@ class Durations:
 
     def __init__(self, results: Path, others: StoredDurations | None = None) -> None:
         self.results = results
-        self.others = stored() if others is None else others
+        self.others = stored_durations() if others is None else others
         self._finished: dict[str, list[_Finished]] = {}
         self._known: dict[tuple[str, ...], Duration] = {}
 

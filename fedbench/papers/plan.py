@@ -15,6 +15,7 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import Paper, Reduction, Row, papers
+from fedbench.runs.published import Published
 from fedbench.runs.records import is_done
 
 PROFILES = ("full", "cpu", "smoke")
@@ -35,6 +36,7 @@ class PlannedRun:
         config: The configuration of the setting (with seed 0), once it is known.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
         variant: The variant of the settings, or None.
+        published: What became of it in a published report of the results directory; empty if none has it finished.
     """
 
     paper: Paper
@@ -48,6 +50,7 @@ class PlannedRun:
     config: RunConfig | None = None
     reading: str = ""
     variant: Variant | None = None
+    published: str = ""
 
     @property
     def experiment(self) -> str:
@@ -67,8 +70,8 @@ class PlannedRun:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished on disk."""
-        return self.path is not None and is_done(self.path)
+        """Whether the run is finished, on disk or in a published report."""
+        return bool(self.published) or (self.path is not None and is_done(self.path))
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -161,7 +164,9 @@ def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator
         yield PlannedRun(paper, row, seed, wanted, keys)
 
 
-def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False) -> list[PlannedRun]:
+def locate(
+    runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False, published: Published | None = None
+) -> list[PlannedRun]:
     """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
 
     Args:
@@ -169,6 +174,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
         common: Overrides for all runs, such as results_dir.
         only_existing: Leave out the paths of runs that cannot be finished because their experiment and algorithm have
             no directory, and that cannot equal another run; this saves composing their configurations.
+        published: The published reports whose runs count as finished; None for none.
 
     Raises:
         RequestError: If a configuration cannot be composed.
@@ -182,7 +188,11 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
     for run in settings.values():
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
     here = composer.without.results_dir
-    needed = {pair for pair, keys in ways.items() if here.joinpath(*pair).exists() or _may_coincide(keys)}
+    needed = {
+        pair
+        for pair, keys in ways.items()
+        if here.joinpath(*pair).exists() or _may_coincide(keys) or (published is not None and published.has(*pair))
+    }
     composed = {s: run for s, run in settings.items() if not only_existing or (run.experiment, run.algo) in needed}
     found, folders = {}, {}
     for own in composers.values():
@@ -196,6 +206,7 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], only_existing: boo
         if run.setting in found:
             run.config = found[run.setting]
             run.path = folders[run.setting] / f"seed_{run.seed}"
+            run.published = "" if published is None else published.outcome(run.path)
         first = once.setdefault(run.path or tuple(run.overrides), run)
         first.parts += [p for p in run.parts if p not in first.parts]
         if run.wanted not in (first.wanted, *first.also):

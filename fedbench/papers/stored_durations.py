@@ -117,7 +117,7 @@ def merged(timings: Iterable[Timing]) -> list[Timing]:
 
 
 @cache
-def stored() -> StoredDurations:
+def stored_durations() -> StoredDurations:
     """Return the times that are part of fedbench."""
     return from_text(FILE.read_text(encoding="utf-8"))
 

@@ -17,7 +17,9 @@ from fedbench.core.writing import NotWritten, replaced_folder, replacing
 from fedbench.papers.known.registry import chosen_references
 from fedbench.report.known import write_known
 from fedbench.report.write import experiment_of, name_left_out
-from fedbench.runs.bundle import FOLDER, Bundle, Stored, stored, watched, write_bundle
+from fedbench.runs.bundle import FOLDER, Bundle, Stored
+from fedbench.runs.bundle_writing import watched, write_bundle
+from fedbench.runs.published import PUBLISHED, stored_with_published
 from fedbench.runs.store import Run, with_readable
 
 NAME = "known"  # of the reports, in place of the id of a paper
@@ -69,12 +71,13 @@ def report_known(folder: Path, into: Path | None) -> str:
     Raises:
         RequestError: If there are no runs of known numbers, the bundle is damaged, or a file cannot be written.
     """
-    store = stored(folder)
+    store = stored_with_published(folder, [NAME])
     bundled = isinstance(store, Bundle)
     target = into or folder / "report" / ("" if bundled else NAME)
     experiments = {number.experiment for r in chosen_references([NAME]) for number in r.numbers}
     runs = [run for run in store if run.meta["experiment"] in experiments]
-    damaged = [why for why in store.damaged if experiment_of(why) in experiments]
+    own = f"{PUBLISHED}/{NAME}/"
+    damaged = [why for why in store.damaged if experiment_of(why) in experiments or why.startswith(own)]
 
     def work(runs: list[Run], damaged: list[str]) -> str:
         if not runs:

@@ -160,9 +160,9 @@ def spread(number: str) -> str:
 
 
 def run_name(path: str) -> str:
-    """Return the seed in the name of a run's folder, else the name of the folder."""
+    """Return the seed in the name of a run's folder, else the end of its path: ``published/<paper>`` of a report."""
     seeds: list[str] = re.findall(r"seed[_=](\d+)", path)
-    return seeds[-1] if seeds else path.rstrip("/").rpartition("/")[2] or path
+    return seeds[-1] if seeds else "/".join(path.rstrip("/").split("/")[-2:]) or path
 
 
 def image(svg: str) -> str:

@@ -161,7 +161,7 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
         status=line.status,
         reduced=departure_texts(line.found.reduced),
         cells=tuple(texts[:first]),
-        runs=() if page is None else tuple(href(run.path, page) for run in runs),
+        runs=() if page is None else tuple(dict.fromkeys(href(run.records.place, page) for run in runs)),
         command=typed,
         note=_note(line),
         further=tuple(text.measured for text in texts[first:]),

@@ -41,7 +41,7 @@ class LineView:
         settings: Keys that distinguish it from other rows, as typed on the command line.
         seeds: Number of seeds that count.
         reduced: Departures from the paper.
-        runs: Folders of the runs, as hrefs relative to the page.
+        runs: Folders of the runs, or of the published reports that they are part of, as hrefs relative to the page.
         command: The shell command that reproduces the row.
         note: Further information.
         further: Texts of the table's further columns.

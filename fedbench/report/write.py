@@ -40,7 +40,9 @@ from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import Bundle, Stored, Watched, stored, watched, write_bundle
+from fedbench.runs.bundle import Bundle, Stored, is_bundle
+from fedbench.runs.bundle_writing import Watched, watched, write_bundle
+from fedbench.runs.published import PUBLISHED, stored_with_published
 from fedbench.runs.store import Run, with_readable
 
 More = Callable[[Sequence[Run], Path], None]
@@ -67,7 +69,8 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
-        folder: Directory that contains the runs, or a report that was published with its bundle.
+        folder: Directory that contains the runs, to which those of published reports of the same papers are added
+            (``fedbench.runs.published``), or a report that was published with its bundle.
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
@@ -76,14 +79,12 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
-    store = stored(folder)
+    store = stored_with_published(folder, _begun_in(folder) if only is None else [only])
+    ledger = Ledger() if only is not None else read_ledger(store.place)
     if into is not None and not isinstance(store, Bundle) and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
-    ledger = read_ledger(store.place)
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
-    damaged = [why for why in store.damaged if only is None or only == _paper_of(experiment_of(why))]
-    if only is not None:
-        ledger = Ledger()
+    damaged = [why for why in store.damaged if only is None or _concerns(why, only)]
     target = into or folder / "report"
 
     def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
@@ -97,6 +98,19 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         raise RequestError(str(error)) from error
     name_left_out(damaged)
     return "\n".join(t for t in (text, *(_totals(v) for v in shown), f"written: {target}") if t)
+
+
+def _begun_in(folder: Path) -> list[str]:
+    """Return the papers that a results directory has runs or plans of, whose published runs belong to its report."""
+    if is_bundle(folder):
+        return []
+    planned = {_paper_of(entry.experiment) for entry in read_ledger(folder).entries}
+    return [paper for paper in papers() if paper in planned or (folder / paper).is_dir()]
+
+
+def _concerns(why: str, paper: str) -> bool:
+    """Return whether a message is about a damaged run of a paper, or about its published report."""
+    return paper == _paper_of(experiment_of(why)) or why.startswith(f"{PUBLISHED}/{paper}/")
 
 
 def name_left_out(damaged: Sequence[str]) -> None:
@@ -168,17 +182,17 @@ def _keep_curves(runs: Sequence[Run]) -> None:
 
     The bundle keeps what is read. A further reading, or a figure of other rows, then needs no run again.
     """
-    of_papers: dict[str, list[tuple[Run, Watched]]] = {}
+    of_papers: dict[str, list[Watched]] = {}
     for run in runs:
         paper, records = _paper_of(run.meta["experiment"]), run.records
         if paper is not None and run.done and isinstance(records, Watched):
-            of_papers.setdefault(paper, []).append((run, records))
+            of_papers.setdefault(paper, []).append(records)
     for members in of_papers.values():
-        read = set().union(*(records.curves_read for _, records in members))
+        read = set().union(*(records.curves_read for records in members))
         twins = {twin for key in read for w in (True, False) if (twin := weighted_or_not(key, w)) is not None}
         keys = sorted(read | {key for twin in twins for key in metric_info(twin).needs or (twin,)})
-        for run, _ in members if keys else ():
-            run.curves(keys)
+        for records in members if keys else ():
+            records.keep(keys)
 
 
 def _write(

@@ -18,19 +18,16 @@ bytes as the report that it was published with.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import from_json
-from fedbench.core.writing import replace_bytes
-from fedbench.runs.records import Fields, Records
+from fedbench.runs.configs import config_of_json
+from fedbench.runs.records import Fields
 from fedbench.runs.store import ResultStore, Run, as_run
 
 if TYPE_CHECKING:
@@ -38,12 +35,10 @@ if TYPE_CHECKING:
 
 FOLDER = "evidence"
 _MANIFEST = "bundle.json"
-_FORMAT = 1
+FORMAT = 1
 _TABLES = ("runs", "rounds", "curves", "clients")
 _COLUMNS = ["path", "done", "all_clients", "config", "meta", "documents", "keys", "curves", "client_columns"]
 _MOST_RUNS, _MOST_VALUES = 1_000_000, 500_000_000  # of a bundle
-_LEVEL = 19  # of zstd: bundles are written once
-_DIRECTORIES = ("results_dir", "data_dir")  # of the machine, which are no part of a published run
 
 
 class Stored(Protocol):
@@ -71,218 +66,12 @@ def stored(folder: Path) -> Stored:
 
 def is_bundle(folder: Path) -> bool:
     """Return whether a folder has a bundle, be it damaged."""
-    return (folder / FOLDER / "runs.parquet").exists() or _manifest(folder).exists()
+    return (folder / FOLDER / "runs.parquet").exists() or manifest(folder).exists()
 
 
-def _manifest(folder: Path) -> Path:
+def manifest(folder: Path) -> Path:
+    """Return the file that lists the others."""
     return folder / FOLDER / _MANIFEST
-
-
-# ---- writing
-
-
-class Watched:
-    """The records of a run, which note what is read of them.
-
-    Attributes:
-        curves_read: Keys that were read at all evaluated rounds.
-        documents_read: Names of the documents that were read.
-        clients_read: Whether the per-client table of all kept rounds was read.
-    """
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-        self.curves_read: set[str] = set()
-        self.documents_read: set[str] = set()
-        self.clients_read = False
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is complete."""
-        return self.records.done
-
-    @property
-    def begun(self) -> bool:
-        """Whether a round has been recorded."""
-        return self.records.begun
-
-    @property
-    def has_clients(self) -> bool:
-        """Whether there is a per-client table."""
-        return self.records.has_clients
-
-    def last(self) -> Fields:
-        """Return the row of the last evaluated round."""
-        return self.records.last()
-
-    def rows(self, rounds: Collection[int]) -> list[Fields]:
-        """Return the rows of some rounds and of the last one."""
-        return self.records.rows(rounds)
-
-    def table(self) -> pd.DataFrame:
-        """Return all stored rounds."""
-        return self.records.table()
-
-    def curves(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return these keys at all evaluated rounds."""
-        self.curves_read |= set(names)
-        return self.records.curves(names)
-
-    def clients(self) -> pd.DataFrame:
-        """Return the per-client table of all kept rounds."""
-        self.clients_read = True
-        return self.records.clients()
-
-    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
-        """Return the per-client table of the last kept round and of others."""
-        return self.records.clients_at(rounds)
-
-    def document(self, name: str) -> Fields | None:
-        """Return the document of a diagnostic."""
-        self.documents_read.add(name)
-        return self.records.document(name)
-
-
-def watched(run: Run) -> Run:
-    """Return a run to publish: its records note what is read, and it names no directories of this machine."""
-    config = {k: v for k, v in run.config.items() if k not in _DIRECTORIES}
-    typed = [o for o in run.meta.get("overrides", ()) if o.partition("=")[0] not in _DIRECTORIES]
-    meta = {**run.meta, **({"overrides": typed} if "overrides" in run.meta else {})}
-    return replace(run, config=config, meta=meta, stored=Watched(run.records))
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A run to publish.
-
-    Attributes:
-        run: The run, after the report has read what it needs of it.
-        path: Its path below the directory of runs.
-        rounds: Rounds of which all keys are kept, in addition to the last one.
-        client_rounds: Rounds of which the per-client table is kept if the run has it, in addition to the last one.
-    """
-
-    run: Run
-    path: str
-    rounds: frozenset[int] = frozenset()
-    client_rounds: frozenset[int] = frozenset()
-
-
-def write_bundle(folder: Path, entries: Sequence[Entry], damaged: Sequence[str], files: Mapping[str, bytes]) -> None:
-    """Write the bundle of a published report.
-
-    Args:
-        folder: Directory of the report.
-        entries: Its runs; their records are ``Watched``.
-        damaged: Messages about runs that cannot be read.
-        files: Further files by name below the bundle: the plan and the label counts.
-    """
-    contents = {**{f"{name}.parquet": content for name, content in _tables(entries).items()}, **files}
-    facts = {
-        "format": _FORMAT,
-        "damaged": list(damaged),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())},
-    }
-    place = folder / FOLDER
-    _manifest(folder).unlink(missing_ok=True)  # written last: half a bundle has none
-    for old in place.rglob("*"):
-        if old.is_file() and old.relative_to(place).as_posix() not in contents:
-            old.unlink()
-    for name, content in contents.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_bytes(place / name, content)
-    replace_bytes(_manifest(folder), (json.dumps(facts, indent=1) + "\n").encode())
-
-
-def _tables(entries: Sequence[Entry]) -> dict[str, bytes]:
-    """Return the content of the Parquet files."""
-    runs: list[Fields] = []
-    rounds: list[Fields] = []
-    curves: list[Any] = []
-    clients: list[Any] = []
-    for number, entry in enumerate(entries):
-        records = entry.run.records
-        assert isinstance(records, Watched)
-        rows = records.rows(entry.rounds) if records.done else []
-        drawn = records.curves(sorted(records.curves_read)) if records.curves_read else None
-        table = _clients(records, entry) if records.done and records.has_clients else None
-        documents = {name: records.document(name) for name in sorted(records.documents_read)}
-        rounds += [{"run": number, **row} for row in rows]
-        for found, tables in ((drawn, curves), (table, clients)):
-            if found is not None:
-                tables.append(found.assign(run=number))
-        facts = {
-            "config": entry.run.config,
-            "meta": entry.run.meta,
-            "documents": {k: v for k, v in documents.items() if v is not None},
-            "keys": list(dict.fromkeys(k for row in rows for k in row)),
-            "curves": [] if drawn is None else list(drawn.columns),
-            "client_columns": None if table is None else list(table.columns),
-        }
-        texts = {k: json.dumps(v) for k, v in facts.items()}
-        runs.append({"path": entry.path, "done": records.done, "all_clients": records.clients_read, **texts})
-    return {
-        "runs": _of_rows(runs),
-        "rounds": _of_rows(rounds),
-        "curves": _of_frames(curves),
-        "clients": _of_frames(clients),
-    }
-
-
-def _clients(records: Watched, entry: Entry) -> pd.DataFrame:
-    return records.records.clients() if records.clients_read else records.clients_at(entry.client_rounds)
-
-
-def _of_rows(rows: Sequence[Fields]) -> bytes:
-    """Return rows as Parquet; a key whose values are not of one simple type is JSON text, which its metadata say."""
-    import pyarrow as pa
-
-    columns, fields = [], []
-    for key in dict.fromkeys(k for row in rows for k in row):
-        values = [row.get(key) for row in rows]
-        kinds = {type(v) for v in values if v is not None}
-        plain = len(kinds) < 2 and kinds <= {bool, int, float, str} and not any(_huge(v) for v in values)
-        columns.append(pa.array(values if plain else [None if v is None else json.dumps(v) for v in values]))
-        fields.append(pa.field(key, columns[-1].type, metadata=None if plain else {"json": "true"}))
-    return _parquet(pa.table(columns, schema=pa.schema(fields)))
-
-
-def _huge(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) >= 2**63
-
-
-def _of_frames(frames: Sequence[pd.DataFrame]) -> bytes:
-    """Return frames, each with the column ``run``, as one table in Parquet."""
-    import pyarrow as pa
-
-    tables = [pa.Table.from_pandas(f, preserve_index=False).replace_schema_metadata(None) for f in frames]
-    empty = pa.table({"run": pa.array([], pa.int64())})
-    return _parquet(pa.concat_tables(tables, promote_options="permissive") if tables else empty)
-
-
-def _parquet(table: Any) -> bytes:
-    """Return a table as Parquet; columns of many different numbers are split into streams of bytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def many(name: str) -> bool:
-        column = table[name]
-        return bool(pa.types.is_floating(column.type) and 8 * len(column.unique()) > len(column))
-
-    split = [name for name in table.column_names if many(name)]
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=_LEVEL,
-        use_dictionary=[name for name in table.column_names if name not in split],
-        column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
-    )
-    return bytes(sink.getvalue())
-
-
-# ---- reading
 
 
 class Bundle:
@@ -290,56 +79,104 @@ class Bundle:
 
     Args:
         root: Directory of the published report.
+        check: Whether all tables are read at once. Without it, each is read when a run asks for it, and what is wrong
+            in it, other than its checksum, is found then.
+        home: Directory below which the runs have their paths; None for ``root``.
+
+    Attributes:
+        files: The content of further files, such as the plan and the label counts, by their path in the bundle.
 
     Raises:
         RequestError: If a file is missing or is not the one that was written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, check: bool = True, home: Path | None = None) -> None:
         self.root = root
+        self.home = root if home is None else home
         facts = self._facts()
         self.damaged: list[str] = list(facts["damaged"])
         contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
-        try:
-            most = [_MOST_RUNS, *[_MOST_VALUES] * (len(_TABLES) - 1)]
-            self._runs, *tables = (_read(contents[f"{t}.parquet"], n) for t, n in zip(_TABLES, most, strict=True))
-            if len(self._runs):  # a table without rows has no columns
-                self._runs = self._runs.select(_COLUMNS)
-        except (KeyError, ValueError, OSError) as error:
-            raise self._broken("its tables", f"cannot be read: {error}") from error
-        self._tables = dict(zip(_TABLES[1:], tables, strict=True))
-        self._starts = {
-            name: np.searchsorted(table["run"].to_numpy(), np.arange(len(self._runs) + 1))
-            for name, table in self._tables.items()
-            if "run" in table.column_names
-        }
+        with self._reading_tables():
+            self._contents = {name: contents[f"{name}.parquet"] for name in _TABLES}
+            runs = _read(self._contents.pop("runs"), _MOST_RUNS)
+            # a table without rows has no columns
+            self._runs: list[Fields] = runs.select(_COLUMNS).to_pylist() if len(runs) else []
+        self.files = {name: content for name, content in contents.items() if not name.endswith(".parquet")}
+        self._tables: dict[str, tuple[Any, dict[int, tuple[int, int]]]] = {}
+        if check:
+            self.check()
 
     @property
     def place(self) -> Path:
         """Directory of the plan and of the label counts."""
         return self.root / FOLDER
 
+    def check(self) -> None:
+        """Read all tables.
+
+        Raises:
+            RequestError: If one of them cannot be read.
+        """
+        for name in _TABLES[1:]:
+            self._table(name)
+
     def __iter__(self) -> Iterator[Run]:
-        for number, row in enumerate(self._runs.to_pylist()):
-            try:
-                path = self.root / row["path"]
-                config, meta = from_json(row["config"]), from_json(row["meta"])
-                yield as_run(path, config, meta, BundledRecords(self, number, path, row))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
+        for number in range(len(self._runs)):
+            yield self.run(number)
+
+    def run(self, number: int) -> Run:
+        """Return the run in a row of ``runs.parquet``."""
+        row = self._runs[number]
+        try:
+            path = self.home / row["path"]
+            config, meta = config_of_json(row["config"]), from_json(row["meta"])
+            return as_run(path, config, meta, BundledRecords(self, number, path, row))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise self._broken("runs.parquet", f"{str(row['path'])[:300]}: {error}") from error
+
+    def finished(self) -> dict[str, tuple[int, str]]:
+        """Return the rows of the finished runs and what became of them, ``done`` or ``diverged``, by their paths.
+
+        The paths are those below the directory of runs.
+
+        Raises:
+            RequestError: If the facts of a run cannot be read.
+        """
+        rows = [(number, row) for number, row in enumerate(self._runs) if row["done"]]
+        try:
+            return {str(row["path"]): (number, str(from_json(row["meta"])["status"])) for number, row in rows}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._broken("runs.parquet", f"cannot be read: {error}") from error
 
     def part(self, name: str, number: int) -> Any:
-        """Return the rows of a run in one of the tables."""
-        if name not in self._starts:
-            return self._tables[name]  # empty
-        first, end = self._starts[name][number : number + 2]
-        return self._tables[name].slice(first, end - first)
+        """Return the rows of a run in one of the tables.
+
+        Raises:
+            RequestError: If the table cannot be read.
+        """
+        table, places = self._table(name)
+        return table.slice(*places.get(number, (0, 0)))
+
+    def _table(self, name: str) -> tuple[Any, dict[int, tuple[int, int]]]:
+        """Return a table, and the first row and the number of rows of every run in it."""
+        if name not in self._tables:
+            with self._reading_tables():
+                table = _read(self._contents.pop(name), _MOST_VALUES)
+                self._tables[name] = table, _places(table)
+        return self._tables[name]
+
+    @contextmanager
+    def _reading_tables(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, ValueError, OSError) as error:
+            raise self._broken("its tables", f"cannot be read: {error}") from error
 
     def _facts(self) -> Fields:
         try:
-            facts: Fields = from_json(_manifest(self.root).read_text(encoding="utf-8"))
-            if facts["format"] != _FORMAT:
-                raise self._broken(_MANIFEST, f"has format {facts['format']!r}, and this version reads {_FORMAT}")
+            facts: Fields = from_json(manifest(self.root).read_text(encoding="utf-8"))
+            if facts["format"] != FORMAT:
+                raise self._broken(_MANIFEST, f"has format {facts['format']!r}, and this version reads {FORMAT}")
             if not isinstance(facts["files"], dict) or not isinstance(facts["damaged"], list):
                 raise ValueError("files or damaged is not a list")
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -378,6 +215,25 @@ def _read(content: bytes, most_rows: int) -> Any:
     return table
 
 
+def _places(table: Any) -> dict[int, tuple[int, int]]:
+    """Return the first row and the number of rows of every run in a table whose rows are in the order of the runs.
+
+    Without ``to_numpy``, which imports pandas: a plan needs neither.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(table):
+        return {}
+    column = table["run"].combine_chunks()
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"its column run has values of type {column.type}")
+    runs = pc.run_end_encode(column, run_end_type=pa.int64())
+    ends = runs.run_ends.to_pylist()
+    lengths = (end - first for first, end in zip([0, *ends], ends, strict=False))
+    return dict(zip(runs.values.to_pylist(), zip([0, *ends], lengths, strict=False), strict=True))
+
+
 class BundledRecords:
     """The records of a run in a bundle."""
 
@@ -389,6 +245,11 @@ class BundledRecords:
         self._curves: list[str] = from_json(facts["curves"])
         self._client_columns: list[str] | None = from_json(facts["client_columns"])
         self._documents: Fields = from_json(facts["documents"])
+
+    @property
+    def place(self) -> Path:
+        """Directory of the published report."""
+        return self._bundle.root
 
     @property
     def done(self) -> bool:
@@ -438,17 +299,20 @@ class BundledRecords:
         """
         import pandas as pd
 
-        for name in names:
-            if name in self._keys and name not in self._curves:
-                raise RequestError(
-                    f"{self._path}: {name} is kept at some rounds only; at all rounds the bundle has "
-                    f"{', '.join(self._curves[1:]) or 'nothing'}; report from the runs themselves"
-                )
+        for name in self.lost(names):
+            raise RequestError(
+                f"{self._path}: {name} is kept at some rounds only; at all rounds the bundle has "
+                f"{', '.join(self._curves[1:]) or 'nothing'}; report from the runs themselves"
+            )
         wanted = [name for name in dict.fromkeys(("round", *names)) if name in self._curves]
         if not wanted:
             return pd.DataFrame({"round": []})
         frame: pd.DataFrame = self._bundle.part("curves", self._number).select(wanted).to_pandas()
         return frame
+
+    def lost(self, names: Collection[str]) -> list[str]:
+        """Return those of some keys that were measured and are not kept at all rounds."""
+        return [name for name in names if name in self._keys and name not in self._curves]
 
     def clients(self) -> pd.DataFrame:
         """Return the per-client table of all rounds.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from typing import Any
 
 from fedbench.config.names import present, renamed
-from fedbench.core.trees import Tree, from_yaml
+from fedbench.core.trees import Tree, from_json, from_yaml
 from fedbench.runs.facts import check_config
 
 _SEED = re.compile(r"^seed: (0|[1-9]\d{0,15})$", re.MULTILINE)
+_SEEDS = 10**16  # seeds of more digits are not shared
 _KEPT = 64  # configurations of which further seeds are expected
 
 
@@ -30,6 +32,19 @@ def config_of(text: str) -> Tree:
     return {**shared, "seed": int(seeds[0])}
 
 
+def config_of_json(text: str) -> Tree:
+    """Return the configuration in a text of JSON; as those in files, those of several seeds share their values.
+
+    Raises:
+        ValueError: If it is not that of a run.
+    """
+    config = from_json(text)
+    seed = config.get("seed") if isinstance(config, dict) else None
+    if type(seed) is not int or not 0 <= seed < _SEEDS:
+        return checked(config)
+    return {**_shared_json(json.dumps({**config, "seed": 0})), "seed": seed}
+
+
 def checked(config: Any) -> Tree:
     """Return a configuration with functions by their present path.
 
@@ -39,6 +54,11 @@ def checked(config: Any) -> Tree:
     check_config(config)
     found: Tree = renamed(config, present)
     return found
+
+
+@lru_cache(_KEPT)
+def _shared_json(text: str) -> Tree:
+    return checked(from_json(text))
 
 
 @lru_cache(_KEPT)

@@ -52,6 +52,10 @@ class Records(Protocol):
     """What a run has recorded, wherever it is stored. Methods raise DamagedRun if a file cannot be read."""
 
     @property
+    def place(self) -> Path:
+        """The directory that exists: the run's own, or that of the published report that it is part of."""
+
+    @property
     def done(self) -> bool:
         """Whether the run is complete: trained to its last round, or diverged."""
 
@@ -98,6 +102,11 @@ class RunFolder:
         self._recent = RecentTables() if recent is None else recent
         self._compared: dict[str, _Stamp] = {}  # files that had their checksums
         self._last: tuple[_Stamp, Fields] | None = None  # the last row, of rounds.jsonl as it was then
+
+    @property
+    def place(self) -> Path:
+        """The run's directory."""
+        return self.path
 
     @property
     def done(self) -> bool:

@@ -13,7 +13,7 @@ import yaml
 
 from fedbench.config.names import present
 from fedbench.core.trees import Tree, from_json, leaves
-from fedbench.runs.configs import checked, config_of
+from fedbench.runs.configs import config_of
 from fedbench.runs.facts import check_meta, text_of
 from fedbench.runs.records import DONE, DamagedRun, Fields, Records, RunFolder, damaged, is_done
 from fedbench.runs.round_lines import RecentTables
@@ -31,7 +31,8 @@ class Run:
     """One run on disk.
 
     Attributes:
-        path: The run's directory; for a run of a bundle, the one that it would have below the bundle.
+        path: The run's directory; for a run of a bundle, the one that it would have below the bundle, or below the
+            results directory whose published reports the bundle belongs to.
         config: The resolved configuration; each ``_target_`` is the present path of its function.
         meta: The facts of the run; likewise in ``departures``.
         stored: Its records; None for those in its directory.
@@ -46,6 +47,11 @@ class Run:
     def records(self) -> Records:
         """The run's records."""
         return RunFolder(self.path) if self.stored is None else self.stored
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a copy of the run has in common with it: the setting and the seed."""
+        return tuple(self.meta.get(k) for k in _IDENTITY)
 
     @property
     def done(self) -> bool:
@@ -194,11 +200,13 @@ class ResultStore:
         root: The directory.
         check: Whether all that a report reads of a run is checked, which takes most of the time. Without it, only the
             configuration and the facts are; what else is damaged is found where it is read.
+        below: Path below the directory to which the runs are restricted, such as a paper's.
     """
 
-    def __init__(self, root: Path, check: bool = True) -> None:
+    def __init__(self, root: Path, check: bool = True, below: str = "") -> None:
         self.root = root
         self.check = check
+        self.below = below
         self.damaged: list[str] = []
         self._recent = RecentTables()
 
@@ -210,7 +218,7 @@ class ResultStore:
     def __iter__(self) -> Iterator[Run]:
         self.damaged = []
         seen: dict[tuple[Any, ...], Path] = {}
-        for meta in sorted(self.root.rglob("meta.json")):
+        for meta in sorted((self.root / self.below).rglob("meta.json")):
             if meta.relative_to(self.root).parts[0] == TUNING:
                 continue
             if not (meta.parent / "config.yaml").exists() and not is_done(meta.parent):
@@ -223,7 +231,7 @@ class ResultStore:
                 self.damaged.append(relative_to(self.root, str(error)))
                 continue
             if run.done:
-                first = seen.setdefault(tuple(run.meta.get(k) for k in _IDENTITY), run.path)
+                first = seen.setdefault(run.identity, run.path)
                 if first != run.path:
                     text = f"{run.path}: a copy of {first}: the same setting and the same seed"
                     self.damaged.append(relative_to(self.root, text))
@@ -278,21 +286,17 @@ def read_run(path: Path, recent: RecentTables | None = None) -> Run:
     try:
         config = config_of(text_of(path / "config.yaml"))
         meta = from_json(text_of(path / "meta.json"))
-        return _as_run(path, config, meta, folder)
+        return as_run(path, config, meta, folder)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise damaged(path, error) from error
 
 
-def as_run(path: Path, config: Any, meta: Any, stored: Records | None = None) -> Run:
-    """Return the run with a configuration and facts as they were written.
+def as_run(path: Path, config: Tree, meta: Any, stored: Records | None = None) -> Run:
+    """Return the run with a configuration, as ``runs.configs`` returns it, and facts as they were written.
 
     Raises:
         ValueError: If they are not those of a run.
     """
-    return _as_run(path, checked(config), meta, stored)
-
-
-def _as_run(path: Path, config: Tree, meta: Any, stored: Records | None) -> Run:
     check_meta(meta, config)
     if "departures" in meta:
         meta["departures"] = _departures_today(meta["departures"])

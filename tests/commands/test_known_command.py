@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from fake_runs import fake
 
 from fedbench.papers.known import registry
-from fedbench.papers.known.registry import Grid, Measure, Number, Published, Reference
+from fedbench.papers.known.plan import wanted
+from fedbench.papers.known.registry import Grid, Measure, Number, Published, Reference, chosen_references
+from fedbench.papers.plan import locate
 
 TARGET = Measure("rounds_to", "accuracy_mean_weighted", target=0.2)
 
@@ -79,6 +82,57 @@ def test_a_published_report_is_written_again_without_its_runs(fed, published):
     assert fed("report", "published")[0] == 0
     below = contents(published / "report")
     assert below == {n: c for n, c in contents(published).items() if not n.startswith(("evidence/", "report/"))}
+
+
+@pytest.fixture
+def shelf(tmp_path, fed):
+    """Made-up runs of NIID-Bench's numbers where fedbench looks for them, published, and gone; and their page."""
+    for number in wanted(chosen_references(["known/niid_bench"]), "full"):
+        for run in locate([r for algo in number.number.algos for r in number.runs(algo, None)], ["results_dir=runs"]):
+            (path,) = fake(tmp_path / "made", run.experiment, run.algo, run.keys, seeds=(run.seed,))
+            run.path.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(run.path)
+    assert fed("report", "runs", "--paper", "known", "--into", "results/published/known")[0] == 0
+    assert fed("reproduce", "known/niid_bench", "--profile", "full", "results_dir=runs")[0] == 0
+    return tmp_path / "results"
+
+
+def test_published_runs_are_not_made_again(fed, shelf, tmp_path):
+    """In a results directory with the published report alone, without data."""
+    status, lines, err = fed("reproduce", "known/niid_bench", "--plan", "--profile", "full")
+    assert (status, err) == (0, "")
+    assert [line.split()[2:] for line in lines[1:]] == [["3", "3", "–"]] * 6
+    assert fed("reproduce", "known/niid_bench", "--profile", "full", "data_dir=none", "data.download=false")[0] == 0
+    assert contents(shelf / "report" / "known") == contents(tmp_path / "runs" / "report" / "known")
+    assert {p.name for p in shelf.iterdir()} == {"published", "report"}
+
+
+def test_runs_on_disk_and_published_ones_are_reported_together(fed, shelf, tmp_path):
+    """Of three seeds one is on disk, with other accuracies than the published one, and counts."""
+    for file in sorted((tmp_path / "runs" / "known").rglob("rounds.jsonl")):
+        if file.parent.name == "seed_1":
+            here = shelf / file.parent.relative_to(tmp_path / "runs")
+            shutil.copytree(file.parent, here)
+            rows = [json.loads(line) | {"accuracy_mean_weighted": 0.5} for line in file.read_text().splitlines()]
+            (here / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert fed("report", "results", "--paper", "known", "--into", "out")[0] == 0
+    found = {r["number"]: r["values"] for r in csv.DictReader((tmp_path / "out/known.csv").read_text().splitlines())}
+    before = csv.DictReader((tmp_path / "runs/report/known/known.csv").read_text().splitlines())
+    for number, values in ((r["number"], r["values"].split()) for r in before):
+        assert found[number].split() == [values[0], "1:50.0", values[2]], number
+    assert len(pd.read_parquet(tmp_path / "out" / "evidence" / "runs.parquet")) == 18
+
+
+def test_a_damaged_bundle_is_named_and_its_runs_are_to_do(fed, shelf):
+    (shelf / "published/known/evidence/rounds.parquet").write_bytes(b"PAR1")
+    why = "fedbench: left out: published/known/evidence: rounds.parquet is not the file"
+    status, lines, err = fed("reproduce", "known/niid_bench", "--plan", "--profile", "full")
+    assert (status, [line.split()[3] for line in lines[1:]]) == (0, ["0"] * 6)
+    assert err.startswith(why)
+    assert err.count("\n") == 1
+    status, _, err = fed("report", "results", "--paper", "known")
+    assert status == 2
+    assert why.removeprefix("fedbench: ") in err
 
 
 def test_what_the_published_page_says(published):

@@ -650,7 +650,7 @@ def read_results(root):
 def bundle_seeds(kept=[]):  # noqa: B006 (made once)
     import tempfile
 
-    from fedbench.runs.bundle import Entry, watched, write_bundle
+    from fedbench.runs.bundle_writing import Entry, watched, write_bundle
     from fedbench.runs.store import ResultStore
 
     if not kept:

@@ -15,7 +15,7 @@ from fedbench.papers.stored_durations import (
     Timing,
     from_text,
     merged,
-    stored,
+    stored_durations,
     to_text,
     work_of,
     work_of_run,
@@ -121,10 +121,10 @@ def test_times_of_one_setting_are_averaged_over_runs():
 
 
 def test_the_stored_times_belong_to_experiments_of_the_papers():
-    assert "core" in stored().machine
-    for experiment, timings in stored().timings.items():
+    assert "core" in stored_durations().machine
+    for experiment, timings in stored_durations().timings.items():
         assert home_of(experiment) is not None
-        assert stored().rounds[experiment] > 0
+        assert stored_durations().rounds[experiment] > 0
         for t in timings:
             assert t.rounds > 0
             assert t.seconds > 0

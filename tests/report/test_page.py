@@ -480,7 +480,7 @@ def test_paths_and_their_names():
     assert href("../a/b=1,c=2/seed_0/") == "../a/b=1,c=2/seed_0/"
     assert href("../a%20b/ü") == "../a%20b/%C3%BC"
     assert [run_name(p) for p in ("../x/seed_12/", "../x/seed_3/meta.json", "../some/run/", "x", "/")] == [
-        "12", "3", "run", "x", "/",
+        "12", "3", "some/run", "x", "/",
     ]  # fmt: skip
 
 

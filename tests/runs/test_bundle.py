@@ -15,7 +15,8 @@ from fedbench.analysis.matching import best_round
 from fedbench.analysis.metrics_catalogue import CATALOGUE, metric_info
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import PrintedMetric, papers
-from fedbench.runs.bundle import Bundle, Entry, stored, watched, write_bundle
+from fedbench.runs.bundle import Bundle, stored
+from fedbench.runs.bundle_writing import Entry, watched, write_bundle
 from fedbench.runs.store import ResultStore
 from fedbench.simulation.metrics import accuracy_metrics
 

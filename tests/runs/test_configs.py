@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fedbench.core.trees import from_yaml
-from fedbench.runs.configs import config_of
+from fedbench.runs.configs import config_of, config_of_json
 
 _TEXT = "rounds: 5\nlocal:\n  lr: 0.1\nseed: {}\ndata:\n  seed: 3\n"
 
@@ -32,3 +34,24 @@ def test_seeds_of_a_setting_have_their_own_seed_and_all_else_in_common(seed: int
 def test_a_seed_that_is_no_plain_line_is_read_as_yaml_reads_it(text: str) -> None:
     assert config_of(text) == from_yaml(text)
     assert config_of(text) == from_yaml(text)  # nothing is kept that spoils it
+
+
+@pytest.mark.parametrize("seed", [0, 7, 10**15])
+def test_seeds_of_a_setting_in_json_have_all_else_in_common(seed: int) -> None:
+    config = {"rounds": 5, "local": {"lr": 0.1}, "seed": seed, "data": {"seed": 3}}
+    found = config_of_json(json.dumps(config))
+    assert (found, list(found)) == (config, list(config))
+    assert found["local"] is config_of_json(json.dumps({**config, "seed": 1}))["local"]
+
+
+@pytest.mark.parametrize("seed", [None, True, -1, 10**17, 1.5])
+def test_another_seed_in_json_is_what_it_is(seed: object) -> None:
+    config = {"rounds": 5, "seed": seed}
+    assert repr(config_of_json(json.dumps(config))) == repr(config)
+    assert repr(config_of_json(json.dumps({"rounds": 5}))) == "{'rounds': 5}"
+
+
+@pytest.mark.parametrize("text", ['{"seed": 1}', "[1]", '{"rounds": [], "seed": 1}'])
+def test_json_that_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"config.yaml"):
+        config_of_json(text)

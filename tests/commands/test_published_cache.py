@@ -1,0 +1,208 @@
+"""``fedbench reproduce`` in a results directory with published reports: their runs are not made again."""
+
+import csv
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from fake_runs import fake
+from test_reproduce import SETUPS, SMOKE, call, elsewhere, entries, models  # noqa: F401 (a fixture)
+
+from fedbench.commands.planned_runs import write_labels
+from fedbench.papers.ledger import read_ledger
+from fedbench.papers.plan import locate, plan
+from fedbench.report.write import write_report
+from fedbench.runs import train as runner
+from fedbench.runs.published import Published
+
+TABLE = "report/tables/adafedadam_table4.csv"
+HOME = "published/adafedadam"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The three runs of a table, their report, and the published one; nothing is drawn."""
+    root = tmp_path_factory.mktemp("done")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
+        status, _, _ = call(*SMOKE, f"results_dir={root / 'results'}")
+        assert status == 0
+        write_report(root / "results", root / "shelf", "adafedadam")
+    return SimpleNamespace(results=root / "results", shelf=root / "shelf")
+
+
+@pytest.fixture
+def clone(done, tmp_path, no_figures):
+    """A results directory with the published report alone."""
+    shutil.copytree(done.shelf, tmp_path / "results" / HOME)
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("nothing is left to train"))
+
+
+def row(out, name="adafedadam/table4"):
+    """A line of a plan: runs, done, and the first word of the time."""
+    (words,) = [line.split() for line in out.splitlines() if line.startswith(name)]
+    return words[1:4]
+
+
+def test_a_plan_counts_published_runs_as_done(clone):
+    before = sorted(clone.rglob("*"))
+    status, out, err = call(*SMOKE, "--plan")
+    assert (status, err) == (0, "")
+    assert row(out) == ["3", "3", "–"]
+    assert "numbers: 0 full, 9 reduced, 0 not run" in out
+    assert sorted(clone.rglob("*")) == before
+    shutil.rmtree(clone / "published")
+    status, out, err = call(*SMOKE, "--plan")
+    assert row(out)[:2] == ["3", "0"]
+    assert "numbers: 0 full, 0 reduced, 9 not run" in out
+
+
+def test_published_runs_are_not_made_again_and_are_in_the_report(clone, done, no_training):
+    status, _, err = call(*SMOKE)
+    assert (status, err) == (0, "")
+    assert models(clone) == {}
+    assert entries(clone) == [(s, "adafedadam", 0, "done") for s in SETUPS]
+    assert {p.name for p in clone.iterdir()} == {"published", "plan.json", "report"}
+    for file in (done.results / "report" / "tables").iterdir():
+        assert (clone / "report" / "tables" / file.name).read_bytes() == file.read_bytes(), file.name
+    page = (clone / "report" / "index.html").read_text()
+    rows = 3 + 1 + 3  # of Tables 4, 5 and 7
+    assert page.count('href="../published/adafedadam/"') == rows
+
+
+def test_without_the_folder_the_runs_are_made(clone, done):
+    shutil.rmtree(clone / "published")
+    assert call(*SMOKE)[0] == 0
+    assert len(models(clone)) == 3
+    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
+
+
+def test_only_what_is_not_published_is_made(clone):
+    """A second seed; the report has both."""
+    assert row(call(*SMOKE, "--plan", "--seeds", "2")[1])[:2] == ["6", "3"]
+    assert call(*SMOKE, "--seeds", "2")[0] == 0
+    assert {p.name for p in clone.rglob("seed_*")} == {"seed_1"}
+    assert [e[2:] for e in entries(clone)] == [(0, "done"), (1, "done")] * 3
+    rows = csv.DictReader((clone / TABLE).read_text().splitlines())
+    assert [r["seeds"] for r in rows] == ["2"] * 3
+
+
+def test_a_run_that_was_interrupted_here_and_is_published_is_left_as_it_is(clone, done, no_training):
+    (path,) = (p.parent for p in done.results.rglob("DONE") if "momentum" in str(p))
+    here = clone / path.relative_to(done.results)
+    shutil.copytree(path, here)
+    (here / "DONE").unlink()
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in here.iterdir()}
+    assert call(*SMOKE)[0] == 0
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in here.iterdir()} == before
+    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
+
+
+def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(clone, done, no_training):
+    shutil.copytree(done.results / "adafedadam", clone / "adafedadam")
+    damaged = models(clone)["adafedadam", "table7_synthetic_momentum"].parent
+    (damaged / "meta.json").write_text("torn")
+    status, _, err = call(*SMOKE)
+    assert status == 0
+    assert err.count("fedbench: left out: ") == 1
+    assert str(damaged.relative_to(clone)) in err
+    assert [e[3] for e in entries(clone)] == ["done"] * 3
+    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
+
+
+def test_a_damaged_bundle_is_named_and_its_runs_are_to_do(clone):
+    (clone / HOME / "evidence" / "curves.parquet").write_bytes(b"PAR1")
+    status, out, err = call(*SMOKE, "--plan")
+    assert status == 0
+    assert row(out)[:2] == ["3", "0"]
+    assert err.startswith(f"fedbench: left out: {HOME}/evidence: curves.parquet is not the file")
+    assert err.count("\n") == 1
+    status, _, err = call(*SMOKE)
+    assert status == 0
+    assert len(models(clone)) == 3
+    assert f"left out: {HOME}/evidence: curves.parquet" in err
+
+
+def test_hours_in_which_nothing_is_left_to_do_give_the_whole_report(clone, done, no_training):
+    status, out, _ = call(*SMOKE, "--hours", "1")
+    assert status == 0
+    assert "in 1 h: 0 runs, which decide 0 claims" in out
+    assert entries(clone) == [(s, "adafedadam", 0, "done") for s in SETUPS]
+    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
+
+
+def test_a_run_that_diverged_in_a_published_report_is_a_failure_that_is_remembered(clone, done, tmp_path, no_training):
+    shutil.copytree(done.results, tmp_path / "other")
+    path = models(tmp_path / "other")["adafedadam", "table5_synthetic"].parent
+    facts = json.loads((path / "meta.json").read_text())
+    (path / "meta.json").write_text(json.dumps(facts | {"status": "diverged", "sealed": False}))
+    (path / "DONE").write_text("")  # without checksums
+    write_report(tmp_path / "other", clone / HOME, "adafedadam")
+    assert row(call(*SMOKE, "--plan")[1]) == ["3", "3", "–"]
+    assert call(*SMOKE)[0] == 1
+    assert [e[3] for e in entries(clone)] == ["diverged", "done", "done"]
+
+
+# ---- data
+
+
+HETERO = "adafedadam/table2_cifar10_hetero"
+TABLE2 = ["reproduce", "adafedadam/table2", "--profile", "full", "--experiment", HETERO]
+NO_DATA = ["data_dir=nothing", "data.download=false"]
+
+
+@pytest.fixture
+def cifar(tmp_path, no_figures):
+    """The runs of some rows on CIFAR-10 where fedbench looks for them, published, and no data."""
+    runs = [r for r in locate(plan(["adafedadam/table2"], "full"), ["results_dir=runs"]) if r.experiment == HETERO]
+    for run in runs:
+        (path,) = fake(tmp_path / "made", HETERO, run.algo, run.keys, seeds=(run.seed,))
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(run.path)
+    write_report(tmp_path / "runs", tmp_path / "results" / HOME, "adafedadam")
+    return runs
+
+
+def test_published_runs_need_no_data(cifar, tmp_path):
+    status, out, err = call(*TABLE2, *NO_DATA, "--plan")
+    assert (status, err) == (0, "")
+    assert row(out, "adafedadam/table2") == [str(len(cifar)), str(len(cifar)), "–"]
+    assert "missing data" not in out
+    status, out, err = call(*TABLE2, *NO_DATA)
+    assert (status, err) == (0, "")
+    assert {e.status for e in read_ledger(tmp_path / "results").entries} == {"done"}
+    table = (tmp_path / "results" / "report/tables/adafedadam_table2.csv").read_text()
+    assert "no data" not in table
+    shutil.rmtree(tmp_path / "results" / "published")
+    assert "missing data: cifar-10-python.tar.gz" in call(*TABLE2, *NO_DATA, "--plan")[1]
+
+
+def test_a_claim_whose_runs_are_published_lacks_no_data(cifar, tmp_path):
+    """With a further seed, there are runs that lack data; with those of the paper, there are none."""
+    for seeds, expected in (("3", False), ("4", True)):
+        _, out, _ = call(*TABLE2, *NO_DATA, "--plan", "--seeds", seeds)
+        assert ("missing data: cifar-10-python.tar.gz" in out) == expected
+        assert ("cifar-10-python" in out.partition("claims that this plan cannot decide")[2]) == expected
+
+
+def test_label_counts_of_a_published_report_are_taken_over(clone, capsys):
+    experiment = "adafedadam/table5_cifar10_dir005"
+    write_report(_with_labels(clone.parent, experiment), clone / HOME, "adafedadam")
+    write_labels(["adafedadam/figure6"], clone, NO_DATA, Published(clone))
+    assert (clone / "labels" / f"{experiment}.json").read_text() == "[[3, 1], [0, 4]]"
+    assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 3
+
+
+def _with_labels(folder, experiment):
+    """Runs of a paper with the label counts of an experiment."""
+    fake(folder / "labelled", SETUPS[0], "fedavg", seeds=(0,))
+    path = folder / "labelled" / "labels" / f"{experiment}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("[[3, 1], [0, 4]]")
+    return folder / "labelled"
