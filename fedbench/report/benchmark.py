@@ -26,8 +26,8 @@ def write_benchmark(found: Comparisons, notes: Notes, folder: Path) -> Path:
     """Write the page, its figures and its table as CSV to a directory, and return the page."""
     lines = benchmark_lines(found)
     tests = [(metric_info(m).label, t) for m in _RANKED if (t := ranked(found, m)) is not None]
-    chapters = [_results(found, lines, folder / "figures"), _fronts(found), *_ranks(found, tests, folder / "figures")]
-    chapters += [ChapterView("What surprised", "", (), facts=notes.surprised)] if notes.surprised else []
+    chapters = [ChapterView("What surprised", notes.lead, (), facts=notes.surprised)] if notes.surprised else []
+    chapters += [_results(found, lines, folder / "figures"), _fronts(found), *_ranks(found, tests, folder / "figures")]
     chapters.append(_tuning(found, lines, notes))
     notes_of_page = tuple(f"{s}: {text}" for s, t in found.tuning.items() for text in (*t["sources"], *t["unofficial"]))
     view = PageView(notes.title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
@@ -173,7 +173,7 @@ def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[GridC
 def _tuning(found: Comparisons, lines: Sequence[Line], notes: Notes) -> ChapterView:
     hours = {(line.setting, line.method): line.hours for line in lines}
     facts = [("command", notes.command)] if notes.command else []
-    facts += [("about", notes.lead)] if notes.lead else []
+    facts += [("about", notes.lead)] if notes.lead and not notes.surprised else []
     facts += list(notes.facts)
     facts.append(("hours spent", f"{sum(hours.values()):.1f} of wall-clock time, summed over trials and runs"))
     rows, spaces = [], {}

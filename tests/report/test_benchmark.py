@@ -90,6 +90,9 @@ def test_the_page_gives_the_reason_for_every_missing_number(found, tmp_path):
     missing = [row for row in rows if "–</td>" in row and "MB" not in row and ">two<" in row]
     assert len(missing) == 3  # c and d in the table, d in the tuning
     assert sum("c needs all clients" in row or "every trial diverged" in row for row in missing) == 2
+    heads = re.findall(r"<h2[^>]*>([^<]*)</h2>", words)
+    assert heads[:2] == ["What surprised", "Results"]
+    assert words.count("Lead") == 1  # above what surprised, and not among the settings again
     for wanted in ("seed 1 diverged", "two without c", "It was &lt; 3.", "make it", "mean_worst10", "ranks", "cost"):
         assert wanted in words
     assert words.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]{40,}"', words)) == 3
