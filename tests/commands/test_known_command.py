@@ -23,7 +23,7 @@ def tiny(monkeypatch):
     """Two numbers of two rounds on synthetic data."""
     short = {"rounds": 2, "local.steps": 2, "eval_every": 1}
     first = Number(
-        "rounds", "rounds to 20 %", "smoke", "fedavg", TARGET, (1.0, 2.0), 2, (Published("them", 2.0),), short,
+        "rounds", "rounds to 20 %", "smoke", "fedavg", TARGET, 2, (1.0, 2.0), (Published("them", 2.0),), short,
         grid=Grid("local.lr", (1e-6, 0.1)),
     )  # fmt: skip
     best = Measure("best", "accuracy_mean_weighted")
