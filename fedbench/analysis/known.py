@@ -105,8 +105,8 @@ class KnownResult:
     def verdict(self) -> KnownVerdict:
         """Whether the mean lies within the band, once all seeds are done; a seed that diverged does not.
 
-        Runs that end before the upper bound of the band cannot show that a target is reached too late. A number that
-        nobody has published is measured only.
+        Runs that end before the upper bound of the band cannot show that a target is reached too late. A number
+        without a published value is measured only.
         """
         if not self.values and not self.diverged:
             return "not run"

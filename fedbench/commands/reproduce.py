@@ -130,15 +130,14 @@ def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float
     finished = ReadableRuns(paths.results_dir, check, published)
     shown = _shown(asked, runs, paths, jobs, finished)
     _print_plan(asked, runs, shown, finished)
-    taken = runs if hours is None else _taken(asked, runs, shown, hours, jobs)
+    taken = range(len(runs)) if hours is None else _taken(asked, runs, shown, hours, jobs)
     if asked.plan:
         return 0
     if jobs > 1:
         start_importing()
     deadline = None if hours is None else Deadline(hours * 3600)
-    kept = {id(run) for run in taken}
-    not_taken = [run for run in runs if id(run) not in kept]
-    return _carry_out(asked.names, taken, not_taken, published, common, launcher, jobs, deadline)
+    others = [runs[n] for n in sorted({*range(len(runs))} - {*taken})]
+    return _carry_out(asked.names, [runs[n] for n in taken], others, published, common, launcher, jobs, deadline)
 
 
 def _print_plan(
@@ -160,20 +159,19 @@ def _print_plan(
 
 def _taken(
     asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, hours: float, jobs: int
-) -> list[PlannedRun]:
-    """Print and return the runs that fit into the hours."""
+) -> Sequence[int]:
+    """Print the runs that fit into the hours, and return their numbers."""
     selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
     print(selection_text(selection, runs, hours, jobs), flush=True)
-    taken = [runs[n] for n in selection.runs]
-    if not (asked.plan or taken or any(run.done for run in runs)):
+    if not (asked.plan or selection.runs or any(run.done for run in runs)):
         raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
-    return taken
+    return selection.runs
 
 
 def _carry_out(
     names: Sequence[str],
     runs: list[PlannedRun],
-    not_taken: list[PlannedRun],
+    others: list[PlannedRun],
     published: Published,
     common: list[str],
     launcher: list[str],
@@ -185,7 +183,7 @@ def _carry_out(
     Args:
         names: Names of the tables and figures.
         runs: The runs that are carried out.
-        not_taken: The other runs of the plan, of which those that are done are part of the report.
+        others: The other runs of the plan, of which those that are done are part of the report.
         published: The published reports of the results directory.
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
@@ -208,7 +206,7 @@ def _carry_out(
         raise not_writable(f"results_dir={results}", results, error) from error
     faults = missing_data([r for r in runs if not r.done])
     write_labels(names, results, common, published)
-    record_done(results, not_taken)
+    record_done(results, others)
     entries = carry_out(runs, faults, common, results, launcher, jobs, deadline)
     print(write_report(results))
     late = sum(e.status == "planned" for e in entries) if deadline is not None and deadline.over else 0
