@@ -79,12 +79,12 @@ _SETBACKS: dict[str, Callable[[pd.Series, bool], float]] = {
 
 
 class FigureRuns:
-    """The runs that a figure shows: ``found`` has those of each row, by its index."""
+    """The runs that a figure shows on some of its setups or on all: ``found`` has those of each row, by its index."""
 
-    def __init__(self, paper: Paper, figure: str, evidence: Evidence) -> None:
+    def __init__(self, paper: Paper, figure: str, evidence: Evidence, setups: Sequence[str] = ()) -> None:
         self.paper, self.figure = paper, paper.figures[figure]
         self.found: dict[int, MatchedRuns] = {}
-        for setup in dict.fromkeys(r.setup for r in self.figure.rows):
+        for setup in dict.fromkeys(r.setup for r in self.figure.rows if not setups or r.setup in setups):
             here = [i for i, r in enumerate(self.figure.rows) if r.setup == setup]
             found = evidence.comparable(paper, [self.figure.rows[i] for i in here])
             self.found |= dict(zip(here, found, strict=True))
@@ -119,7 +119,7 @@ class FigureRuns:
 
 def curve_comparisons(paper: Paper, check: Curves, evidence: Evidence) -> list[Comparison]:
     """Return comparisons of some runs of a figure with others in a measure of their curves."""
-    shown = FigureRuns(paper, check.figure, evidence)
+    shown = FigureRuns(paper, check.figure, evidence, check.setups)
     times_of, times = ("", 1.0) if check.share is None else (f"{check.share:g} times that of ", check.share)
     out = []
     for setup in check.setups or shown.figure.setups:

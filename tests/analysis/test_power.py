@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.power import Needed, blocks_needed, exact_power, needed
+from fedbench.analysis.power import Needed, blocks_needed, compared, exact_power, needed
 from fedbench.analysis.stats import paired
 from fedbench.papers.checks import Best, NotBest, PropertyTest
 from fedbench.papers.registry import Claim, papers
@@ -173,3 +173,15 @@ def test_without_printed_differences_nothing_is_known():
 def test_claims_that_no_run_decides_have_no_number_of_blocks():
     assert of(PropertyTest(test="tests/x.py")) is None
     assert isinstance(of(best()), Needed)
+
+
+# ---- the rows of a claim
+
+
+def test_a_claim_about_one_setup_of_a_figure_has_no_rows_of_the_others():
+    """c26 of FedFa is about the IID set; Figure 6 also shows sets whose data may be missing."""
+    paper = papers()["fedfa"]
+    rows, comparisons = compared(paper, next(c for c in paper.claims if c.id == "c26"))
+    assert {row.setup for row in rows} == {"synthetic_iid"}
+    assert {row.setup for row in paper.figures["figure6"].rows} > {"synthetic_iid"}
+    assert comparisons == 2
