@@ -142,7 +142,18 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
                 return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
             return Verdict("holds", f"all {total} printed numbers agree", basis="print")
         case _:
-            return decide(comparisons_of(paper, claim, evidence, functions))
+            found = decide(comparisons_of(paper, claim, evidence, functions))
+            by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
+            return replace(_as_reduced(claim, found), by_group=by_group)
+
+
+def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
+    """Return a verdict, undecided if it is one that runs at reduced settings cannot give on this claim."""
+    can = {"decide": ("holds", "fails"), "support": ("holds",), "refute": ("fails",), "neither": ()}[claim.reduced]
+    if not found.reduced or found.verdict not in {"holds", "fails"} - {*can}:
+        return found
+    what = "show" if found.verdict == "holds" else "refute"
+    return replace(found, verdict="undecided", evidence=f"runs at reduced settings cannot {what} it: {found.evidence}")
 
 
 def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:

@@ -330,6 +330,8 @@ class Claim:
         beyond: What of the statement is not tested; empty if all of it is.
         refuted: What would refute it.
         needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can decide.
+        reduced: What runs at reduced settings can do: ``decide``, or ``support`` or ``refute`` the claim only, or
+            ``neither``, as for a limit that fewer rounds may miss.
     """
 
     id: str
@@ -341,6 +343,7 @@ class Claim:
     beyond: str = ""
     refuted: str = ""
     needs: str = ""
+    reduced: Literal["decide", "support", "refute", "neither"] = "decide"
 
 
 @dataclass(frozen=True)

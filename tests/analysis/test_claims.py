@@ -296,6 +296,41 @@ def test_sides_that_are_cut_down_differently_are_not_compared():
     assert alone.evidence.startswith("0 of 3 comparisons have been run; not compared")
 
 
+SUPPORTED, REFUTED = of(new=UP, x=LOW, y=LOW, z=LOW), of(new=LOW, x=UP, y=UP, z=UP)
+
+
+@pytest.mark.parametrize(
+    ("can", "words"),
+    [
+        ("decide", ("holds", "fails")),
+        ("support", ("holds", "undecided")),
+        ("refute", ("undecided", "fails")),
+        ("neither", ("undecided", "undecided")),
+    ],
+)
+def test_a_claim_says_what_runs_at_reduced_settings_can_do(can, words):
+    claim = replace(claim_of(BEST), reduced=can)
+    cut = {f"a_{m}": {"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)} for m in METHODS}
+    reduced = [judge(PAPER, claim, Given(n, **cut)) for n in (SUPPORTED, REFUTED)]
+    assert tuple(v.verdict for v in reduced) == words
+    beginning = ("runs at reduced settings cannot show it: 3 comp", "runs at reduced settings cannot refute it: 3 comp")
+    for v, first in zip(reduced, beginning, strict=True):
+        assert v.evidence.startswith(first) == (v.verdict == "undecided")
+    full = [judge(PAPER, claim, Given(n)).verdict for n in (SUPPORTED, REFUTED)]
+    assert full == ["holds", "fails"]  # runs at the paper's settings can do both
+
+
+def test_what_reduced_runs_cannot_do_they_cannot_do_for_a_single_setup():
+    claim = replace(claim_of({**BEST, "setups": ["a", "b"]}), reduced="support")
+    numbers = {**SUPPORTED, **of("b", new=LOW, x=UP, y=UP, z=UP)}
+    cut = {f"b_{m}": {"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)} for m in METHODS}
+    found = judge(PAPER, claim, Given(numbers, **cut))
+    assert (found.verdict, {k: v.verdict for k, v in found.by_group.items()}) == (
+        "undecided",
+        {"A": "holds", "B": "undecided"},
+    )
+
+
 # ---- kinds of checks
 
 
