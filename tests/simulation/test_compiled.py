@@ -4,6 +4,8 @@ import importlib.util
 import math
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -154,6 +156,28 @@ def test_images_stored_as_bytes():
     runs = [final(make("fedavg"), d, task=task_for(converted), mode="compiled") for d in (data, converted)]
     assert torch.equal(*runs)
     assert close(runs[0], final(make("fedavg"), data, task=task_for(converted), mode="loop"), 1e-12)
+
+
+def test_threads_that_begin_together_share_how_bytes_are_normalised(monkeypatch):
+    """Compiled code reads these tensors by their addresses, so that they must live as long as the kernel."""
+    plain = federation(features=2 * 3 * 3, shape=(2, 3, 3))
+    statistics = {"mean": torch.tensor([0.3, 0.6]), "std": torch.tensor([0.2, 0.4])}
+    data = type(plain)(**{**plain.__dict__, **statistics, "x": plain.x.byte()})
+    kernel, begin = engine_of(task_for(plain), "compiled").kernel, threading.Barrier(2)
+
+    class Late(dict):
+        """Lets no thread look for known tensors before the other one has looked."""
+
+        def get(self, key, default=None):
+            found = super().get(key, default)
+            begin.wait(10)
+            return found
+
+    monkeypatch.setattr(kernel, "_scales", Late())
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(kernel._normalised, [data, data])
+    kept = next(iter(kernel._scales.values()))[1:]
+    assert all(a is b is c for a, b, c in zip(one, two, kept, strict=True))
 
 
 def test_a_limit_on_steps_ends_within_an_epoch():
