@@ -150,22 +150,33 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
 def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
     """Return a verdict, undecided if it is one that runs at reduced settings cannot give on this claim."""
     can = {"decide": ("holds", "fails"), "support": ("holds",), "refute": ("fails",), "neither": ()}[claim.reduced]
-    if not found.reduced or found.verdict not in {"holds", "fails"} - {*can}:
+    if found.verdict not in {"holds", "fails"} - {*can} or not _by_reduced_runs(found):
         return found
     what = "show" if found.verdict == "holds" else "refute"
     return replace(found, verdict="undecided", evidence=f"runs at reduced settings cannot {what} it: {found.evidence}")
+
+
+def _by_reduced_runs(found: Verdict) -> bool:
+    """Return whether a verdict needs runs at reduced settings; one comparison at full settings can refute a claim."""
+    if found.verdict == "fails":
+        return all(c.reduced for c in found.comparisons if c.against_p is not None and c.against_p <= ALPHA)
+    return found.reduced
 
 
 def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:
     """Run the checks of all claims without any runs, to find faults in the paper's file.
 
     Raises:
-        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, or a check
-            that compares nothing.
+        RequestError: With the paper, the claim and its first fault: a function or a row that does not exist, a check
+            that compares nothing, or ``reduced`` without ``needs``.
     """
     nothing = Evidence([])
     for claim in paper.claims:
         where = f"{paper.id}.yaml: claims: {claim.id}"
+        if claim.reduced != "decide" and not claim.needs:
+            raise RequestError(
+                f"{where}: reduced: {claim.reduced} asks for needs, which says what the other verdict takes"
+            )
         try:
             match claim.check:
                 case None | PropertyTest():

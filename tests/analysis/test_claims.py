@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import by_unit, unit
 
-from fedbench.analysis.claims import Counts, decide, judge
+from fedbench.analysis.claims import Counts, decide, judge, refuse_bad_checks
 from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
@@ -329,6 +329,22 @@ def test_what_reduced_runs_cannot_do_they_cannot_do_for_a_single_setup():
         "undecided",
         {"A": "holds", "B": "undecided"},
     )
+
+
+def test_a_claim_that_a_setup_refutes_at_full_settings_fails_whatever_others_are_reduced():
+    claim = replace(claim_of({**BEST, "setups": ["a", "b"]}), reduced="support")
+    numbers = {**REFUTED, **of("b", new=UP, x=LOW, y=LOW, z=LOW)}
+    cut = {f"b_{m}": {"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)} for m in METHODS}
+    found = judge(PAPER, claim, Given(numbers, **cut))
+    assert (found.verdict, found.by_group["A"].verdict, found.by_group["B"].verdict) == ("fails", "fails", "holds")
+    assert judge(PAPER, replace(claim, reduced="refute"), Given(numbers, **cut)).by_group["B"].verdict == "undecided"
+
+
+def test_what_reduced_runs_cannot_do_asks_for_what_does():
+    paper = replace(PAPER, claims=(replace(claim_of(BEST), reduced="support"),))
+    with pytest.raises(RequestError, match="c01: reduced: support asks for needs"):
+        refuse_bad_checks(paper)
+    refuse_bad_checks(replace(paper, claims=(replace(paper.claims[0], needs="a GPU"),)))
 
 
 # ---- kinds of checks
