@@ -330,8 +330,8 @@ class Claim:
         beyond: What of the statement is not tested; empty if all of it is.
         refuted: What would refute it.
         needs: What a decision needs that the profile ``cpu`` does not have; empty if its runs can decide.
-        reduced: What runs at reduced settings can do: ``decide``; ``support`` only, as for a limit that fewer rounds may
-            miss; ``refute`` only; or ``neither``, as for a number of rounds that depends on the network.
+        reduced: What runs at reduced settings can do: ``decide``; ``support`` only, as for a limit that fewer rounds
+            may miss; ``refute`` only; or ``neither``, as for a number of rounds that depends on the network.
     """
 
     id: str
