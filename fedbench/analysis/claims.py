@@ -153,7 +153,7 @@ def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
     if found.verdict not in {"holds", "fails"} - {*can} or not _by_reduced_runs(found):
         return found
     what = "show" if found.verdict == "holds" else "refute"
-    return replace(found, verdict="undecided", evidence=f"runs at reduced settings cannot {what} it: {found.evidence}")
+    return replace(found, verdict="undecided", evidence=f"{found.evidence}; runs at reduced settings cannot {what} it")
 
 
 def _by_reduced_runs(found: Verdict) -> bool:

@@ -313,9 +313,9 @@ def test_a_claim_says_what_runs_at_reduced_settings_can_do(can, words):
     cut = {f"a_{m}": {"reduced": ("rounds 2 (paper 9)",), "cuts": (("rounds", "2"),)} for m in METHODS}
     reduced = [judge(PAPER, claim, Given(n, **cut)) for n in (SUPPORTED, REFUTED)]
     assert tuple(v.verdict for v in reduced) == words
-    beginning = ("runs at reduced settings cannot show it: 3 comp", "runs at reduced settings cannot refute it: 3 comp")
-    for v, first in zip(reduced, beginning, strict=True):
-        assert v.evidence.startswith(first) == (v.verdict == "undecided")
+    ends = ("; runs at reduced settings cannot show it", "; runs at reduced settings cannot refute it")
+    for v, end in zip(reduced, ends, strict=True):
+        assert v.evidence.endswith(end) == (v.verdict == "undecided")
     full = [judge(PAPER, claim, Given(n)).verdict for n in (SUPPORTED, REFUTED)]
     assert full == ["holds", "fails"]  # runs at the paper's settings can do both
 
