@@ -25,7 +25,7 @@ import pandas as pd
 
 from fedbench.config.compose import Composer
 from fedbench.papers import checks
-from fedbench.papers.registry import Paper, Row, papers
+from fedbench.papers.registry import Claim, Paper, Row, papers
 
 ALPHA, EQUAL = 0.05, 1e-9
 SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}
@@ -100,6 +100,7 @@ class Numbers:
 
     def __init__(self, paper: Paper, runs: pd.DataFrame, weighting: str, drawn: bool) -> None:
         self.paper, self.runs, self.weighting, self.drawn = paper, runs, weighting, drawn
+        self.reductions: set[str] = set()  # of the runs that were read; empty text for those at the paper's settings
 
     def of(self, table: str, row: Row, metric: str) -> dict[tuple[int, int], float]:
         """Return a number per unit (split, seed), NaN where the run diverged; empty if there are none."""
@@ -107,6 +108,8 @@ class Numbers:
         column = self._column(self.paper.metrics[metric].field)
         if self.paper.tables[table].round != "last":
             raise Unknown("a best round")
+        if column.startswith("client:"):
+            raise Unknown("numbers of a client")
         if column not in found:
             return {}
         values: dict[tuple[int, int], float] = {}
@@ -132,18 +135,21 @@ class Numbers:
         here = here[here["status"].isin(["done", "diverged"])]
         given = self.paper.overrides(row)
         for key, value in given.items():
-            here = here[[_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]]
-        if len(here) and not (here["reduced"] == "").any():
-            raise Unknown("a reduced row")
-        here = here[here["reduced"] == ""]
+            same = [_same(v, value) for v in here.get(f"config.{key}", [None] * len(here))]
+            here = here[np.array(same, dtype=bool)]
+        full = here["reduced"] == ""
+        cut = set() if full.any() else {key for profile in setup.profiles.values() for key in profile.set}
+        here = here[full] if full.any() else here
         if not len(here):
             return here
+        self.reductions |= set(here["reduced"])
         whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
         for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
             section, _, key = column.removeprefix("config.").partition(".")
-            if section in ("local", "algo") and key in whole[section] and f"{section}.{key}" not in given:
+            if section in ("local", "algo") and key in whole[section] and not {f"{section}.{key}"} & {*given, *cut}:
                 # a key that came after a run was made is empty
-                here = here[[pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]]
+                same = [pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]
+                here = here[np.array(same, dtype=bool)]
         split = whole["data"]["seed"]
         return here if self.drawn or split is None else here[here["config.data.seed"] == split]
 
@@ -253,11 +259,19 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             try:
                 found = [leads(numbers, c) for c in compared]
                 name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
-                yield name, verdict(found), _word(r["verdict"])
+                if len(numbers.reductions - {""}) and "" in numbers.reductions:
+                    raise Unknown("some rows are reduced and some are not")
+                yield name, _allowed(verdict(found), claim, numbers.reductions), _word(r["verdict"])
                 if r["adopted"] == "True":
                     yield from _p_values(name, found, [c for c in comparisons if c["claim"] == claim.id])
             except Unknown:
                 continue
+
+
+def _allowed(found: str, claim: Claim, reductions: set[str]) -> str:
+    """Return a verdict, undecided if runs at reduced settings cannot give it on this claim."""
+    barred = {"decide": (), "support": ("fails",), "refute": ("holds",), "neither": ("holds", "fails")}[claim.reduced]
+    return "undecided" if any(reductions) and found in barred else found
 
 
 def _word(shown: str) -> str:
