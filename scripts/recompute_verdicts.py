@@ -162,6 +162,8 @@ def _same(cell: Any, value: Any) -> bool:
             return float(cell) == value
         except (TypeError, ValueError):
             return False
+    if isinstance(value, list):
+        return bool(cell == str(value))
     return bool(cell == value) or (value is None and pd.isna(cell))
 
 
