@@ -146,7 +146,7 @@ class Numbers:
         whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
         for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
             section, _, key = column.removeprefix("config.").partition(".")
-            if section in ("local", "algo") and key in whole[section] and not {f"{section}.{key}"} & {*given, *cut}:
+            if section in ("local", "algo") and key in whole[section] and f"{section}.{key}" not in {*given, *cut}:
                 # a key that came after a run was made is empty
                 same = [pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]
                 here = here[np.array(same, dtype=bool)]
@@ -261,7 +261,7 @@ def recomputed(paper: Paper, folder: Path, runs: pd.DataFrame) -> Iterator[tuple
             try:
                 found = [leads(numbers, c) for c in compared]
                 name = f"{paper.id} {claim.id}, {weighting}, {'all splits' if numbers.drawn else 'one split'}"
-                if len(numbers.reductions - {""}) and "" in numbers.reductions:
+                if {""} < numbers.reductions:
                     raise Unknown("some rows are reduced and some are not")
                 yield name, _allowed(verdict(found), claim, numbers.reductions), _word(r["verdict"])
                 if r["adopted"] == "True":
