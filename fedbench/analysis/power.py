@@ -92,17 +92,22 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
     )
 
 
-def compared(paper: Paper, claim: Claim, functions: Functions = NO_FUNCTIONS) -> tuple[tuple[Row, ...], int]:
-    """Return the rows of the paper whose runs a claim compares, and its number of comparisons.
+def compared(
+    paper: Paper, claim: Claim, functions: Functions = NO_FUNCTIONS
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """Return the rows of the paper whose runs a claim compares, and the setup of each comparison.
 
     Args:
         paper: The paper.
         claim: The claim.
         functions: The paper's own checks.
+
+    Returns:
+        The rows; and for each comparison the title of the setup that it belongs to, or of several.
     """
     asked = _Printed()
     comparisons = comparisons_of(paper, claim, asked, functions)
-    return tuple(asked.rows), len(comparisons)
+    return tuple(asked.rows), tuple(c.group for c in comparisons)
 
 
 def enough(comparisons: int) -> int:

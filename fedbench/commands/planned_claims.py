@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from fedbench.analysis.claims import Verdict, judge
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import compared, enough, needed
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Claim, Paper, Row
+from fedbench.runs.store import Run
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class PlannedClaim:
         rows: The rows that it compares, by ``row_key``.
         seeds: Seeds that decide it: by the power of its tests where that is known, else those with which it can both
             hold and fail.
+        one_way: Numbers of runs that can decide it one way only, each set by itself: those of one of several setups can
+            refute it, and reduced ones let it hold where the claim allows no more.
     """
 
     name: str
@@ -33,6 +38,7 @@ class PlannedClaim:
     obstacle: str = ""
     rows: tuple[str, ...] = ()
     seeds: int = 0
+    one_way: tuple[frozenset[int], ...] = ()
 
 
 def planned_claims(
@@ -51,23 +57,87 @@ def planned_claims(
         profile: Profile of the plan.
         finished: Runs whose spread the power of a claim's tests is computed from; None for the printed ± alone.
     """
-    of_row = runs_by_row(runs)
-    todo = {n for n, run in enumerate(runs) if not run.done}
-    found = []
+    plan = _Plan(runs, runs_by_row(runs), missing, profile, finished)
+    papers = dict.fromkeys(paper for paper, _ in chosen(names))
+    found = (plan.claim(paper, claim) for paper in papers for claim in paper.claims)
+    return [claim for claim in found if claim is not None]
+
+
+def decided_claims(names: Sequence[str], finished: ReadableRuns, profile: str) -> frozenset[str]:
+    """Return the claims, as ``paper/claim``, that finished runs decide.
+
+    For the profile ``full``, verdicts of runs at reduced settings do not count.
+
+    Args:
+        names: Names of the tables and figures, as typed.
+        finished: The runs.
+        profile: Profile of the plan.
+    """
+    found: set[str] = set()
     for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
-        own = functions(paper.id)
-        for claim in paper.claims:
-            rows, comparisons = compared(paper, claim, own)
-            keys = tuple(row_key(paper, row) for row in rows)
-            numbers = [of_row.get(key, []) for key in keys]
-            if any(numbers):
-                every = frozenset(n for of in numbers for n in of)
-                seeds, wanted = min(len({runs[n].seed for n in of}) for of in numbers), enough(comparisons)
-                open_rows = [row for row, of in zip(rows, numbers, strict=True) if not of or todo & {*of}]
-                why = _obstacle(claim, seeds, wanted, _lacks(paper, open_rows, missing), profile)
-                wanted = max(wanted, _by_power(paper, claim, rows, finished))
-                found.append(PlannedClaim(f"{paper.id}/{claim.id}", every, why, keys, wanted))
-    return found
+        for claim, verdict in finished.computed(paper, partial(_verdicts, paper)).items():
+            decided = verdict.basis == "runs" and verdict.verdict in ("holds", "fails")
+            if decided and not (verdict.reduced and profile == "full"):
+                found.add(f"{paper.id}/{claim}")
+    return frozenset(found)
+
+
+def _verdicts(paper: Paper, runs: list[Run]) -> dict[str, Verdict]:
+    evidence, own = Evidence(runs), functions(paper.id)
+    return {claim.id: judge(paper, claim, evidence, own) for claim in paper.claims}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The arguments of ``planned_claims``, and the numbers of the runs of each row."""
+
+    runs: Sequence[PlannedRun]
+    of_row: Mapping[str, Sequence[int]]
+    missing: Mapping[str, str]
+    profile: str
+    finished: ReadableRuns | None
+
+    def claim(self, paper: Paper, claim: Claim) -> PlannedClaim | None:
+        """Return what the plan has of a claim; None if it has no run of it."""
+        rows, groups = compared(paper, claim, functions(paper.id))
+        every = frozenset(n for row in rows for n in self._numbers(paper, row))
+        if not every:
+            return None
+        seeds, wanted = min(self._seeds(paper, row) for row in rows), enough(len(groups))
+        lost = [row for row in rows if self._lost(paper, row)]
+        lacks = dict.fromkeys(self.missing[paper.setups[row.setup].experiment] for row in lost)
+        why = _obstacle(claim, seeds, wanted, [*lacks], self.profile)
+        one_way: tuple[frozenset[int], ...] = ()
+        if claim.reduced in ("decide", "refute") or self.profile == "full":
+            there = [row for row in rows if row.setup not in {r.setup for r in lost}]
+            one_way = self._of_setups(paper, there, groups)
+        elif claim.reduced == "support" and not lost and seeds >= wanted:
+            one_way = (every,)
+        keys = tuple(row_key(paper, row) for row in rows)
+        wanted = max(wanted, _by_power(paper, claim, rows, self.finished))
+        return PlannedClaim(f"{paper.id}/{claim.id}", every, why, keys, wanted, one_way)
+
+    def _of_setups(self, paper: Paper, rows: Sequence[Row], groups: Sequence[str]) -> tuple[frozenset[int], ...]:
+        """Return the runs of each setup whose comparisons can refute a claim without those of other setups."""
+        found = []
+        for name in dict.fromkeys(row.setup for row in rows):
+            mine = [row for row in rows if row.setup == name]
+            comparisons = groups.count(paper.setups[name].title)
+            if comparisons and min(self._seeds(paper, row) for row in mine) >= enough(comparisons):
+                found.append(frozenset(n for row in mine for n in self._numbers(paper, row)))
+        return tuple(found)
+
+    def _numbers(self, paper: Paper, row: Row) -> Sequence[int]:
+        return self.of_row.get(row_key(paper, row), [])
+
+    def _seeds(self, paper: Paper, row: Row) -> int:
+        return len({self.runs[n].seed for n in self._numbers(paper, row)})
+
+    def _lost(self, paper: Paper, row: Row) -> bool:
+        """Whether runs of a row cannot be carried out since its data are missing."""
+        numbers = self._numbers(paper, row)
+        done = bool(numbers) and all(self.runs[n].done for n in numbers)
+        return not done and paper.setups[row.setup].experiment in self.missing
 
 
 def _by_power(paper: Paper, claim: Claim, rows: Sequence[Row], finished: ReadableRuns | None) -> int:
@@ -105,11 +175,6 @@ def row_key(paper: Paper, row: Row) -> str:
 
 def _key(experiment: str, algo: str, wanted: Mapping[str, Any]) -> str:
     return json.dumps([experiment, algo, wanted], sort_keys=True)
-
-
-def _lacks(paper: Paper, rows: Iterable[Row], missing: Mapping[str, str]) -> list[str]:
-    files = (missing.get(paper.setups[row.setup].experiment) for row in rows)
-    return list(dict.fromkeys(f for f in files if f))
 
 
 def _obstacle(claim: Claim, seeds: int, wanted: int, lacks: Sequence[str], profile: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedbench.commands.planned_claims import PlannedClaim
 from fedbench.papers.durations import time_text
 from fedbench.papers.plan import PlannedRun
+
+Lacks = Mapping[tuple[str, int], frozenset[int]]  # a claim, and which of its sets of runs -> what it lacks of them
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,13 @@ class Step:
         claims: Names of the claims that are decided when they are done; none for runs that decide no claim.
         runs: Numbers of the runs.
         seconds: Their time; None if that of some is unknown.
+        one_way: Whether the runs decide these claims only if they go one way.
     """
 
     claims: tuple[str, ...]
     runs: tuple[int, ...]
     seconds: float | None
+    one_way: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ def choose(
 
     Again and again, the runs that one claim still lacks are taken if they fit into the time that is left: of all such
     claims, those for which the claims that are then decided, per second of these runs, are most. When none fits, claims
-    with runs of unknown time follow, those with the fewest first, as long as time is left, and then single runs that
-    decide nothing but still fit.
+    with runs of unknown time follow, those with the fewest first, as long as time is left. Claims that can be decided
+    one way only come after them, in the same order, and then single runs that decide nothing but still fit.
 
     Args:
         claims: The claims of the plan.
@@ -60,50 +64,69 @@ def choose(
         jobs: Number of runs at a time.
     """
     todo_in_time = {n: s for n, s in todo.items() if s is None or s <= seconds}
-    lacks = {c.name: c.runs & todo.keys() for c in claims if not c.obstacle}
-    lacking = {name: runs for name, runs in lacks.items() if runs <= todo_in_time.keys()}
-    steps: list[Step] = []
-    left = seconds * jobs
-    while (best := _best(lacking := _without(lacking, steps), todo, left)) is not None:
-        steps.append(best)
-        left -= best.seconds or 0.0
-    while left > 0 and (unknown := _unknown(lacking := _without(lacking, steps), todo)) is not None:
-        steps.append(unknown)
-        left -= _known_seconds(unknown.runs, todo)
+    both_ways = {(c.name, 0): c.runs & todo.keys() for c in claims if not c.obstacle}
+    steps, left = _steps(both_ways, todo, todo_in_time, seconds * jobs)
+    taken = {n for step in steps for n in step.runs}
+    open_claims = [c for c in claims if c.obstacle or not c.runs & todo.keys() <= taken]
+    one_way = {(c.name, n): part & todo.keys() - taken for c in open_claims for n, part in enumerate(c.one_way)}
+    more, left = _steps(one_way, todo, todo_in_time, left)
+    steps += [replace(step, one_way=True) for step in more]
     taken = {n for step in steps for n in step.runs}
     steps += _single({n: s for n, s in todo_in_time.items() if n not in taken}, left)
     taken = {n for step in steps for n in step.runs}
     return Selection(tuple(steps), tuple((c.name, why) for c in claims if (why := _left(c, todo, taken))))
 
 
-def _without(lacking: Mapping[str, frozenset[int]], steps: Sequence[Step]) -> dict[str, frozenset[int]]:
+def _steps(
+    lacks: Lacks,
+    todo: Mapping[int, float | None],
+    todo_in_time: Mapping[int, float | None],
+    left: float,
+) -> tuple[list[Step], float]:
+    """Return the steps for claims that lack some runs, those of known time first, and the time that is left."""
+    lacking: Lacks = {claim: runs for claim, runs in lacks.items() if runs and runs <= todo_in_time.keys()}
+    steps: list[Step] = []
+    while (best := _best(lacking := _without(lacking, steps), todo, left)) is not None:
+        steps.append(best)
+        left -= best.seconds or 0.0
+    while left > 0 and (unknown := _unknown(lacking := _without(lacking, steps), todo)) is not None:
+        steps.append(unknown)
+        left -= _known_seconds(unknown.runs, todo)
+    return steps, left
+
+
+def _without(lacking: Lacks, steps: Sequence[Step]) -> Lacks:
     """Return which runs claims lack after the last of some steps; those that lack none are left out."""
     taken = frozenset(steps[-1].runs if steps else ())
     return {name: rest for name, lacks in lacking.items() if (rest := lacks - taken)}
 
 
-def _best(lacking: Mapping[str, frozenset[int]], todo: Mapping[int, float | None], left: float) -> Step | None:
+def _best(lacking: Lacks, todo: Mapping[int, float | None], left: float) -> Step | None:
     """Return the runs of the claim whose runs decide the most claims per second, of those that fit."""
     best, most = None, 0.0
     for lacks in lacking.values():
         if any(todo[n] is None for n in lacks):
             continue
         cost = _known_seconds(lacks, todo)
-        decided = tuple(name for name, other in lacking.items() if other <= lacks)
+        decided = _decided(lacking, lacks)
         worth = len(decided) / max(cost, 1e-9)
         if cost <= left and worth > most:
             best, most = Step(decided, tuple(sorted(lacks)), cost), worth
     return best
 
 
-def _unknown(lacking: Mapping[str, frozenset[int]], todo: Mapping[int, float | None]) -> Step | None:
+def _unknown(lacking: Lacks, todo: Mapping[int, float | None]) -> Step | None:
     """Return the fewest runs that decide a claim, where the time of some is unknown."""
     found = [lacks for lacks in lacking.values() if any(todo[n] is None for n in lacks)]
     if not found:
         return None
     lacks = min(found, key=len)
-    decided = tuple(name for name, other in lacking.items() if other <= lacks)
-    return Step(decided, tuple(sorted(lacks)), None)
+    return Step(_decided(lacking, lacks), tuple(sorted(lacks)), None)
+
+
+def _decided(lacking: Lacks, runs: frozenset[int]) -> tuple[str, ...]:
+    """Return the claims that lack nothing but some runs."""
+    return tuple(dict.fromkeys(name for (name, _), lacks in lacking.items() if lacks <= runs))
 
 
 def _known_seconds(runs: Iterable[int], todo: Mapping[int, float | None]) -> float:
@@ -135,15 +158,19 @@ def _left(claim: PlannedClaim, todo: Mapping[int, float | None], taken: set[int]
 
 def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: float, jobs: int) -> str:
     """Return what is taken and what is left as text."""
-    decided = sum(len(step.claims) for step in selection.steps)
+    decided, perhaps = (
+        len({n for s in selection.steps if s.one_way == way for n in s.claims}) for way in (False, True)
+    )
     at_once = f" with {jobs} runs at a time" if jobs > 1 else ""
     verb = "decides" if len(selection.runs) == 1 else "decide"
     taken = f"{_counted(len(selection.runs), 'run')}, which {verb} {_counted(decided, 'claim')}"
-    lines = [f"in {hours:g} h{at_once}: {taken}"]
+    more = f" and may decide {perhaps} more" if perhaps else ""
+    lines = [f"in {hours:g} h{at_once}: {taken}{more}"]
     for step in selection.steps:
         time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
         what = ", ".join(step.claims) or "decide no claim"
-        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what} ({_parts(step, runs)})")
+        way = ", one way only" if step.one_way else ""
+        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what}{way} ({_parts(step, runs)})")
     reasons: dict[str, list[str]] = {}
     for name, why in selection.left:
         reasons.setdefault(why, []).append(name)

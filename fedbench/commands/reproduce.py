@@ -10,7 +10,7 @@ from fedbench.commands.deadline import Deadline, checked_hours
 from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.plan_text import ShownPlan
 from fedbench.commands.planned_cells import cell_notes
-from fedbench.commands.planned_claims import PlannedClaim, planned_claims
+from fedbench.commands.planned_claims import PlannedClaim, decided_claims, planned_claims
 from fedbench.commands.planned_data import missing_files
 from fedbench.commands.planned_hours import choose, selection_text
 from fedbench.commands.planned_power import power_lines
@@ -253,6 +253,9 @@ def _shown(
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
         claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
+    if asked.hours:
+        decided = decided_claims(asked.names, finished, asked.profile)
+        claims = [c for c in claims if c.name not in decided]
     cells = cell_notes(asked.names, finished) if asked.plan else {}
     return ShownPlan(
         asked.names,

@@ -181,7 +181,7 @@ def test_claims_that_no_run_decides_have_no_number_of_blocks():
 def test_a_claim_about_one_setup_of_a_figure_has_no_rows_of_the_others():
     """c26 of FedFa is about the IID set; Figure 6 also shows sets whose data may be missing."""
     paper = papers()["fedfa"]
-    rows, comparisons = compared(paper, next(c for c in paper.claims if c.id == "c26"))
+    rows, groups = compared(paper, next(c for c in paper.claims if c.id == "c26"))
     assert {row.setup for row in rows} == {"synthetic_iid"}
     assert {row.setup for row in paper.figures["figure6"].rows} > {"synthetic_iid"}
-    assert comparisons == 2
+    assert groups == (paper.setups["synthetic_iid"].title,) * 2

@@ -1,19 +1,22 @@
 """What ``fedbench reproduce --hours`` takes: the claims that cost least first, runs that claims share counted once."""
 
+import json
 import signal
 import threading
 import time
 from dataclasses import replace
 
 import pytest
+from fake_runs import fake_row
 from test_reproduce import SETUPS, call
 
 from fedbench.commands import planned_runs
 from fedbench.commands.deadline import Deadline, checked_hours
 from fedbench.commands.plan_text import ShownPlan
-from fedbench.commands.planned_claims import PlannedClaim, planned_claims
+from fedbench.commands.planned_claims import PlannedClaim, decided_claims, planned_claims
 from fedbench.commands.planned_hours import Step, choose, selection_text
 from fedbench.commands.planned_runs import carry_out
+from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.durations import Durations
 from fedbench.papers.plan import locate, plan
@@ -25,8 +28,8 @@ from fedbench.runs.sweep_notes import Note, leave
 NOTHING = StoredDurations("nowhere", {}, {})
 
 
-def claim(name, *runs, obstacle=""):
-    return PlannedClaim(name, frozenset(runs), obstacle)
+def claim(name, *runs, obstacle="", one_way=()):
+    return PlannedClaim(name, frozenset(runs), obstacle, one_way=tuple(frozenset(part) for part in one_way))
 
 
 # seconds of six runs. By claims per second: b lacks run 2 alone, 1 in 10 s. a and c share runs 0 and 1, and both are
@@ -95,6 +98,35 @@ def test_claims_with_an_obstacle_are_left_but_their_runs_fill_the_rest():
     found = choose([claim("a", 0, 4, obstacle="needs a GPU"), claim("b", 2)], {0: 10.0, 2: 10.0, 4: 100.0}, 30.0)
     assert found.steps == (Step(("b",), (2,), 10.0), Step((), (0,), 10.0))
     assert found.left == (("a", "needs a GPU"),)
+
+
+def test_claims_that_can_be_decided_one_way_only_follow_the_others():
+    """x and y can be refuted by runs 0 and 1, x also by run 4. b is decided first, though x and y are 2 in 30 s.
+
+    Within 55 s y, which needs 40 s, does not fit beside b; within 160 s it does, and its runs are then those of x.
+    """
+    hard = [claim("x", 0, 1, 3, 4, obstacle="no data", one_way=[(0, 1), (4,)]), claim("y", 0, 1, 2, one_way=[(0, 1)])]
+    found = choose([*hard, claim("b", 3)], SECONDS, 55.0)
+    assert found.steps == (Step(("b",), (3,), 20.0), Step(("x", "y"), (0, 1), 30.0, True))
+    assert found.left == (("x", "no data"), ("y", "takes 10 s of one job"))
+    assert choose(hard, SECONDS, 160.0).steps == (
+        Step(("y",), (0, 1, 2), 40.0),
+        Step(("x",), (4,), 100.0, True),
+        Step((), (3,), 20.0),
+    )
+
+
+def test_one_way_only_as_text():
+    """x is counted once, though two sets of runs can refute it."""
+    runs = plan(["adafedadam/table4"], "full", seeds=1)
+    x = claim("x", 0, 1, 2, obstacle="no data", one_way=[(0,), (1,)])
+    text = selection_text(choose([x], {0: 30.0, 1: 60.0}, 3600.0), runs, 1, 1)
+    assert text.splitlines() == [
+        "in 1 h: 2 runs, which decide 0 claims and may decide 1 more",
+        f"  take     1 run, 30 s: x, one way only ({SETUPS[0]})",
+        f"  take     1 run, 60 s: x, one way only ({SETUPS[1]})",
+        "  leave x: no data",
+    ]
 
 
 def test_the_choice_as_text():
@@ -176,6 +208,46 @@ def test_obstacles():
     assert of(7, {SETUPS[1]: "a.zip"})["adafedadam/c14"].obstacle == "missing data: a.zip"
     assert of(7)["adafedadam/c13"].obstacle == "compares rows that are not in this plan"
     assert "adafedadam/c20" not in of(7)
+
+
+def test_runs_that_can_decide_a_claim_one_way_only():
+    """Table 5 has four setups, each of which refutes c02 by itself; runs at reduced settings can only support c26.
+
+    c06 compares setups with one another and c23 cannot be decided by reduced runs at all. At full settings, each of the
+    four setups of c23 can refute it, and 3 seeds (the paper's) are too few for any.
+    """
+
+    def of(profile, missing=None, seeds=None):
+        runs = plan(["adafedadam"], profile, seeds=seeds)
+        found = planned_claims(["adafedadam"], runs, missing or {}, profile)
+        return {c.name[-3:]: [{runs[n].experiment for n in part} for part in c.one_way] for c in found}
+
+    setups = [f"adafedadam/table5_{name}" for name in ("femnist", "cifar10_dir005", "sent140", "synthetic")]
+    reduced = of("cpu")
+    assert reduced["c02"] == [{name} for name in setups]
+    assert reduced["c26"] == [{"adafedadam/table2_cifar10_hetero", "adafedadam/table5_cifar10_dir005"}]
+    assert reduced["c06"] == reduced["c23"] == []
+    without = of("cpu", {setups[2]: "a.zip", "adafedadam/table2_cifar10_hetero": "b.zip"})
+    assert without["c02"] == [{setups[0]}, {setups[1]}, {setups[3]}]
+    assert without["c26"] == []
+    assert of("full", seeds=10)["c23"] == [{name} for name in setups]
+    assert of("full")["c23"] == of("full")["c02"] == []
+
+
+def test_claims_that_finished_runs_decide(tmp_path):
+    """c14 compares three rows, whose made-up accuracies are set here: momentum ahead or behind with all seeds."""
+    paper = papers()["adafedadam"]
+    rows = paper.tables["table4"].rows
+    names = ["adafedadam/table4"]
+    assert decided_claims(names, ReadableRuns(tmp_path), "cpu") == frozenset()
+    for row in rows:
+        for path in fake_row(tmp_path, paper, row, seeds=range(7)):
+            better = 0.0 if row.setup == "synthetic" else 0.1
+            lines = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+            lines = [{**r, "accuracy_mean_weighted": 0.5 + better, "accuracy_std_weighted": 0.2 - better,
+                      "accuracy_worst30_weighted": 0.3 + better} for r in lines]  # fmt: skip
+            (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
+    assert decided_claims(names, ReadableRuns(tmp_path), "cpu") == {"adafedadam/c14"}
 
 
 def test_runs_without_data_are_not_to_do(tmp_path):
