@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from fedbench.analysis.claims import Verdict, judge
+from fedbench.analysis.claims import TO_HOLD, Verdict, by_reduced_runs, is_settled, judge
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import compared, enough, needed
 from fedbench.commands.readable_runs import ReadableRuns
@@ -16,6 +16,19 @@ from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Claim, Paper, Row
 from fedbench.runs.store import Run
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of a plan that can decide a claim in one direction only.
+
+    Attributes:
+        outcome: The verdict that they can lead to.
+        runs: Their numbers.
+    """
+
+    outcome: Literal["holds", "fails"]
+    runs: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,8 @@ class PlannedClaim:
         rows: The rows that it compares, by ``row_key``.
         seeds: Seeds that decide it: by the power of its tests where that is known, else those with which it can both
             hold and fail.
-        one_way: Numbers of runs that can decide it one way only, each set by itself: those of one of several setups can
-            refute it, and reduced ones let it hold where the claim allows no more.
+        parts: Runs that can decide it in one direction only, each part by itself: those of one setup can refute it, and
+            all of them can show that it holds where reduced settings or few seeds allow no more.
     """
 
     name: str
@@ -38,7 +51,7 @@ class PlannedClaim:
     obstacle: str = ""
     rows: tuple[str, ...] = ()
     seeds: int = 0
-    one_way: tuple[frozenset[int], ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 def planned_claims(
@@ -64,9 +77,11 @@ def planned_claims(
 
 
 def decided_claims(names: Sequence[str], finished: ReadableRuns, profile: str) -> frozenset[str]:
-    """Return the claims, as ``paper/claim``, that finished runs decide.
+    """Return the claims, as ``paper/claim``, that finished runs decide, whatever the runs that are missing show.
 
-    For the profile ``full``, verdicts of runs at reduced settings do not count.
+    A claim that is refuted before all of its comparisons have been run counts if the p-value remains at most 5 % when
+    it is adjusted for all of them: else another look after every setup would refute too many claims. For the profile
+    ``full``, verdicts that need runs at reduced settings do not count.
 
     Args:
         names: Names of the tables and figures, as typed.
@@ -76,8 +91,7 @@ def decided_claims(names: Sequence[str], finished: ReadableRuns, profile: str) -
     found: set[str] = set()
     for paper in dict.fromkeys(paper for paper, _ in chosen(names)):
         for claim, verdict in finished.computed(paper, partial(_verdicts, paper)).items():
-            decided = verdict.basis == "runs" and verdict.verdict in ("holds", "fails")
-            if decided and not (verdict.reduced and profile == "full"):
+            if is_settled(verdict) and not (profile == "full" and by_reduced_runs(verdict)):
                 found.add(f"{paper.id}/{claim}")
     return frozenset(found)
 
@@ -89,7 +103,15 @@ def _verdicts(paper: Paper, runs: list[Run]) -> dict[str, Verdict]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The arguments of ``planned_claims``, and the numbers of the runs of each row."""
+    """A plan and what is known of it.
+
+    Attributes:
+        runs: The plan.
+        of_row: Numbers of the runs of each row, by ``row_key``.
+        missing: Experiments whose data are missing, with the names of the files.
+        profile: Profile of the plan.
+        finished: Runs whose spread is measured, or None.
+    """
 
     runs: Sequence[PlannedRun]
     of_row: Mapping[str, Sequence[int]]
@@ -106,26 +128,37 @@ class _Plan:
         seeds, wanted = min(self._seeds(paper, row) for row in rows), enough(len(groups))
         lost = [row for row in rows if self._lost(paper, row)]
         lacks = dict.fromkeys(self.missing[paper.setups[row.setup].experiment] for row in lost)
-        why = _obstacle(claim, seeds, wanted, [*lacks], self.profile)
-        one_way: tuple[frozenset[int], ...] = ()
-        if claim.reduced in ("decide", "refute") or self.profile == "full":
-            there = [row for row in rows if row.setup not in {r.setup for r in lost}]
-            one_way = self._of_setups(paper, there, groups)
-        elif claim.reduced == "support" and not lost and seeds >= wanted:
-            one_way = (every,)
+        reduced = self.profile != "full" or any(paper.setups[row.setup].departs for row in rows)
+        why = _obstacle(claim, seeds, wanted, [*lacks], reduced)
         keys = tuple(row_key(paper, row) for row in rows)
+        parts = self._refuting(paper, claim, [row for row in rows if row.setup not in {r.setup for r in lost}], groups)
+        if why and not lost and seeds >= TO_HOLD and (claim.reduced == "support" or self._allows(paper, claim, rows)):
+            parts.append(Part("holds", every))
         wanted = max(wanted, _by_power(paper, claim, rows, self.finished))
-        return PlannedClaim(f"{paper.id}/{claim.id}", every, why, keys, wanted, one_way)
+        parts = [part for part in parts if why or part.runs != every]
+        return PlannedClaim(f"{paper.id}/{claim.id}", every, why, keys, wanted, tuple(parts))
 
-    def _of_setups(self, paper: Paper, rows: Sequence[Row], groups: Sequence[str]) -> tuple[frozenset[int], ...]:
-        """Return the runs of each setup whose comparisons can refute a claim without those of other setups."""
-        found = []
-        for name in dict.fromkeys(row.setup for row in rows):
-            mine = [row for row in rows if row.setup == name]
-            comparisons = groups.count(paper.setups[name].title)
-            if comparisons and min(self._seeds(paper, row) for row in mine) >= enough(comparisons):
-                found.append(frozenset(n for row in mine for n in self._numbers(paper, row)))
-        return tuple(found)
+    def _refuting(self, paper: Paper, claim: Claim, rows: Sequence[Row], groups: Sequence[str]) -> list[Part]:
+        """Return the runs of each setup that can refute a claim without those of the others.
+
+        They need the seeds for the comparisons of all these setups, since p-values are adjusted for all that are run.
+        """
+        setups = {name: [row for row in rows if row.setup == name] for name in dict.fromkeys(r.setup for r in rows)}
+        setups = {name: mine for name, mine in setups.items() if paper.setups[name].title in groups}
+        needed = enough(sum(groups.count(paper.setups[name].title) for name in setups) or 1)
+        return [
+            Part("fails", frozenset(n for row in mine for n in self._numbers(paper, row)))
+            for mine in setups.values()
+            if min(self._seeds(paper, row) for row in mine) >= needed
+            and (claim.reduced == "refute" or self._allows(paper, claim, mine))
+        ]
+
+    def _allows(self, paper: Paper, claim: Claim, rows: Sequence[Row]) -> bool:
+        """Return whether planned runs of some rows can decide a claim in both directions, as to their settings."""
+        return claim.reduced == "decide" or not any(self._is_reduced(paper, row) for row in rows)
+
+    def _is_reduced(self, paper: Paper, row: Row) -> bool:
+        return bool(paper.setups[row.setup].departs) or any(self.runs[n].cut for n in self._numbers(paper, row))
 
     def _numbers(self, paper: Paper, row: Row) -> Sequence[int]:
         return self.of_row.get(row_key(paper, row), [])
@@ -134,7 +167,7 @@ class _Plan:
         return len({self.runs[n].seed for n in self._numbers(paper, row)})
 
     def _lost(self, paper: Paper, row: Row) -> bool:
-        """Whether runs of a row cannot be carried out since its data are missing."""
+        """Return whether runs of a row cannot be carried out because its data are missing."""
         numbers = self._numbers(paper, row)
         done = bool(numbers) and all(self.runs[n].done for n in numbers)
         return not done and paper.setups[row.setup].experiment in self.missing
@@ -177,10 +210,10 @@ def _key(experiment: str, algo: str, wanted: Mapping[str, Any]) -> str:
     return json.dumps([experiment, algo, wanted], sort_keys=True)
 
 
-def _obstacle(claim: Claim, seeds: int, wanted: int, lacks: Sequence[str], profile: str) -> str:
+def _obstacle(claim: Claim, seeds: int, wanted: int, lacks: Sequence[str], reduced: bool) -> str:
     if lacks:
         return f"missing data: {', '.join(lacks)}"
-    if claim.needs and profile != "full":
+    if claim.needs and reduced:
         return f"needs {claim.needs.removesuffix('.')}"
     if not seeds:
         return "compares rows that are not in this plan"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from fedbench.commands.planned_claims import PlannedClaim
 from fedbench.papers.durations import time_text
 from fedbench.papers.plan import PlannedRun
 
-Lacks = Mapping[tuple[str, int], frozenset[int]]  # a claim, and which of its sets of runs -> what it lacks of them
+_CAN = {"holds": "hold", "fails": "be refuted"}
+RunsOfPart: TypeAlias = Mapping[tuple[str, int], frozenset[int]]  # a claim and the number of its part -> runs
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,13 @@ class Step:
         claims: Names of the claims that are decided when they are done; none for runs that decide no claim.
         runs: Numbers of the runs.
         seconds: Their time; None if that of some is unknown.
-        one_way: Whether the runs decide these claims only if they go one way.
+        outcomes: For runs that can decide the claims in one direction only, the verdict on each that they can lead to.
     """
 
     claims: tuple[str, ...]
     runs: tuple[int, ...]
     seconds: float | None
-    one_way: bool = False
+    outcomes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,43 +50,59 @@ class Selection:
 
 
 def choose(
-    claims: Sequence[PlannedClaim], todo: Mapping[int, float | None], seconds: float, jobs: int = 1
+    claims: Sequence[PlannedClaim],
+    todo: Mapping[int, float | None],
+    seconds: float,
+    jobs: int = 1,
+    decided: Container[str] = (),
 ) -> Selection:
     """Return which runs to take within a time, by claims decided per hour.
 
     Again and again, the runs that one claim still lacks are taken if they fit into the time that is left: of all such
     claims, those for which the claims that are then decided, per second of these runs, are most. When none fits, claims
-    with runs of unknown time follow, those with the fewest first, as long as time is left. Claims that can be decided
-    one way only come after them, in the same order, and then single runs that decide nothing but still fit.
+    with runs of unknown time follow, those with the fewest first, as long as time is left. Parts that can decide a
+    claim in one direction only come after them, in the same order, and then single runs that decide nothing but still
+    fit.
 
     Args:
         claims: The claims of the plan.
         todo: Runs that are not done, with their seconds; None if these are unknown.
         seconds: The time. A run that takes longer is not taken, however many jobs there are.
         jobs: Number of runs at a time.
+        decided: Claims that finished runs decide, which need no further ones.
     """
     todo_in_time = {n: s for n, s in todo.items() if s is None or s <= seconds}
-    both_ways = {(c.name, 0): c.runs & todo.keys() for c in claims if not c.obstacle}
-    steps, left = _steps(both_ways, todo, todo_in_time, seconds * jobs)
+    open_claims = [c for c in claims if c.name not in decided]
+    whole = {(c.name, 0): c.runs & todo.keys() for c in open_claims if not c.obstacle}
+    steps, left = _steps(whole, todo, todo_in_time, seconds * jobs)
     taken = {n for step in steps for n in step.runs}
-    open_claims = [c for c in claims if c.obstacle or not c.runs & todo.keys() <= taken]
-    one_way = {(c.name, n): part & todo.keys() - taken for c in open_claims for n, part in enumerate(c.one_way)}
-    more, left = _steps(one_way, todo, todo_in_time, left)
-    steps += [replace(step, one_way=True) for step in more]
+    open_claims = [c for c in open_claims if c.obstacle or not c.runs & todo.keys() <= taken]
+    parts = {(c.name, n): part.runs & todo.keys() - taken for c in open_claims for n, part in enumerate(c.parts)}
+    more, left = _steps(parts, todo, todo_in_time, left)
+    steps += [_with_outcomes(step, open_claims) for step in more]
     taken = {n for step in steps for n in step.runs}
     steps += _single({n: s for n, s in todo_in_time.items() if n not in taken}, left)
     taken = {n for step in steps for n in step.runs}
-    return Selection(tuple(steps), tuple((c.name, why) for c in claims if (why := _left(c, todo, taken))))
+    reasons = ((c.name, "decided by finished runs" if c.name in decided else _left(c, todo, taken)) for c in claims)
+    return Selection(tuple(steps), tuple((name, why) for name, why in reasons if why))
+
+
+def _with_outcomes(step: Step, claims: Sequence[PlannedClaim]) -> Step:
+    """Return a step with the verdicts that its runs can lead to."""
+    parts = {c.name: c.parts for c in claims}
+    taken = {*step.runs}
+    outcomes = (next(p.outcome for p in parts[name] if p.runs & taken) for name in step.claims)
+    return replace(step, outcomes=tuple(outcomes))
 
 
 def _steps(
-    lacks: Lacks,
+    lacks: RunsOfPart,
     todo: Mapping[int, float | None],
     todo_in_time: Mapping[int, float | None],
     left: float,
 ) -> tuple[list[Step], float]:
     """Return the steps for claims that lack some runs, those of known time first, and the time that is left."""
-    lacking: Lacks = {claim: runs for claim, runs in lacks.items() if runs and runs <= todo_in_time.keys()}
+    lacking: RunsOfPart = {part: runs for part, runs in lacks.items() if runs and runs <= todo_in_time.keys()}
     steps: list[Step] = []
     while (best := _best(lacking := _without(lacking, steps), todo, left)) is not None:
         steps.append(best)
@@ -95,13 +113,13 @@ def _steps(
     return steps, left
 
 
-def _without(lacking: Lacks, steps: Sequence[Step]) -> Lacks:
+def _without(lacking: RunsOfPart, steps: Sequence[Step]) -> RunsOfPart:
     """Return which runs claims lack after the last of some steps; those that lack none are left out."""
     taken = frozenset(steps[-1].runs if steps else ())
-    return {name: rest for name, lacks in lacking.items() if (rest := lacks - taken)}
+    return {part: rest for part, lacks in lacking.items() if (rest := lacks - taken)}
 
 
-def _best(lacking: Lacks, todo: Mapping[int, float | None], left: float) -> Step | None:
+def _best(lacking: RunsOfPart, todo: Mapping[int, float | None], left: float) -> Step | None:
     """Return the runs of the claim whose runs decide the most claims per second, of those that fit."""
     best, most = None, 0.0
     for lacks in lacking.values():
@@ -115,7 +133,7 @@ def _best(lacking: Lacks, todo: Mapping[int, float | None], left: float) -> Step
     return best
 
 
-def _unknown(lacking: Lacks, todo: Mapping[int, float | None]) -> Step | None:
+def _unknown(lacking: RunsOfPart, todo: Mapping[int, float | None]) -> Step | None:
     """Return the fewest runs that decide a claim, where the time of some is unknown."""
     found = [lacks for lacks in lacking.values() if any(todo[n] is None for n in lacks)]
     if not found:
@@ -124,8 +142,8 @@ def _unknown(lacking: Lacks, todo: Mapping[int, float | None]) -> Step | None:
     return Step(_decided(lacking, lacks), tuple(sorted(lacks)), None)
 
 
-def _decided(lacking: Lacks, runs: frozenset[int]) -> tuple[str, ...]:
-    """Return the claims that lack nothing but some runs."""
+def _decided(lacking: RunsOfPart, runs: frozenset[int]) -> tuple[str, ...]:
+    """Return the claims that lack nothing but some runs, each once."""
     return tuple(dict.fromkeys(name for (name, _), lacks in lacking.items() if lacks <= runs))
 
 
@@ -158,24 +176,38 @@ def _left(claim: PlannedClaim, todo: Mapping[int, float | None], taken: set[int]
 
 def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: float, jobs: int) -> str:
     """Return what is taken and what is left as text."""
-    decided, perhaps = (
-        len({n for s in selection.steps if s.one_way == way for n in s.claims}) for way in (False, True)
-    )
-    at_once = f" with {jobs} runs at a time" if jobs > 1 else ""
-    verb = "decides" if len(selection.runs) == 1 else "decide"
-    taken = f"{_counted(len(selection.runs), 'run')}, which {verb} {_counted(decided, 'claim')}"
-    more = f" and may decide {perhaps} more" if perhaps else ""
-    lines = [f"in {hours:g} h{at_once}: {taken}{more}"]
+    lines = [f"in {hours:g} h{f' with {jobs} runs at a time' if jobs > 1 else ''}: {_taken_text(selection)}"]
     for step in selection.steps:
         time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
-        what = ", ".join(step.claims) or "decide no claim"
-        way = ", one way only" if step.one_way else ""
-        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what}{way} ({_parts(step, runs)})")
+        what = _claims_text(step)
+        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what} ({_parts(step, runs)})")
+    in_part = {name for step in selection.steps if step.outcomes for name in step.claims}
     reasons: dict[str, list[str]] = {}
     for name, why in selection.left:
-        reasons.setdefault(why, []).append(name)
+        reasons.setdefault(f"{'only in part: ' if name in in_part else ''}{why}", []).append(name)
     lines += [f"  leave {', '.join(names)}: {why}" for why, names in reasons.items()]
     return "\n".join(lines)
+
+
+def _claims_text(step: Step) -> str:
+    """Return which claims a step decides, in one direction only or in both."""
+    if not step.outcomes:
+        return ", ".join(step.claims) or "decide no claim"
+    only: dict[str, list[str]] = {}
+    for claim, outcome in zip(step.claims, step.outcomes, strict=True):
+        only.setdefault(outcome, []).append(claim)
+    return "; ".join(f"{', '.join(claims)} can only {_CAN[outcome]}" for outcome, claims in only.items())
+
+
+def _taken_text(selection: Selection) -> str:
+    """Return how many runs are taken, and how many claims they decide."""
+    runs, verb = len(selection.runs), "decides" if len(selection.runs) == 1 else "decide"
+    sure = {name for step in selection.steps if not step.outcomes for name in step.claims}
+    perhaps = {name for step in selection.steps if step.outcomes for name in step.claims}
+    if perhaps and not sure:
+        return f"{_counted(runs, 'run')}, which may decide {_counted(len(perhaps), 'claim')}"
+    more = f" and may decide {len(perhaps)} more" if perhaps else ""
+    return f"{_counted(runs, 'run')}, which {verb} {_counted(len(sure), 'claim')}{more}"
 
 
 def _counted(number: int, noun: str) -> str:

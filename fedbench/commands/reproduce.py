@@ -130,7 +130,7 @@ def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float
     finished = ReadableRuns(paths.results_dir, check, published)
     shown = _shown(asked, runs, paths, jobs, finished)
     _print_plan(asked, runs, shown, finished)
-    taken = range(len(runs)) if hours is None else _taken(asked, runs, shown, hours, jobs)
+    taken = range(len(runs)) if hours is None else _taken(asked, runs, shown, finished, hours, jobs)
     if asked.plan:
         return 0
     if jobs > 1:
@@ -158,10 +158,16 @@ def _print_plan(
 
 
 def _taken(
-    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, hours: float, jobs: int
+    asked: argparse.Namespace,
+    runs: Sequence[PlannedRun],
+    shown: ShownPlan,
+    finished: ReadableRuns,
+    hours: float,
+    jobs: int,
 ) -> Sequence[int]:
     """Print the runs that fit into the hours, and return their numbers."""
-    selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs)
+    decided = decided_claims(asked.names, finished, asked.profile)
+    selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs, decided)
     print(selection_text(selection, runs, hours, jobs), flush=True)
     if not (asked.plan or selection.runs or any(run.done for run in runs)):
         raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
@@ -253,9 +259,6 @@ def _shown(
     claims: list[PlannedClaim] = []
     if asked.plan or asked.hours:
         claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
-    if asked.hours:
-        decided = decided_claims(asked.names, finished, asked.profile)
-        claims = [c for c in claims if c.name not in decided]
     cells = cell_notes(asked.names, finished) if asked.plan else {}
     return ShownPlan(
         asked.names,

@@ -13,7 +13,7 @@ from test_reproduce import SETUPS, call
 from fedbench.commands import planned_runs
 from fedbench.commands.deadline import Deadline, checked_hours
 from fedbench.commands.plan_text import ShownPlan
-from fedbench.commands.planned_claims import PlannedClaim, decided_claims, planned_claims
+from fedbench.commands.planned_claims import Part, PlannedClaim, decided_claims, planned_claims
 from fedbench.commands.planned_hours import Step, choose, selection_text
 from fedbench.commands.planned_runs import carry_out
 from fedbench.commands.readable_runs import ReadableRuns
@@ -28,8 +28,9 @@ from fedbench.runs.sweep_notes import Note, leave
 NOTHING = StoredDurations("nowhere", {}, {})
 
 
-def claim(name, *runs, obstacle="", one_way=()):
-    return PlannedClaim(name, frozenset(runs), obstacle, one_way=tuple(frozenset(part) for part in one_way))
+def claim(name, *runs, obstacle="", fails=(), holds=()):
+    parts = [Part(outcome, frozenset(runs)) for outcome, of in (("fails", fails), ("holds", holds)) for runs in of]
+    return PlannedClaim(name, frozenset(runs), obstacle, parts=tuple(parts))
 
 
 # seconds of six runs. By claims per second: b lacks run 2 alone, 1 in 10 s. a and c share runs 0 and 1, and both are
@@ -100,32 +101,54 @@ def test_claims_with_an_obstacle_are_left_but_their_runs_fill_the_rest():
     assert found.left == (("a", "needs a GPU"),)
 
 
-def test_claims_that_can_be_decided_one_way_only_follow_the_others():
+def test_claims_that_can_be_decided_in_one_direction_only_follow_the_others():
     """x and y can be refuted by runs 0 and 1, x also by run 4. b is decided first, though x and y are 2 in 30 s.
 
-    Within 55 s y, which needs 40 s, does not fit beside b; within 160 s it does, and its runs are then those of x.
+    Within 55 s y, which needs 40 s, does not fit next to b; within 160 s it does, and its runs are then those of x.
     """
-    hard = [claim("x", 0, 1, 3, 4, obstacle="no data", one_way=[(0, 1), (4,)]), claim("y", 0, 1, 2, one_way=[(0, 1)])]
+    hard = [claim("x", 0, 1, 3, 4, obstacle="no data", fails=[(0, 1), (4,)]), claim("y", 0, 1, 2, fails=[(0, 1)])]
     found = choose([*hard, claim("b", 3)], SECONDS, 55.0)
-    assert found.steps == (Step(("b",), (3,), 20.0), Step(("x", "y"), (0, 1), 30.0, True))
+    assert found.steps == (Step(("b",), (3,), 20.0), Step(("x", "y"), (0, 1), 30.0, ("fails", "fails")))
     assert found.left == (("x", "no data"), ("y", "takes 10 s of one job"))
     assert choose(hard, SECONDS, 160.0).steps == (
         Step(("y",), (0, 1, 2), 40.0),
-        Step(("x",), (4,), 100.0, True),
+        Step(("x",), (4,), 100.0, ("fails",)),
         Step((), (3,), 20.0),
     )
 
 
-def test_one_way_only_as_text():
-    """x is counted once, though two sets of runs can refute it."""
+def test_parts_of_unknown_time_follow_those_of_known_time():
+    hard = [claim("x", 0, 1, obstacle="no data", fails=[(0,)]), claim("y", 1, obstacle="needs more", holds=[(1,)])]
+    steps = choose(hard, {0: None, 1: 20.0}, 30.0).steps
+    assert steps == (Step(("y",), (1,), 20.0, ("holds",)), Step(("x",), (0,), None, ("fails",)))
+
+
+def test_claims_that_finished_runs_decide_need_no_runs():
+    """Without a, run 0 decides nothing; it is taken since it fits."""
+    found = choose([claim("a", 0, fails=[(0,)]), claim("b", 2)], {0: 10.0, 2: 10.0}, 60.0, decided={"a"})
+    assert found.steps == (Step(("b",), (2,), 10.0), Step((), (0,), 10.0))
+    assert found.left == (("a", "decided by finished runs"),)
+
+
+def test_parts_as_text():
+    """x is counted once, though two parts can refute it."""
     runs = plan(["adafedadam/table4"], "full", seeds=1)
-    x = claim("x", 0, 1, 2, obstacle="no data", one_way=[(0,), (1,)])
+    x = claim("x", 0, 1, 2, obstacle="no data", fails=[(0,), (1,)])
+    y, z = claim("y", 1, 2, obstacle="no data", fails=[(1,)]), claim("z", 1, obstacle="needs more", holds=[(1,)])
     text = selection_text(choose([x], {0: 30.0, 1: 60.0}, 3600.0), runs, 1, 1)
     assert text.splitlines() == [
-        "in 1 h: 2 runs, which decide 0 claims and may decide 1 more",
-        f"  take     1 run, 30 s: x, one way only ({SETUPS[0]})",
-        f"  take     1 run, 60 s: x, one way only ({SETUPS[1]})",
-        "  leave x: no data",
+        "in 1 h: 2 runs, which may decide 1 claim",
+        f"  take     1 run, 30 s: x can only be refuted ({SETUPS[0]})",
+        f"  take     1 run, 60 s: x can only be refuted ({SETUPS[1]})",
+        "  leave x: only in part: no data",
+    ]
+    text = selection_text(choose([claim("a", 0), x, y, z, claim("w", 2)], {0: 30.0, 1: 60.0}, 95.0), runs, 1, 1)
+    assert text.splitlines() == [
+        "in 1 h: 2 runs, which decide 1 claim and may decide 3 more",
+        f"  take     1 run, 30 s: a ({SETUPS[0]})",
+        f"  take     1 run, 60 s: x, y can only be refuted; z can only hold ({SETUPS[1]})",
+        "  leave x, y: only in part: no data",
+        "  leave z: only in part: needs more",
     ]
 
 
@@ -210,44 +233,95 @@ def test_obstacles():
     assert "adafedadam/c20" not in of(7)
 
 
-def test_runs_that_can_decide_a_claim_one_way_only():
-    """Table 5 has four setups, each of which refutes c02 by itself; runs at reduced settings can only support c26.
+TABLE_5 = [f"adafedadam/table5_{name}" for name in ("femnist", "cifar10_dir005", "sent140", "synthetic")]
+HETERO = "adafedadam/table2_cifar10_hetero"
 
-    c06 compares setups with one another and c23 cannot be decided by reduced runs at all. At full settings, each of the
-    four setups of c23 can refute it, and 3 seeds (the paper's) are too few for any.
+
+def parts(paper, profile, missing=None, seeds=None, outcome="fails"):
+    """Claim -> experiments of each part that can lead to an outcome."""
+    runs = plan([paper], profile, seeds=seeds)
+    found = planned_claims([paper], runs, missing or {}, profile)
+    return {
+        c.name.split("/")[1]: [{runs[n].experiment for n in p.runs} for p in c.parts if p.outcome == outcome]
+        for c in found
+    }
+
+
+def test_the_runs_of_one_setup_can_refute_a_claim():
+    """Table 5 has four setups, each of which can refute c02; c06 compares setups with one another.
+
+    Reduced runs cannot decide c23: its Synthetic setup is not reduced, and at full settings no setup is.
     """
-
-    def of(profile, missing=None, seeds=None):
-        runs = plan(["adafedadam"], profile, seeds=seeds)
-        found = planned_claims(["adafedadam"], runs, missing or {}, profile)
-        return {c.name[-3:]: [{runs[n].experiment for n in part} for part in c.one_way] for c in found}
-
-    setups = [f"adafedadam/table5_{name}" for name in ("femnist", "cifar10_dir005", "sent140", "synthetic")]
-    reduced = of("cpu")
-    assert reduced["c02"] == [{name} for name in setups]
-    assert reduced["c26"] == [{"adafedadam/table2_cifar10_hetero", "adafedadam/table5_cifar10_dir005"}]
-    assert reduced["c06"] == reduced["c23"] == []
-    without = of("cpu", {setups[2]: "a.zip", "adafedadam/table2_cifar10_hetero": "b.zip"})
-    assert without["c02"] == [{setups[0]}, {setups[1]}, {setups[3]}]
-    assert without["c26"] == []
-    assert of("full", seeds=10)["c23"] == [{name} for name in setups]
-    assert of("full")["c23"] == of("full")["c02"] == []
+    assert parts("adafedadam", "cpu")["c02"] == [{name} for name in TABLE_5]
+    assert parts("adafedadam", "cpu")["c06"] == []
+    assert parts("adafedadam", "cpu")["c23"] == [{TABLE_5[3]}]
+    assert parts("adafedadam", "full", seeds=10)["c23"] == [{name} for name in TABLE_5]
+    without = parts("adafedadam", "cpu", {TABLE_5[2]: "a.zip"})
+    assert without["c02"] == [{TABLE_5[0]}, {TABLE_5[1]}, {TABLE_5[3]}]
 
 
-def test_claims_that_finished_runs_decide(tmp_path):
-    """c14 compares three rows, whose made-up accuracies are set here: momentum ahead or behind with all seeds."""
-    paper = papers()["adafedadam"]
-    rows = paper.tables["table4"].rows
-    names = ["adafedadam/table4"]
+def test_a_setup_needs_the_seeds_for_all_setups_that_can_be_run():
+    """c02 has 4 comparisons in each of 4 setups: 16 / 2^9 <= 0.05 < 16 / 2^8, and 4 / 2^7 <= 0.05 < 4 / 2^6."""
+    assert (parts("adafedadam", "full", seeds=8)["c02"], len(parts("adafedadam", "full", seeds=9)["c02"])) == ([], 4)
+    others = dict.fromkeys(TABLE_5[1:], "a.zip")
+    assert parts("adafedadam", "full", others, seeds=6)["c02"] == []
+    assert parts("adafedadam", "full", others, seeds=7)["c02"] == [{TABLE_5[0]}]
+
+
+def test_all_runs_can_show_that_a_claim_holds():
+    """Reduced runs can only support c26, which needs all its data. With 5 seeds, c02 can hold but not fail for sure."""
+    assert parts("adafedadam", "cpu", outcome="holds")["c26"] == [{HETERO, TABLE_5[1]}]
+    assert parts("adafedadam", "cpu", outcome="fails")["c26"] == []
+    assert parts("adafedadam", "cpu", {HETERO: "b.zip"}, outcome="holds")["c26"] == []
+    assert parts("adafedadam", "full", seeds=5, outcome="holds")["c02"] == [{*TABLE_5}]
+    assert parts("adafedadam", "full", seeds=4, outcome="holds")["c02"] == []
+    assert parts("adafedadam", "full", seeds=10, outcome="holds")["c02"] == []  # they decide it in both directions
+
+
+def test_settings_that_are_never_full_decide_no_claim_that_needs_them():
+    """Clothing1M departs from the print at full settings too, and c36 cannot be decided by reduced runs."""
+    runs = plan(["adafed"], "full", seeds=10)
+    (c36,) = [c for c in planned_claims(["adafed"], runs, {}, "full") if c.name == "adafed/c36"]
+    assert c36.obstacle.startswith("needs ")
+    assert c36.parts == ()
+
+
+@pytest.mark.parametrize("better", [0.1, -0.1])
+def test_claims_that_finished_runs_decide(tmp_path, better):
+    """c14: accuracy rises, STD falls and the worst 30 % rise with momentum, by the same step with all seeds.
+
+    Or the other way round, which refutes it. For the profile full, runs of fewer rounds do not count.
+    """
+    paper, names = papers()["adafedadam"], ["adafedadam/table4"]
     assert decided_claims(names, ReadableRuns(tmp_path), "cpu") == frozenset()
-    for row in rows:
+    for folder, cut in (("full", None), ("reduced", {"rounds": [1000, 10]})):
+        for row in paper.tables["table4"].rows:
+            step = 0.0 if row.setup == "synthetic" else better
+            for path in fake_row(tmp_path / folder, paper, row, seeds=range(7), cut=cut):
+                set_fields(path, accuracy_mean_weighted=0.5 + step, accuracy_std_weighted=0.2 - step,
+                           accuracy_worst30_weighted=0.3 + step)  # fmt: skip
+        found = {p: decided_claims(names, ReadableRuns(tmp_path / folder), p) for p in ("cpu", "full")}
+        assert found["cpu"] == {"adafedadam/c14"}
+        assert found["full"] == ({"adafedadam/c14"} if folder == "full" else frozenset())
+
+
+def set_fields(path, **fields):
+    lines = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    (path / "rounds.jsonl").write_text("".join(json.dumps({**r, **fields}) + "\n" for r in lines))
+
+
+def test_the_hours_leave_out_what_finished_runs_decide(tmp_path):
+    """c14 of Table 4 is decided by 7 seeds; the other 3 of the profile decide nothing."""
+    paper = papers()["adafedadam"]
+    for row in paper.tables["table4"].rows:
+        step = 0.0 if row.setup == "synthetic" else 0.1
         for path in fake_row(tmp_path, paper, row, seeds=range(7)):
-            better = 0.0 if row.setup == "synthetic" else 0.1
-            lines = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-            lines = [{**r, "accuracy_mean_weighted": 0.5 + better, "accuracy_std_weighted": 0.2 - better,
-                      "accuracy_worst30_weighted": 0.3 + better} for r in lines]  # fmt: skip
-            (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
-    assert decided_claims(names, ReadableRuns(tmp_path), "cpu") == {"adafedadam/c14"}
+            set_fields(path, accuracy_mean_weighted=0.5 + step, accuracy_std_weighted=0.2 - step,
+                       accuracy_worst30_weighted=0.3 + step)  # fmt: skip
+    status, out, _ = call("reproduce", "adafedadam/table4", "--plan", "--hours=2", f"results_dir={tmp_path}")
+    assert status == 0
+    assert "which decide 0 claims\n" in out
+    assert "leave adafedadam/c14: decided by finished runs\n" in out
 
 
 def test_runs_without_data_are_not_to_do(tmp_path):
