@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ from fedbench.commands.planned_claims import PlannedClaim
 from fedbench.papers.durations import time_text
 from fedbench.papers.plan import PlannedRun
 
-_CAN = {"holds": "hold", "fails": "be refuted"}
+_CAN = {"holds": " can only hold", "fails": " can only be refuted", "": ""}
 RunsOfPart: TypeAlias = Mapping[tuple[str, int], frozenset[int]]  # a claim and the number of its part -> runs
 
 
@@ -22,7 +22,7 @@ class Step:
         claims: Names of the claims that are decided when they are done; none for runs that decide no claim.
         runs: Numbers of the runs.
         seconds: Their time; None if that of some is unknown.
-        outcomes: For runs that can decide the claims in one direction only, the verdict on each that they can lead to.
+        outcomes: For parts of claims, the verdict on each claim that they can lead to; empty text for both verdicts.
     """
 
     claims: tuple[str, ...]
@@ -79,7 +79,7 @@ def choose(
     open_claims = [c for c in open_claims if c.obstacle or not c.runs & todo.keys() <= taken]
     parts = {(c.name, n): part.runs & todo.keys() - taken for c in open_claims for n, part in enumerate(c.parts)}
     more, left = _steps(parts, todo, todo_in_time, left)
-    steps += [_with_outcomes(step, open_claims) for step in more]
+    steps += _with_outcomes(more, open_claims, parts)
     taken = {n for step in steps for n in step.runs}
     steps += _single({n: s for n, s in todo_in_time.items() if n not in taken}, left)
     taken = {n for step in steps for n in step.runs}
@@ -87,12 +87,18 @@ def choose(
     return Selection(tuple(steps), tuple((name, why) for name, why in reasons if why))
 
 
-def _with_outcomes(step: Step, claims: Sequence[PlannedClaim]) -> Step:
-    """Return a step with the verdicts that its runs can lead to."""
+def _with_outcomes(steps: Sequence[Step], claims: Sequence[PlannedClaim], lacks: RunsOfPart) -> Iterator[Step]:
+    """Return steps with the verdict on each claim that the parts which they complete can lead to; empty for both."""
     parts = {c.name: c.parts for c in claims}
-    taken = {*step.runs}
-    outcomes = (next(p.outcome for p in parts[name] if p.runs & taken) for name in step.claims)
-    return replace(step, outcomes=tuple(outcomes))
+    before: frozenset[int] = frozenset()
+    for step in steps:
+        after = before.union(step.runs)
+        can: dict[str, set[str]] = {name: set() for name in step.claims}
+        for (name, number), runs in lacks.items():
+            if name in can and runs <= after and not runs <= before:
+                can[name].add(parts[name][number].outcome)
+        yield replace(step, outcomes=tuple(min(found) if len(found) == 1 else "" for found in can.values()))
+        before = after
 
 
 def _steps(
@@ -179,8 +185,8 @@ def selection_text(selection: Selection, runs: Sequence[PlannedRun], hours: floa
     lines = [f"in {hours:g} h{f' with {jobs} runs at a time' if jobs > 1 else ''}: {_taken_text(selection)}"]
     for step in selection.steps:
         time = "time unknown" if step.seconds is None else time_text(step.seconds / jobs)
-        what = _claims_text(step)
-        lines.append(f"  take {_counted(len(step.runs), 'run'):>9}, {time}: {what} ({_parts(step, runs)})")
+        taken = f"{_counted(len(step.runs), 'run'):>9}, {time}"
+        lines.append(f"  take {taken}: {_claims_text(step)} ({_parts(step, runs)})")
     in_part = {name for step in selection.steps if step.outcomes for name in step.claims}
     reasons: dict[str, list[str]] = {}
     for name, why in selection.left:
@@ -196,7 +202,7 @@ def _claims_text(step: Step) -> str:
     only: dict[str, list[str]] = {}
     for claim, outcome in zip(step.claims, step.outcomes, strict=True):
         only.setdefault(outcome, []).append(claim)
-    return "; ".join(f"{', '.join(claims)} can only {_CAN[outcome]}" for outcome, claims in only.items())
+    return "; ".join(f"{', '.join(claims)}{_CAN[outcome]}" for outcome, claims in only.items())
 
 
 def _taken_text(selection: Selection) -> str:

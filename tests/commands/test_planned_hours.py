@@ -117,6 +117,16 @@ def test_claims_that_can_be_decided_in_one_direction_only_follow_the_others():
     )
 
 
+def test_the_verdicts_are_those_of_the_parts_that_a_step_completes():
+    """Run 0 can refute x; with run 1 it can show that x holds. y is taken at once, which allows both verdicts."""
+    x = claim("x", 0, 1, obstacle="needs more", fails=[(0,)], holds=[(0, 1)])
+    steps = choose([x], {0: 10.0, 1: 20.0}, 60.0).steps
+    assert steps == (Step(("x",), (0,), 10.0, ("fails",)), Step(("x",), (1,), 20.0, ("holds",)))
+    y = claim("y", 2, obstacle="needs more", fails=[(2,)], holds=[(2,)])
+    (step,) = choose([y], {2: 10.0}, 60.0).steps
+    assert step == Step(("y",), (2,), 10.0, ("",))
+
+
 def test_parts_of_unknown_time_follow_those_of_known_time():
     hard = [claim("x", 0, 1, obstacle="no data", fails=[(0,)]), claim("y", 1, obstacle="needs more", holds=[(1,)])]
     steps = choose(hard, {0: None, 1: 20.0}, 30.0).steps
