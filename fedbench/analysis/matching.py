@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedbench.analysis.metrics_catalogue import CATALOGUE, lower_is_better, metric_info
+from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.config.keys import setting
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
@@ -153,22 +153,27 @@ class MatchedRuns:
     def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
         if metric.field.startswith("client:"):
             return _of_client(run, int(metric.field[7:]))
-        key = (id(run), which)
+        if which == "best":
+            found = self._best(run, metric.field)
+            return None if found is None else found[1]
+        key = (id(run), "last round")
         if key not in self.memory:
-            self.memory[key] = run.last_round() if which == "last" else _best_values(run)
+            self.memory[key] = run.last_round()
         value = self.memory[key].get(metric.field)
         return None if value is None else float(value)
+
+    def _best(self, run: Run, name: str) -> tuple[int, float] | None:
+        key = (id(run), f"best {name}")
+        if key not in self.memory:
+            self.memory[key] = best_rounds(run, (name,)).get(name)
+        best: tuple[int, float] | None = self.memory[key]
+        return best
 
 
 def _of_client(run: Run, client: int) -> float | None:
     clients = last_clients(run)
     rows = clients[clients["client"] == client]
     return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
-
-
-def _best_values(run: Run) -> dict[str, float]:
-    """Return the best value over the rounds of every metric of a run."""
-    return {name: value for name, (_, value) in best_rounds(run, CATALOGUE).items()}
 
 
 def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:

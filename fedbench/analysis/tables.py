@@ -210,9 +210,21 @@ _COMMON_COLUMNS = tuple(
 # ---- a paper's table
 
 
-def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
-    """Return a table of a paper: every row that it prints, in its order; the ledger has the outcome of planned runs."""
+def paper_table(
+    paper: Paper, table: Table, evidence: Evidence, ledger: Ledger, *, only_printed: bool = False
+) -> TableData:
+    """Return a table of a paper: every row that it prints, in its order.
+
+    Args:
+        paper: The paper.
+        table: One of its tables.
+        evidence: The finished runs.
+        ledger: The outcome of planned runs.
+        only_printed: Whether to leave out the common columns that the paper does not print.
+    """
     columns = columns_of(paper, table)
+    if only_printed:
+        columns = tuple(c for c in columns if c.printed)
     blocks = []
     for s in table.setups:
         rows = [r for r in table.rows if r.setup == s]
