@@ -135,20 +135,53 @@ inline void totals(const Vector<double>::type* v, double* out) {
 
 // ---- kernels on register blocks
 
+// Blocks of sums that fit into the registers. How a product is divided into blocks, and a vector into registers, changes
+// no sum.
+#if defined(__AVX512F__)
+constexpr int REGISTER = 64, DOT_ROWS = 5, BACK_ROWS = 5, COLUMNS = 4;  // bytes; rows and registers of a block
+#elif defined(__AVX__)
+constexpr int REGISTER = 32, DOT_ROWS = 3, BACK_ROWS = 4, COLUMNS = 2;
+#else
+constexpr int REGISTER = 16, DOT_ROWS = 3, BACK_ROWS = 4, COLUMNS = 2;
+#endif
+constexpr int PARTS = 64 / REGISTER;  // registers of a vector
+constexpr int64_t STRETCH = 64;       // vectors of a row that stay in the first cache while every part of them is read
+constexpr int64_t STRIP = 4;          // vectors of every row that stay there while a gradient is added up
+
+template <typename T> using Register = typename Part<T, REGISTER>::type;
+
+// Keeps a value that is used several times in a register; compilers read it from memory again for every use.
+template <typename V> inline V held(V value) {
+#if defined(__x86_64__)
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 // out[b][o] = <h[b], w[o]>; rows of h and w are `n` vectors long
 template <typename T, int B, int O>
 inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::type* w, int64_t n, T* out, int64_t stride) {
   using V = typename Vector<T>::type;
-  V sum[B][O] = {};
-  for (int64_t i = 0; i < n; i++) {
-    V column[O];
+  using R = Register<T>;
+  R sum[PARTS][B][O] = {};
+  for (int64_t first = 0, end; first < n; first = end) {
+    end = PARTS == 1 ? n : std::min(first + STRETCH, n);
+    for (int p = 0; p < PARTS; p++) {
+      const R *left = reinterpret_cast<const R*>(h) + p, *right = reinterpret_cast<const R*>(w) + p;
+      R part[B][O];
+      std::memcpy(part, sum[p], sizeof(part));
+      for (int64_t i = first; i < end; i++) {
+        R a[B];
 #pragma GCC unroll 8
-    for (int o = 0; o < O; o++) column[o] = w[o * n + i];
+        for (int b = 0; b < B; b++) a[b] = held(left[(b * n + i) * PARTS]);
 #pragma GCC unroll 8
-    for (int b = 0; b < B; b++) {
-      const V a = h[b * n + i];
+        for (int o = 0; o < O; o++) {
+          const R column = held(right[(o * n + i) * PARTS]);
 #pragma GCC unroll 8
-      for (int o = 0; o < O; o++) sum[b][o] += a * column[o];
+          for (int b = 0; b < B; b++) part[b][o] += a[b] * column;
+        }
+      }
+      std::memcpy(sum[p], part, sizeof(part));
     }
   }
 #pragma GCC unroll 8
@@ -156,27 +189,28 @@ inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::ty
     V four[4] = {};
     T found[4];
 #pragma GCC unroll 8
-    for (int o = 0; o < O; o++) four[o] = sum[b][o];
+    for (int o = 0; o < O; o++)
+#pragma GCC unroll 8
+      for (int p = 0; p < PARTS; p++) std::memcpy(reinterpret_cast<char*>(&four[o]) + p * REGISTER, &sum[p][b][o], REGISTER);
     totals(four, found);
 #pragma GCC unroll 8
     for (int o = 0; o < O; o++) out[b * stride + o] = found[o];
   }
 }
 
-// out[r][i] (+)= sum over k < count of a[r * across + k * along] m[k][i], for R rows and I vectors of rows of n vectors
+// out[r][i] (+)= sum over k < count of a[r * across + k * along] m[k][i], for R rows and I registers of rows of n
 template <typename T, int R, int I>
-inline void combine(const T* a, int64_t across, int64_t along, const typename Vector<T>::type* m, int64_t n,
-                    int64_t count, typename Vector<T>::type* out, bool add) {
-  using V = typename Vector<T>::type;
-  V sum[R][I];
+inline void combine(const T* a, int64_t across, int64_t along, const Register<T>* m, int64_t n, int64_t count,
+                    Register<T>* out, bool add) {
+  Register<T> sum[R][I];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int i = 0; i < I; i++) sum[r][i] = add ? out[r * n + i] : V{};
+    for (int i = 0; i < I; i++) sum[r][i] = add ? out[r * n + i] : Register<T>{};
   for (int64_t k = 0; k < count; k++) {
-    V row[I];
+    Register<T> row[I];
 #pragma GCC unroll 8
-    for (int i = 0; i < I; i++) row[i] = m[k * n + i];
+    for (int i = 0; i < I; i++) row[i] = held(m[k * n + i]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
       const T s = a[r * across + k * along];
@@ -344,10 +378,11 @@ template <typename T> struct Network {
   }
 
   template <int O> void products(const Layer& at, const V* w, int64_t m, T* out, int64_t stride) {
+    const int64_t n = at.in;
     int64_t b = 0;
-    for (; b + 5 <= m; b += 5) dots<T, 5, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
-    for (; b + 2 <= m; b += 2) dots<T, 2, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
-    for (; b < m; b++) dots<T, 1, O>(at.h + b * at.in, w, at.in, out + b * stride, stride);
+    for (; b + DOT_ROWS <= m; b += DOT_ROWS) dots<T, DOT_ROWS, O>(at.h + b * n, w, n, out + b * stride, stride);
+    for (; b + 2 <= m; b += 2) dots<T, 2, O>(at.h + b * n, w, n, out + b * stride, stride);
+    for (; b < m; b++) dots<T, 1, O>(at.h + b * n, w, n, out + b * stride, stride);
   }
 
   // Logits of m examples -> their weights times (probabilities - labels), in place; adds up losses and hits where asked.
@@ -399,18 +434,23 @@ template <typename T> struct Network {
       const Layer &at = layer[l], &below = layer[l - 1];
       const T* d = reinterpret_cast<const T*>(at.d);
       const int64_t stride = at.out * L;
+      const auto* weight = registers(w + at.weight);
+      auto* out = registers(below.d);
       int64_t i = 0;
-      for (; i + 4 <= at.in; i += 4) products_back<4>(d, stride, w + at.weight + i, at, m, below.d + i);
-      for (; i < at.in; i++) products_back<1>(d, stride, w + at.weight + i, at, m, below.d + i);
+      for (; i + COLUMNS <= at.in * PARTS; i += COLUMNS) products_back<COLUMNS>(d, stride, weight + i, at, m, out + i);
+      for (; i < at.in * PARTS; i++) products_back<1>(d, stride, weight + i, at, m, out + i);
       const V zero{};
       for (int64_t j = 0; j < m * at.in; j++) below.d[j] = at.h[j] > zero ? below.d[j] : zero;
     }
   }
 
-  template <int I> void products_back(const T* d, int64_t stride, const V* w, const Layer& at, int64_t m, V* out) {
+  template <int I>
+  void products_back(const T* d, int64_t stride, const Register<T>* w, const Layer& at, int64_t m, Register<T>* out) {
+    const int64_t n = at.in * PARTS;
     int64_t b = 0;
-    for (; b + 5 <= m; b += 5) combine<T, 5, I>(d + b * stride, stride, 1, w, at.in, at.outputs, out + b * at.in, false);
-    for (; b < m; b++) combine<T, 1, I>(d + b * stride, stride, 1, w, at.in, at.outputs, out + b * at.in, false);
+    for (; b + BACK_ROWS <= m; b += BACK_ROWS)
+      combine<T, BACK_ROWS, I>(d + b * stride, stride, 1, w, n, at.outputs, out + b * n, false);
+    for (; b < m; b++) combine<T, 1, I>(d + b * stride, stride, 1, w, n, at.outputs, out + b * n, false);
   }
 
   // target += factor times the gradient that belongs to the d of all layers; d is overwritten
@@ -421,10 +461,14 @@ template <typename T> struct Network {
         for (int64_t j = 0; j < m * at.out; j++) at.d[j] *= factor;
       const T* d = reinterpret_cast<const T*>(at.d);
       const int64_t stride = at.out * L;
-      int64_t o = 0;
-      for (; o + 4 <= at.outputs; o += 4) update<4>(d + o, stride, at, m, target + at.weight + o * at.in);
-      for (; o + 2 <= at.outputs; o += 2) update<2>(d + o, stride, at, m, target + at.weight + o * at.in);
-      for (; o < at.outputs; o++) update<1>(d + o, stride, at, m, target + at.weight + o * at.in);
+      for (int64_t first = 0; first < at.in; first += STRIP) {
+        const int64_t end = std::min(first + STRIP, at.in);
+        V* to = target + at.weight;
+        int64_t o = 0;
+        for (; o + 4 <= at.outputs; o += 4) update<4>(d + o, stride, at, m, first, end, to + o * at.in);
+        for (; o + 2 <= at.outputs; o += 2) update<2>(d + o, stride, at, m, first, end, to + o * at.in);
+        for (; o < at.outputs; o++) update<1>(d + o, stride, at, m, first, end, to + o * at.in);
+      }
       for (int64_t i = 0; i < at.out; i++) {
         V sum = target[at.bias + i];
         for (int64_t b = 0; b < m; b++) sum += at.d[b * at.out + i];
@@ -433,11 +477,18 @@ template <typename T> struct Network {
     }
   }
 
-  template <int O> void update(const T* d, int64_t stride, const Layer& at, int64_t m, V* w) {
-    int64_t i = 0;
-    for (; i + 4 <= at.in; i += 4) combine<T, O, 4>(d, 1, stride, at.h + i, at.in, m, w + i, true);
-    for (; i < at.in; i++) combine<T, O, 1>(d, 1, stride, at.h + i, at.in, m, w + i, true);
+  template <int O>
+  void update(const T* d, int64_t stride, const Layer& at, int64_t m, int64_t first, int64_t end, V* w) {
+    const int64_t n = at.in * PARTS;
+    const auto* h = registers(at.h);
+    auto* out = registers(w);
+    int64_t i = first * PARTS;
+    for (; i + COLUMNS <= end * PARTS; i += COLUMNS) combine<T, O, COLUMNS>(d, 1, stride, h + i, n, m, out + i, true);
+    for (; i < end * PARTS; i++) combine<T, O, 1>(d, 1, stride, h + i, n, m, out + i, true);
   }
+
+  static Register<T>* registers(V* v) { return reinterpret_cast<Register<T>*>(v); }
+  static const Register<T>* registers(const V* v) { return reinterpret_cast<const Register<T>*>(v); }
 };
 
 // ---- the order of the examples, as in fedbench.core.randomness.fold_in and simulation/batches.py
