@@ -64,19 +64,21 @@ def check_plain(name: str, tree: Any) -> None:
         count += 1
         if count > _MOST or depth > _DEEPEST:
             raise ValueError(f"{name} has more than {_MOST} values or {_DEEPEST} levels")
-        if isinstance(value, dict):
+        kind = type(value)  # documents consist of these very types; there are thousands of them, so no isinstance
+        if kind is dict:
             if len({type(k) for k in value} - {int}) > 1 or not all(isinstance(k, str | int) for k in value):
                 raise ValueError(f"{name} has keys that are not names, among {_shown(list(value))}")
             todo += [(k, depth + 1) for k in value if isinstance(k, str)]
             todo += [(v, depth + 1) for v in value.values()]
-        elif isinstance(value, list):
+        elif kind is list:
             todo += [(v, depth + 1) for v in value]
-        elif isinstance(value, str):
+        elif kind is str:
             value.encode()  # half a surrogate pair cannot be written anywhere
-        elif value is not None and not isinstance(value, bool | int | float):
-            raise ValueError(f"{name} has a {type(value).__name__}: {_shown(value)}")
-        elif isinstance(value, int) and abs(value) > 1e300:
-            raise ValueError(f"{name} has an integer of {value.bit_length()} bits")
+        elif kind is int:
+            if abs(value) > 1e300:
+                raise ValueError(f"{name} has an integer of {value.bit_length()} bits")
+        elif value is not None and kind not in (bool, float):
+            raise ValueError(f"{name} has a {kind.__name__}: {_shown(value)}")
 
 
 def check_config(config: Tree) -> None:
