@@ -60,6 +60,24 @@ def test_batches_that_pass_in_several_blocks(solver, batch):
     assert close(a, b, 1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("hidden", [[], [5]], ids=str)
+def test_no_example_depends_on_those_that_pass_with_it(hidden, dtype):
+    """Every block of examples and outputs adds in one order with one rounding per term, also a single sum by itself."""
+    data = federation(sizes=(64,), features=300, classes=3, dtype=dtype)
+    task = task_for(data, MLP, hidden=hidden) if hidden else task_for(data)
+    if (library := kernels().library) is None:
+        pytest.skip(kernels().source)
+    kernel, w = DenseKernel(library, task), torch.randn(task.size, generator=torch.Generator().manual_seed(0))
+    alone, _ = kernel.measure(data, torch.arange(64), np.arange(64), np.ones(64, dtype=np.int64), w)
+    for count in (2, 3, 5, 7, 64):
+        together, _ = kernel.measure(data, torch.arange(64), np.zeros(1, dtype=np.int64), np.array([count]), w)
+        added = 0.0
+        for loss in alone[:count].tolist():
+            added += loss
+        assert together.item() == added
+
+
 EXTRAS = {"plain": None, "pull": Pull(0.5), "shift": Shift("shift"), "pull and offset": Pull(0.5, "shift")}
 
 

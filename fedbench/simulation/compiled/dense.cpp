@@ -146,15 +146,21 @@ constexpr int REGISTER = 16, DOT_ROWS = 3, BACK_ROWS = 4, COLUMNS = 2;
 #endif
 constexpr int PARTS = 64 / REGISTER;  // registers of a vector
 constexpr int64_t STRETCH = 64;       // vectors of a row that stay in the first cache while every part of them is read
-constexpr int64_t STRIP = 4;          // vectors of every row that stay there while a gradient is added up
+// vectors of every row that stay there while a gradient is added up; all of them where that has not been timed
+constexpr int64_t STRIP = PARTS > 1 ? 4 : int64_t{1} << 40;
 
 template <typename T> using Register = typename Part<T, REGISTER>::type;
 
-// Keeps a value that is used several times in a register; compilers read it from memory again for every use.
+// Keeps a value in a register where a vector takes several. Compilers would read what is used several times from memory
+// again for every use; and GCC, tuned for some processors, would round a sum that is alone in its loop twice per term.
 template <typename V> inline V held(V value) {
+  if constexpr (PARTS > 1) {
 #if defined(__x86_64__)
-  asm("" : "+v"(value));
+    asm("" : "+v"(value));
+#elif defined(__aarch64__)
+    asm("" : "+w"(value));
 #endif
+  }
   return value;
 }
 
@@ -178,7 +184,7 @@ inline void dots(const typename Vector<T>::type* h, const typename Vector<T>::ty
         for (int o = 0; o < O; o++) {
           const R column = held(right[(o * n + i) * PARTS]);
 #pragma GCC unroll 8
-          for (int b = 0; b < B; b++) part[b][o] += a[b] * column;
+          for (int b = 0; b < B; b++) part[b][o] = held(part[b][o] + a[b] * column);
         }
       }
       std::memcpy(sum[p], part, sizeof(part));
