@@ -50,6 +50,14 @@ def wandb_records(folder):
     A file is a header of 7 bytes and blocks of 32768 bytes; a piece of a record has a header of 7 bytes (checksum,
     length, kind), where kinds 1 and 4 end a record, and what is left of a block below 7 bytes is empty.
     """
+    deadline = time.monotonic() + 60  # wandb's process may write the last records after the run has finished
+    while "exit" not in {r.WhichOneof("record_type") for r in written_records(folder)}:
+        assert time.monotonic() < deadline, "wandb has not written the end of the run"
+        time.sleep(0.05)
+    return written_records(folder)
+
+
+def written_records(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("*.wandb")

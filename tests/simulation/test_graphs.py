@@ -183,8 +183,13 @@ def test_memory_that_grows_while_another_thread_captures(monkeypatch, most):
     monkeypatch.setattr(graphs.StepGraphs, "_forget", lambda self: (forgotten.append(1), real(self)))
     monkeypatch.setattr(graphs, "MOST", most)
     work = LocalWork(lr=0.1, batch_size=8, epochs=(1, 6))
-    rehearse(make("fedavg"), mode="loop", sizes=(4, 9, 3, 7), workers=2, rounds=3, work=work)
-    assert len(forgotten) > 1
+    for _ in range(
+        50
+    ):  # which thread takes which client differs
+        rehearse(make("fedavg"), mode="loop", sizes=(4, 9, 3, 7), workers=2, rounds=3, work=work)
+        if len(forgotten) > 1:
+            return
+    raise AssertionError("no thread has met batches wider than before")
 
 
 def test_it_finds_a_wait_for_the_device_while_another_thread_captures():
@@ -253,7 +258,7 @@ def test_it_finds_a_graph_on_memory_that_was_freed():
     ("missing", "what", "name"),
     [
         ((Streams, "join"), "that another stream writes", "adafedadam"),  # gradients at the broadcast model
-        ((Home, "take_over"), "that another stream uses", "fedavg"),
+        ((Home, "take_over"), "that another stream (uses|writes)", "fedavg"),  # which comes first differs
     ],
     ids=["join", "sums"],
 )
