@@ -184,6 +184,7 @@ def test_memory_that_grows_while_another_thread_captures(monkeypatch, most):
     monkeypatch.setattr(graphs, "MOST", most)
     work = LocalWork(lr=0.1, batch_size=8, epochs=(1, 6))
     for _ in range(50):  # which thread takes which client differs
+        forgotten.clear()
         rehearse(make("fedavg"), mode="loop", sizes=(4, 9, 3, 7), workers=2, rounds=3, work=work)
         if len(forgotten) > 1:
             return
