@@ -32,6 +32,9 @@ class Run:
     def clients_at(self):
         return self.clients().query("round == round.max()")
 
+    def accuracy_of(self, client):
+        return dict(zip(self.clients_at()["client"], self.clients_at()["accuracy"], strict=True)).get(client)
+
     def last_round(self):
         return self._rounds[-1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,12 +136,17 @@ class MatchedRuns:
             metric: The metric as the paper prints it.
             which: Round in the paper's table, ``last`` or ``best``.
         """
+        return dict(self.each_value(metric, which))
+
+    def each_value(self, metric: PrintedMetric, which: str = "last") -> Iterator[tuple[Unit, float]]:
+        """Yield what ``values`` returns, one at a time: whether there is any costs the reading of one run."""
         name = self.reading.field(metric.field)
         if name is None or (self.reading.round == "best" and name.startswith("client:")):
-            return {}  # runs keep the clients of the last round only
+            return  # runs keep the clients of the last round only
         read, at = replace(metric, field=name), which if self.reading.round == "adopted" else self.reading.round
-        values = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
-        return {unit: value * metric.factor for unit, value in values.items() if value is not None}
+        for unit, run in self.runs.items():
+            if (value := self._value(run, read, at)) is not None:
+                yield unit, value * metric.factor
 
     def _curve(self, run: Run, name: str) -> pd.Series:
         key = (id(run), f"curve {name}")
@@ -152,7 +157,7 @@ class MatchedRuns:
 
     def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
         if metric.field.startswith("client:"):
-            return _of_client(run, int(metric.field[7:]))
+            return run.accuracy_of(int(metric.field[7:]))
         if which == "best":
             found = self._best(run, metric.field)
             return None if found is None else found[1]
@@ -168,12 +173,6 @@ class MatchedRuns:
             self.memory[key] = best_rounds(run, (name,)).get(name)
         best: tuple[int, float] | None = self.memory[key]
         return best
-
-
-def _of_client(run: Run, client: int) -> float | None:
-    clients = last_clients(run)
-    rows = clients[clients["client"] == client]
-    return float(rows["accuracy"].iloc[0]) if len(rows) and rows["accuracy"].notna().all() else None
 
 
 def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:

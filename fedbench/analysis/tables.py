@@ -6,9 +6,10 @@ of their own, one per setting. Both kinds of rows have the same columns, cells a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain, islice
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
@@ -211,7 +212,7 @@ _COMMON_COLUMNS = tuple(
 
 
 def paper_table(
-    paper: Paper, table: Table, evidence: Evidence, ledger: Ledger, *, only_printed: bool = False
+    paper: Paper, table: Table, evidence: Evidence, ledger: Ledger, *, only_coverage: bool = False
 ) -> TableData:
     """Return a table of a paper: every row that it prints, in its order.
 
@@ -220,15 +221,17 @@ def paper_table(
         table: One of its tables.
         evidence: The finished runs.
         ledger: The outcome of planned runs.
-        only_printed: Whether to leave out the common columns that the paper does not print.
+        only_coverage: Whether to fill in only what ``coverage`` counts without agreement: printed columns, and of each
+            measured number the value of one seed.
     """
     columns = columns_of(paper, table)
-    if only_printed:
+    if only_coverage:
         columns = tuple(c for c in columns if c.printed)
+    values = _one_value if only_coverage else _all_values
     blocks = []
     for s in table.setups:
         rows = [r for r in table.rows if r.setup == s]
-        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger) for r in rows)))
+        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger, values) for r in rows)))
     return TableData(f"{paper.id}/{table.id}", columns, tuple(blocks), paper, table)
 
 
@@ -239,7 +242,27 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
     return (*printed, *(c for c in _COMMON_COLUMNS if c.name not in names))
 
 
-def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
+def _all_values(column: Column, found: MatchedRuns) -> tuple[float, ...]:
+    return tuple(found.values(column.metric, column.round).values())
+
+
+def _one_value(column: Column, found: MatchedRuns) -> tuple[float, ...]:
+    """Return one value of a column if it was measured, preferably of a last round, whose reading costs least."""
+    either = chain(found.each_value(column.metric), found.each_value(column.metric, column.round))
+    return tuple(value for _, value in islice(either, 1))
+
+
+_Values = Callable[[Column, MatchedRuns], tuple[float, ...]]
+
+
+def _line(
+    paper: Paper,
+    columns: Sequence[Column],
+    row: Row,
+    evidence: Evidence,
+    ledger: Ledger,
+    values: _Values = _all_values,
+) -> Line:
     setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
     found = evidence.find(paper, row)
     cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
@@ -252,7 +275,7 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else replace(found, reduced=(), cuts=()),
-        cells=tuple(_cell(c, found, row, odd) for c in columns),
+        cells=tuple(_printed_cell(c, values(c, found), row, odd) for c in columns),
         status=_status(found, planned),
         row=row,
         wanted=wanted,
@@ -261,9 +284,8 @@ def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence,
     )
 
 
-def _cell(column: Column, found: MatchedRuns, row: Row | None = None, odd: Contradiction | None = None) -> Cell:
-    values = tuple(found.values(column.metric, column.round).values())
-    if row is None or not column.printed:
+def _printed_cell(column: Column, values: tuple[float, ...], row: Row, odd: Contradiction | None) -> Cell:
+    if not column.printed:
         return Cell(values)
     # a contradiction for unweighted clients does not apply to weighted statistics
     concerned = odd is not None and column.metric.id in odd.columns and not _weighted(column)
@@ -415,7 +437,7 @@ def _line_of_runs(
         label=labels[0] if labels else key[0],
         keys=differing,
         found=found,
-        cells=tuple(_cell(c, found) for c in columns),
+        cells=tuple(Cell(_all_values(c, found)) for c in columns),
         status="reduced" if reduced else "full",
     )
 

@@ -34,7 +34,7 @@ def _of_runs(paper: Paper, tables: Sequence[str], results: Path, runs: Sequence[
     """Return the notes of a paper's tables."""
     evidence, ledger, notes = Evidence(runs), read_ledger(results), {}
     for name in tables:
-        table = paper_table(paper, paper.tables[name], evidence, ledger, only_printed=True)
+        table = paper_table(paper, paper.tables[name], evidence, ledger, only_coverage=True)
         c = coverage([table], agreement=False)
         notes[f"{paper.id}/{name}"] = f"numbers: {c.full} full, {c.reduced} reduced, {c.not_run} not run"
     return notes

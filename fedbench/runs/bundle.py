@@ -18,6 +18,7 @@ bytes as the report that it was published with.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -332,12 +333,26 @@ class BundledRecords:
         table = self._clients
         return table[table["round"].isin([table["round"].max(), *rounds])]
 
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round.
+
+        Without pandas, whose import takes longer than a plan may.
+        """
+        rounds, clients, accuracies = (self._client_rows[k].to_pylist() for k in ("round", "client", "accuracy"))
+        end = max(rounds)
+        there = (a for r, c, a in zip(rounds, clients, accuracies, strict=True) if (r, c) == (end, client))
+        return next((a for a in there if a is not None and not math.isnan(a)), None)
+
     @property
     def _clients(self) -> pd.DataFrame:
+        frame: pd.DataFrame = self._client_rows.to_pandas()
+        return frame
+
+    @property
+    def _client_rows(self) -> Any:
         if self._client_columns is None:
             raise RequestError(f"{self._path}: the bundle has no per-client table of this run")
-        frame: pd.DataFrame = self._bundle.part("clients", self._number).select(self._client_columns).to_pandas()
-        return frame
+        return self._bundle.part("clients", self._number).select(self._client_columns)
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""

@@ -87,6 +87,10 @@ class Watched:
         """Return the per-client table of the last kept round and of others."""
         return self.records.clients_at(rounds)
 
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round."""
+        return self.records.accuracy_of(client)
+
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""
         self.documents_read.add(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
 from typing import Any
@@ -12,7 +11,8 @@ from fedbench.core.trees import Tree, from_json, from_yaml
 from fedbench.runs.facts import check_config
 
 _SEED = re.compile(r"^seed: (0|[1-9]\d{0,15})$", re.MULTILINE)
-_SEEDS = 10**16  # seeds of more digits are not shared
+_SEED_OF_JSON = re.compile(r'"seed": (0|[1-9]\d{0,15})(?=[,}])')
+_ANY_SEED = 10**17  # stands for the seed of a run where its configuration is kept
 _KEPT = 64  # configurations of which further seeds are expected
 
 
@@ -38,11 +38,12 @@ def config_of_json(text: str) -> Tree:
     Raises:
         ValueError: If it is not that of a run.
     """
-    config = from_json(text)
-    seed = config.get("seed") if isinstance(config, dict) else None
-    if type(seed) is not int or not 0 <= seed < _SEEDS:
-        return checked(config)
-    return {**_shared_json(json.dumps({**config, "seed": 0})), "seed": seed}
+    seed = _SEED_OF_JSON.search(text)
+    if seed is not None and str(_ANY_SEED) not in text:
+        shared = _shared_json(f'{text[: seed.start()]}"seed": {_ANY_SEED}{text[seed.end() :]}')
+        if shared.get("seed") == _ANY_SEED:  # else the number is that of a section, such as the data's
+            return {**shared, "seed": int(seed[1])}
+    return checked(from_json(text))
 
 
 def checked(config: Any) -> Tree:

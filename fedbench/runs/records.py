@@ -85,6 +85,9 @@ class Records(Protocol):
     def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
         """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
 
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round; None if it has none."""
+
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none."""
 
@@ -221,6 +224,12 @@ class RunFolder:
         kept = np.isin(numbers, [numbers.max(), *rounds])
         at: pd.DataFrame = table if kept.all() else table[kept]
         return at
+
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round."""
+        table = self.clients_at()
+        found = table.loc[table["client"] == client, "accuracy"].dropna()
+        return float(found.iloc[0]) if len(found) else None
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""

@@ -182,6 +182,14 @@ class Run:
         """
         return self.records.clients_at(rounds)
 
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round; None if it has none.
+
+        Raises:
+            DamagedRun: If clients.parquet cannot be read.
+        """
+        return self.records.accuracy_of(client)
+
 
 TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
 

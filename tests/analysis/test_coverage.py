@@ -1,8 +1,10 @@
 """Coverage of printed numbers: counted once, by setting; and whether seeds share a split of the data."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from fake_runs import fake_row
 
@@ -40,6 +42,34 @@ def test_numbers_are_measured_in_full_reduced_or_not(tmp_path):
     assert (found.measured, found.total) == (6, 45)
     assert found.agreement.total() == 6
     assert set(found.agreement) <= {"inside", "outside"}
+
+
+@pytest.mark.parametrize(("paper", "name"), [("adafed", "table7"), ("fedcada", "table1")], ids=lambda v: v)
+def test_one_value_of_each_number_gives_the_same_counts(tmp_path, paper, name):
+    """With clients as columns, with best rounds, and where the last round or a client was not measured."""
+    p = papers()[paper]
+    rows = p.tables[name].rows
+    for i, row in enumerate(rows[::2]):
+        cut = {"rounds": [1000, 20]} if i % 2 else None
+        paths = fake_row(tmp_path, p, row, cut=cut)
+        if i == 0:
+            for path in paths:
+                without_the_end(path)
+    full = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path)), Ledger())
+    short = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path)), Ledger(), only_coverage=True)
+    assert coverage([short], agreement=False) == replace(coverage([full]), agreement=Counter())
+    assert {len(cell.values) for b in short.blocks for line in b.lines for cell in line.cells} == {0, 1}
+    assert 0 < coverage([full]).full < coverage([full]).measured < coverage([full]).total
+
+
+def without_the_end(path):
+    """Take the accuracies of the last round from a run, and those of the first client."""
+    *lines, last = (json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines())
+    last = {k: None if k.startswith("accuracy") else v for k, v in last.items()}
+    (path / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (*lines, last)))
+    clients = pd.read_parquet(path / "clients.parquet")
+    clients.loc[clients["client"] == 0, "accuracy"] = None
+    clients.to_parquet(path / "clients.parquet", index=False)
 
 
 def test_another_number_in_the_same_place_is_another_number(tmp_path):

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+RESULTS = Path(__file__).parents[2] / "results"
 SLOW = [
     "hydra", "importlib.metadata", "matplotlib", "omegaconf", "pandas", "pyarrow", "requests", "rich", "scipy",
     "sklearn", "sympy", "torch", "torchvision", "wandb",
@@ -21,11 +23,15 @@ SLOW = [
         (["list", "algo"], ["importlib.metadata", "torch"]),
         (["reproduce", "--plan", "adafedadam/table5"], ["hydra", "importlib.metadata", "omegaconf"]),
         (
+            ["reproduce", "--plan", f"results_dir={RESULTS}"],  # with thousands of published runs
+            ["hydra", "importlib.metadata", "omegaconf", "pyarrow"],
+        ),
+        (
             ["data=synthetic_leaf", "data.clients=4", "rounds=1"],
             ["hydra", "importlib.metadata", "omegaconf", "pandas", "pyarrow", "torch"],
         ),
     ],
-    ids=lambda v: " ".join(v),
+    ids=lambda v: " ".join(map(str, v)).replace(str(RESULTS), "results"),
 )
 def test_a_command_imports_what_it_needs(tmp_path, args, needed):
     code = (

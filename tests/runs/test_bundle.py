@@ -131,6 +131,17 @@ def test_clients_are_kept_at_the_last_round_and_at_printed_best_rounds(long, tmp
     pd.testing.assert_frame_equal(shown[1].clients(), runs[1].clients())
 
 
+def test_the_accuracy_of_a_client_is_that_of_the_last_round(tmp_path):
+    (path,) = fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0,))
+    table = pd.read_parquet(path / "clients.parquet")
+    table.loc[table["client"] == 3, "accuracy"] = None
+    table.to_parquet(path / "clients.parquet", index=False)
+    shown, runs = publish(tmp_path / "runs", tmp_path / "out")
+    end = table[table["round"] == table["round"].max()].set_index("client")["accuracy"]
+    for run in (*shown, *runs):
+        assert [run.accuracy_of(k) for k in (0, 1, 2, 3, 4, 5, 6)] == [*end[:3], None, *end[4:], None]
+
+
 def test_a_new_reading_is_computed_from_the_bundle(long, tmp_path):
     """Weighted and unweighted statistics of the last round, from accuracies and numbers of test examples."""
     shown, runs = publish(long, tmp_path / "out")

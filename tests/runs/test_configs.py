@@ -44,6 +44,13 @@ def test_seeds_of_a_setting_in_json_have_all_else_in_common(seed: int) -> None:
     assert found["local"] is config_of_json(json.dumps({**config, "seed": 1}))["local"]
 
 
+@pytest.mark.parametrize("seed", [4, None, 10**17])
+def test_the_seed_of_a_section_stays_where_it_is(seed: object) -> None:
+    config = {"rounds": 5, "data": {"seed": 3}, "seed": seed}
+    assert config_of_json(json.dumps(config)) == config
+    assert config_of_json(json.dumps({**config, "data": {"seed": 6}})) == {**config, "data": {"seed": 6}}
+
+
 @pytest.mark.parametrize("seed", [None, True, -1, 10**17, 1.5])
 def test_another_seed_in_json_is_what_it_is(seed: object) -> None:
     config = {"rounds": 5, "seed": seed}
