@@ -14,6 +14,8 @@ SEEDS = 10
 class Run:
     """What a run on disk has."""
 
+    bundled = False
+
     def __init__(self, rounds=None, clients=None):
         self._rounds, self._clients = rounds, clients
 
@@ -33,7 +35,8 @@ class Run:
         return self.clients().query("round == round.max()")
 
     def accuracy_of(self, client):
-        return dict(zip(self.clients_at()["client"], self.clients_at()["accuracy"], strict=True)).get(client)
+        end = self.clients_at().dropna(subset="accuracy")
+        return dict(zip(end["client"], end["accuracy"], strict=True)).get(client)
 
     def last_round(self):
         return self._rounds[-1]

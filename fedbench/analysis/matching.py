@@ -139,7 +139,7 @@ class MatchedRuns:
         return dict(self.each_value(metric, which))
 
     def each_value(self, metric: PrintedMetric, which: str = "last") -> Iterator[tuple[Unit, float]]:
-        """Yield what ``values`` returns, one at a time: whether there is any costs the reading of one run."""
+        """Yield what ``values`` returns for the same arguments, one at a time: the first costs reading one run."""
         name = self.reading.field(metric.field)
         if name is None or (self.reading.round == "best" and name.startswith("client:")):
             return  # runs keep the clients of the last round only

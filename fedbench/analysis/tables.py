@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
@@ -222,7 +222,7 @@ def paper_table(
         evidence: The finished runs.
         ledger: The outcome of planned runs.
         only_coverage: Whether to fill in only what ``coverage`` counts without agreement: printed columns, and of each
-            measured number the value of one seed.
+            number that published runs measured the value of one seed.
     """
     columns = columns_of(paper, table)
     if only_coverage:
@@ -247,9 +247,15 @@ def _all_values(column: Column, found: MatchedRuns) -> tuple[float, ...]:
 
 
 def _one_value(column: Column, found: MatchedRuns) -> tuple[float, ...]:
-    """Return one value of a column if it was measured, preferably of a last round, whose reading costs least."""
-    either = chain(found.each_value(column.metric), found.each_value(column.metric, column.round))
-    return tuple(value for _, value in islice(either, 1))
+    """Return one value of a column if it was measured, preferably of a last round, whose reading costs least.
+
+    Of runs in their own directories it returns all: what is damaged there is found by reading it.
+    """
+    if not all(run.bundled for run in found.runs.values()):
+        return _all_values(column, found)
+    rounds = dict.fromkeys(("last", column.round))
+    values = (value for which in rounds for _, value in found.each_value(column.metric, which))
+    return tuple(islice(values, 1))
 
 
 _Values = Callable[[Column, MatchedRuns], tuple[float, ...]]
@@ -275,7 +281,7 @@ def _line(
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else replace(found, reduced=(), cuts=()),
-        cells=tuple(_printed_cell(c, values(c, found), row, odd) for c in columns),
+        cells=tuple(_paper_cell(c, values(c, found), row, odd) for c in columns),
         status=_status(found, planned),
         row=row,
         wanted=wanted,
@@ -284,7 +290,7 @@ def _line(
     )
 
 
-def _printed_cell(column: Column, values: tuple[float, ...], row: Row, odd: Contradiction | None) -> Cell:
+def _paper_cell(column: Column, values: tuple[float, ...], row: Row, odd: Contradiction | None) -> Cell:
     if not column.printed:
         return Cell(values)
     # a contradiction for unweighted clients does not apply to weighted statistics

@@ -97,7 +97,7 @@ class Bundle:
         facts = self._facts()
         self.damaged: list[str] = list(facts["damaged"])
         contents = {name: self._content(name, digest) for name, digest in facts["files"].items()}
-        with self._reading_tables():
+        with self.reading("its tables"):
             self._contents = {name: contents[f"{name}.parquet"] for name in _TABLES}
             runs = _read(self._contents.pop("runs"), _MOST_RUNS)
             # a table without rows has no columns
@@ -161,17 +161,18 @@ class Bundle:
     def _table(self, name: str) -> tuple[Any, dict[int, tuple[int, int]]]:
         """Return a table, and the first row and the number of rows of every run in it."""
         if name not in self._tables:
-            with self._reading_tables():
+            with self.reading("its tables"):
                 table = _read(self._contents.pop(name), _MOST_VALUES)
                 self._tables[name] = table, _places(table)
         return self._tables[name]
 
     @contextmanager
-    def _reading_tables(self) -> Iterator[None]:
+    def reading(self, name: str) -> Iterator[None]:
+        """Turn errors in reading a part of the bundle into one that names it and says what to do."""
         try:
             yield
-        except (KeyError, ValueError, OSError) as error:
-            raise self._broken("its tables", f"cannot be read: {error}") from error
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            raise self._broken(name, f"cannot be read: {error}") from error
 
     def _facts(self) -> Fields:
         try:
@@ -338,10 +339,15 @@ class BundledRecords:
 
         Without pandas, whose import takes longer than a plan may.
         """
-        rounds, clients, accuracies = (self._client_rows[k].to_pylist() for k in ("round", "client", "accuracy"))
-        end = max(rounds)
-        there = (a for r, c, a in zip(rounds, clients, accuracies, strict=True) if (r, c) == (end, client))
-        return next((a for a in there if a is not None and not math.isnan(a)), None)
+        table = self._client_rows
+        if "accuracy" not in table.column_names:
+            return None
+        with self._bundle.reading("clients.parquet"):
+            rounds, clients, accuracies = (table[k].to_pylist() for k in ("round", "client", "accuracy"))
+            end = max((r for r in rounds if r is not None and not math.isnan(r)), default=None)
+            rows = zip(rounds, clients, accuracies, strict=True)
+            found = [math.nan if a is None else float(a) for r, c, a in rows if (r, c) == (end, client)]
+        return None if not found or any(map(math.isnan, found)) else found[0]
 
     @property
     def _clients(self) -> pd.DataFrame:

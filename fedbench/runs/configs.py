@@ -10,8 +10,8 @@ from fedbench.config.names import present, renamed
 from fedbench.core.trees import Tree, from_json, from_yaml
 from fedbench.runs.facts import check_config
 
-_SEED = re.compile(r"^seed: (0|[1-9]\d{0,15})$", re.MULTILINE)
-_SEED_OF_JSON = re.compile(r'"seed": (0|[1-9]\d{0,15})(?=[,}])')
+_SEED = re.compile(r"^seed: (0|[1-9][0-9]{0,15})$", re.MULTILINE)
+_SEED_OF_JSON = re.compile(r'"seed": (0|[1-9][0-9]{0,15})(?=[,}])')
 _ANY_SEED = 10**17  # stands for the seed of a run where its configuration is kept
 _KEPT = 64  # configurations of which further seeds are expected
 
@@ -35,15 +35,21 @@ def config_of(text: str) -> Tree:
 def config_of_json(text: str) -> Tree:
     """Return the configuration in a text of JSON; as those in files, those of several seeds share their values.
 
+    They do if the run's seed is the first ``"seed": `` of the text, as in all that fedbench writes.
+
     Raises:
         ValueError: If it is not that of a run.
     """
     seed = _SEED_OF_JSON.search(text)
-    if seed is not None and str(_ANY_SEED) not in text:
+    if seed is None or str(_ANY_SEED) in text:
+        return checked(from_json(text))
+    try:
         shared = _shared_json(f'{text[: seed.start()]}"seed": {_ANY_SEED}{text[seed.end() :]}')
-        if shared.get("seed") == _ANY_SEED:  # else the number is that of a section, such as the data's
-            return {**shared, "seed": int(seed[1])}
-    return checked(from_json(text))
+    except ValueError:
+        shared = {}  # the message is that about the text itself, below
+    if isinstance(stands := shared.get("seed"), int) and stands == _ANY_SEED:
+        return {**shared, "seed": int(seed[1])}
+    return checked(from_json(text))  # the number is that of a section, such as the data's
 
 
 def checked(config: Any) -> Tree:

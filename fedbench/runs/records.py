@@ -86,7 +86,7 @@ class Records(Protocol):
         """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
 
     def accuracy_of(self, client: int) -> float | None:
-        """Return the accuracy of a client in the last kept round; None if it has none."""
+        """Return the accuracy of a client in the last kept round, from 0 to 1; None if it has none."""
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic; None if the run has none."""
@@ -228,8 +228,10 @@ class RunFolder:
     def accuracy_of(self, client: int) -> float | None:
         """Return the accuracy of a client in the last kept round."""
         table = self.clients_at()
-        found = table.loc[table["client"] == client, "accuracy"].dropna()
-        return float(found.iloc[0]) if len(found) else None
+        if "accuracy" not in table:
+            return None
+        found = table.loc[table["client"] == client, "accuracy"]
+        return float(found.iloc[0]) if len(found) and found.notna().all() else None
 
     def document(self, name: str) -> Fields | None:
         """Return the document of a diagnostic."""

@@ -49,6 +49,11 @@ class Run:
         return RunFolder(self.path) if self.stored is None else self.stored
 
     @property
+    def bundled(self) -> bool:
+        """Whether it is one of a bundle, whose files are compared with their checksums before any run is read."""
+        return not isinstance(self.records, RunFolder)
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         """What a copy of the run has in common with it: the setting and the seed."""
         return tuple(self.meta.get(k) for k in _IDENTITY)
@@ -183,10 +188,11 @@ class Run:
         return self.records.clients_at(rounds)
 
     def accuracy_of(self, client: int) -> float | None:
-        """Return the accuracy of a client in the last kept round; None if it has none.
+        """Return the accuracy of a client in the last kept round, from 0 to 1; None if it has none.
 
         Raises:
             DamagedRun: If clients.parquet cannot be read.
+            RequestError: If the run is one of a bundle without its per-client table.
         """
         return self.records.accuracy_of(client)
 

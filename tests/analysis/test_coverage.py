@@ -9,10 +9,15 @@ import pytest
 from fake_runs import fake_row
 
 from fedbench.analysis.coverage import Coverage, coverage, splits
+from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
+from fedbench.commands.planned_cells import cell_notes
+from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers
+from fedbench.runs.bundle import Bundle
+from fedbench.runs.bundle_writing import watched, write_bundle
 from fedbench.runs.store import ResultStore
 
 
@@ -45,21 +50,31 @@ def test_numbers_are_measured_in_full_reduced_or_not(tmp_path):
 
 
 @pytest.mark.parametrize(("paper", "name"), [("adafed", "table7"), ("fedcada", "table1")], ids=lambda v: v)
-def test_one_value_of_each_number_gives_the_same_counts(tmp_path, paper, name):
+def test_one_value_of_each_published_number_gives_the_same_counts(tmp_path, paper, name):
     """With clients as columns, with best rounds, and where the last round or a client was not measured."""
     p = papers()[paper]
-    rows = p.tables[name].rows
-    for i, row in enumerate(rows[::2]):
-        cut = {"rounds": [1000, 20]} if i % 2 else None
-        paths = fake_row(tmp_path, p, row, cut=cut)
+    for i, row in enumerate(p.tables[name].rows[::2]):
+        paths = fake_row(tmp_path / "runs", p, row, cut={"rounds": [1000, 20]} if i % 2 else None)
         if i == 0:
             for path in paths:
                 without_the_end(path)
-    full = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path)), Ledger())
-    short = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path)), Ledger(), only_coverage=True)
+    seen = [watched(run) for run in ResultStore(tmp_path / "runs")]
+    entries = [published(run, run.path.relative_to(tmp_path / "runs").as_posix()) for run in seen]
+    write_bundle(tmp_path / "published", entries, (), {})
+    full = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path / "runs")), Ledger())
+    short = paper_table(p, p.tables[name], Evidence(Bundle(tmp_path / "published")), Ledger(), only_coverage=True)
     assert coverage([short], agreement=False) == replace(coverage([full]), agreement=Counter())
     assert {len(cell.values) for b in short.blocks for line in b.lines for cell in line.cells} == {0, 1}
     assert 0 < coverage([full]).full < coverage([full]).measured < coverage([full]).total
+
+
+def test_a_plan_of_everything_names_what_is_damaged_and_leaves_it_out(tmp_path, capsys):
+    p = papers()["adafed"]
+    _, path, *_ = fake_row(tmp_path, p, p.tables["table7"].rows[0])
+    (path / "rounds.jsonl").write_text("{broken\n")
+    notes = cell_notes(["adafed/table7"], ReadableRuns(tmp_path, check=False))
+    assert notes == {"adafed/table7": "numbers: 0 full, 5 reduced, 20 not run"}  # four seeds of five
+    assert path.relative_to(tmp_path).as_posix() in capsys.readouterr().err
 
 
 def without_the_end(path):

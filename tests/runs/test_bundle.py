@@ -1,5 +1,6 @@
 """Bundles: what they keep of runs that were never trained, that it is the same, and what is wrong with damaged ones."""
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -135,11 +136,32 @@ def test_the_accuracy_of_a_client_is_that_of_the_last_round(tmp_path):
     (path,) = fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0,))
     table = pd.read_parquet(path / "clients.parquet")
     table.loc[table["client"] == 3, "accuracy"] = None
+    twice = table[(table["round"] == table["round"].max()) & table["client"].isin([3, 4])]
+    table = pd.concat([table, twice.assign(client=4)])  # one of its accuracies is missing
     table.to_parquet(path / "clients.parquet", index=False)
     shown, runs = publish(tmp_path / "runs", tmp_path / "out")
-    end = table[table["round"] == table["round"].max()].set_index("client")["accuracy"]
+    end = table[table["round"] == table["round"].max()].iloc[:6]["accuracy"].tolist()
     for run in (*shown, *runs):
-        assert [run.accuracy_of(k) for k in (0, 1, 2, 3, 4, 5, 6)] == [*end[:3], None, *end[4:], None]
+        assert [run.accuracy_of(k) for k in range(7)] == [*end[:3], None, None, end[5], None]
+
+
+def test_a_table_of_clients_without_accuracies_has_none(tmp_path):
+    (path,) = fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0,))
+    pd.read_parquet(path / "clients.parquet").drop(columns="accuracy").to_parquet(path / "clients.parquet")
+    shown, runs = publish(tmp_path / "runs", tmp_path / "out")
+    assert [run.accuracy_of(0) for run in (*shown, *runs)] == [None, None]
+
+
+def test_accuracies_that_are_text_are_refused_with_the_name_of_the_file(tmp_path):
+    fake(tmp_path / "runs", SETUP, "fedavg", seeds=(0,))
+    publish(tmp_path / "runs", tmp_path / "out")
+    file, index = tmp_path / "out/evidence/clients.parquet", tmp_path / "out/evidence/bundle.json"
+    old = hashlib.sha256(file.read_bytes()).hexdigest()
+    pd.read_parquet(file).assign(accuracy="high").to_parquet(file, index=False)
+    index.write_text(index.read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+    (run,) = Bundle(tmp_path / "out")
+    with pytest.raises(RequestError, match=r"clients\.parquet cannot be read: could not convert string to float"):
+        run.accuracy_of(0)
 
 
 def test_a_new_reading_is_computed_from_the_bundle(long, tmp_path):

@@ -44,11 +44,12 @@ def test_seeds_of_a_setting_in_json_have_all_else_in_common(seed: int) -> None:
     assert found["local"] is config_of_json(json.dumps({**config, "seed": 1}))["local"]
 
 
-@pytest.mark.parametrize("seed", [4, None, 10**17])
+@pytest.mark.parametrize("seed", [4, None, 10**17, 1e17])
 def test_the_seed_of_a_section_stays_where_it_is(seed: object) -> None:
     config = {"rounds": 5, "data": {"seed": 3}, "seed": seed}
-    assert config_of_json(json.dumps(config)) == config
-    assert config_of_json(json.dumps({**config, "data": {"seed": 6}})) == {**config, "data": {"seed": 6}}
+    other = {**config, "data": {"seed": 6}}
+    assert repr(config_of_json(json.dumps(config))) == repr(config)
+    assert repr(config_of_json(json.dumps(other))) == repr(other)
 
 
 @pytest.mark.parametrize("seed", [None, True, -1, 10**17, 1.5])
@@ -56,6 +57,18 @@ def test_another_seed_in_json_is_what_it_is(seed: object) -> None:
     config = {"rounds": 5, "seed": seed}
     assert repr(config_of_json(json.dumps(config))) == repr(config)
     assert repr(config_of_json(json.dumps({"rounds": 5}))) == "{'rounds': 5}"
+
+
+def test_a_digit_of_another_script_is_no_json() -> None:
+    with pytest.raises(json.JSONDecodeError):
+        config_of_json('{"rounds": 5, "seed": 1\N{ARABIC-INDIC DIGIT THREE}}')
+
+
+def test_a_message_is_about_the_text_itself() -> None:
+    with pytest.raises(ValueError, match=r"got \[\{'seed': 3\}\]"):
+        config_of_json('[{"seed": 3}]')
+    with pytest.raises(ValueError, match=r"char 25"):
+        config_of_json('{"rounds": 5, "seed": 3} x')
 
 
 @pytest.mark.parametrize("text", ['{"seed": 1}', "[1]", '{"rounds": [], "seed": 1}'])
