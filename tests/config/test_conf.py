@@ -4,9 +4,11 @@ import shutil
 from dataclasses import FrozenInstanceError
 
 import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 from tools import CONF, composed
 
-from fedbench.config.compose import Composer, compose_run, merge_presets
+from fedbench.config.compose import Composer, compose_run, merge_presets, resolved
 from fedbench.config.overrides import parse_overrides
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
@@ -220,3 +222,23 @@ def test_a_sweep_is_parsed_into_its_values():
     assert section.keys == ["algo.a", "algo.b"]
     assert (unlisted.sweeps, unlisted.each()) == (True, [])
     assert parse_overrides(["experiment=null", "debug=null"]) == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"data_dir": "${oc.env:NO_SUCH,'~/here'}", "algo": {"lr": 0.1, "names": ["a", None]}, "none": None},
+        {"rounds": 5, "algo": {"a": "${rounds}", "b": "${.a}"}, "text": "costs $5"},
+        {"home": "${oc.env:NO_SUCH,${other}}", "other": "there", "last": {"x": "${home}/x"}},
+        {"escaped": r"\${rounds}", "rounds": 5},
+    ],
+    ids=["environment", "keys", "nested", "escaped"],
+)
+def test_sections_without_interpolations_are_what_omegaconf_makes_of_them(written):
+    whole = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
+    assert (resolved(written), list(resolved(written))) == (whole, list(whole))
+
+
+def test_a_missing_value_in_any_section_is_refused():
+    with pytest.raises(MissingMandatoryValue, match=r"algo\.lr"):
+        resolved({"rounds": 5, "algo": {"lr": "???"}})
