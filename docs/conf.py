@@ -1,4 +1,4 @@
-"""Configuration of the documentation site (ADR 0030); ``make site`` builds it into build/site."""
+"""Configuration of the documentation site (ADR 0015); ``make site`` builds it into build/site."""
 
 import re
 import shutil

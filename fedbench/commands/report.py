@@ -53,7 +53,7 @@ def _parser() -> Parser:
     p.add_argument(
         "--latex",
         action="store_true",
-        help="write tables, figures and a statement for a paper to DIR/paper, or OUT (docs/paper.md)",
+        help="write tables, figures and a statement for a paper to DIR/paper, or OUT (docs/tuning.md)",
     )
     p.add_argument(
         "--bundle",

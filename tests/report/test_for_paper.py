@@ -154,6 +154,6 @@ def test_what_cannot_be_combined(tmp_path, words, fault):
 
 
 def test_the_page_of_the_documentation_names_the_files():
-    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
     for name in ("main.tex", "tables/setting.tex", "statement.md", "statement.tex", "repeat.sh", "partitions/"):
         assert f"`{name}`" in text
