@@ -20,7 +20,7 @@ GROUPS = {
     "algo": "The algorithm; its options are `algo.<key>`. [algorithms.md](algorithms.md) has a card for each.",
     "data": "A source with a partition; keys are `data.<key>`. [data.md](data.md) describes them.",
     "data/partition": "How examples are divided among clients; keys are `data.partition.<key>`.",
-    "model": "The model; keys are `model.<key>`. Each `data` choice names its default. See [the models](simulation.md#models).",
+    "model": "The model; keys are `model.<key>`. Each `data` choice names its default. [Models](simulation.md#models).",
     "tracker": "Where a run is logged in addition to its directory.",
     "debug": "Shortcuts for a quick look.",
     "experiment": "A setup of a paper: it selects data, model and settings. `presets.<algo>` are its values for one "
