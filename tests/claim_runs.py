@@ -3,9 +3,8 @@
 import pandas as pd
 from units import by_unit
 
-from fedbench.analysis.claims import judge
+from fedbench.analysis.claims.judge import judge, own_check
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.papers.claims import functions
 from fedbench.papers.registry import papers
 
 SEEDS = 10
@@ -74,8 +73,8 @@ def claim(paper, name):
 
 
 def verdict(paper, name, runs, **found):
-    return judge(papers()[paper], claim(paper, name), Given(runs, **found), functions(paper))
+    return judge(papers()[paper], claim(paper, name), Given(runs, **found))
 
 
 def compare(paper, name, runs, **found):
-    return functions(paper)[name](papers()[paper], Given(runs, **found))
+    return own_check(paper, name)(papers()[paper], Given(runs, **found))

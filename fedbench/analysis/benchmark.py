@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.analysis.fronts import front_shares, on_front
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.ranks import RankTest, rank_test
+from fedbench.core.metrics import metric_info
 from fedbench.runs.comparisons import MEASURED, Comparisons
 
 

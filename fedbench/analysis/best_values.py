@@ -8,9 +8,9 @@ from statistics import mean
 from typing import Any
 
 from fedbench.analysis.compare import Member, blocks_of, members_of, titled
-from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.analysis.tables import Cell
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
 from fedbench.runs.store import Run
 

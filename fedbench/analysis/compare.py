@@ -18,12 +18,12 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from fedbench.analysis.matching import departure_texts
-from fedbench.analysis.metrics_catalogue import CATALOGUE, MetricInfo, metric_info
 from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
 from fedbench.analysis.tables import Cell, departures
 from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
+from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
 from fedbench.core.trees import Tree, config_value
 from fedbench.runs.records import Fields
 from fedbench.runs.store import Run

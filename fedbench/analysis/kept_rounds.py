@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedbench.analysis.matching import best_round, best_rounds
-from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.analysis.run_rows import of_best_rounds
+from fedbench.core.metrics import CATALOGUE
 from fedbench.runs.bundle_writing import Entry
 from fedbench.runs.store import Run
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
+from fedbench.analysis.claims.curves import rounds_to
 from fedbench.analysis.known_runs import KnownRuns
-from fedbench.analysis.measures import rounds_to
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import Measure, Reference
 from fedbench.papers.plan import PROFILES, PlannedRun

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.config.keys import setting
+from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup

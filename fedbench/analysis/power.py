@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, stdev
 
-from fedbench.analysis.claims import ALPHA, NO_FUNCTIONS, Functions, comparisons_of
-from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.judge import ALPHA, comparisons_of
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.papers.registry import Claim, Paper, PrintedMetric, Row
 
@@ -60,23 +60,22 @@ class Needed:
         return self.comparisons - self.measured - self.printed
 
 
-def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Needed | None:
+def needed(paper: Paper, claim: Claim, evidence: Evidence) -> Needed | None:
     """Return how many blocks would decide a claim, or None if it is not decided by comparisons.
 
     Args:
         paper: The paper.
         claim: The claim.
         evidence: The runs so far, which may be none.
-        functions: The paper's own checks.
     """
     asked = _Printed()
-    printed = comparisons_of(paper, claim, asked, functions)
+    printed = comparisons_of(paper, claim, asked)
     if not printed:
         return None
-    raised = [comparisons_of(paper, claim, _Printed(side), functions) for side in range(asked.sides)]
+    raised = [comparisons_of(paper, claim, _Printed(side)) for side in range(asked.sides)]
     # without printed differences nothing is known, whatever the runs are
     known = any(c.differences or c.parts for c in printed)
-    measured = comparisons_of(paper, claim, evidence, functions) if known else printed
+    measured = comparisons_of(paper, claim, evidence) if known else printed
     pairs = [_pair(p, m, others) for p, m, *others in zip(printed, measured, *raised, strict=True)]
     leaves = [leaf for pair in pairs for leaf in pair.leaves]
     holds = [n for pair in pairs if (n := pair.holds(ALPHA)) is not None]
@@ -92,21 +91,18 @@ def needed(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions 
     )
 
 
-def compared(
-    paper: Paper, claim: Claim, functions: Functions = NO_FUNCTIONS
-) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+def compared(paper: Paper, claim: Claim) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Return the rows of the paper whose runs a claim compares, and the setup of each comparison.
 
     Args:
         paper: The paper.
         claim: The claim.
-        functions: The paper's own checks.
 
     Returns:
         The rows; and for each comparison the title of the setup that it belongs to, or of several.
     """
     asked = _Printed()
-    comparisons = comparisons_of(paper, claim, asked, functions)
+    comparisons = comparisons_of(paper, claim, asked)
     return tuple(asked.rows), tuple(c.group for c in comparisons)
 
 

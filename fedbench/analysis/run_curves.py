@@ -10,9 +10,9 @@ import pandas as pd
 
 from fedbench.analysis.compare import runs_by_value
 from fedbench.analysis.matching import curve_of
-from fedbench.analysis.metrics_catalogue import CATALOGUE, metric_info
 from fedbench.analysis.stats import interval
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.metrics import CATALOGUE, metric_info
 from fedbench.runs.store import Run
 
 POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor

@@ -25,9 +25,9 @@ from fedbench.analysis.matching import (
     data_departures,
     seed_departures,
 )
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.stats import interval
+from fedbench.core.metrics import metric_info
 from fedbench.core.trees import Tree
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of

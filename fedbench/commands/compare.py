@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.compare import compare as compare_runs
-from fedbench.analysis.metrics_catalogue import CATALOGUE
 from fedbench.commands.flags import Flags
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, make_directory
@@ -22,6 +21,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, choice
+from fedbench.core.metrics import CATALOGUE
 from fedbench.report.compared import compared_text
 from fedbench.report.tuned import write_tables
 from fedbench.report.views import ChapterView

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fedbench.analysis.metrics_catalogue import CATALOGUE, lower_is_better
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.metrics import CATALOGUE, lower_is_better
 from fedbench.runs.store import Run
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from fedbench.analysis.claims import TO_HOLD, Verdict, by_reduced_runs, is_settled, judge
+from fedbench.analysis.claims.judge import TO_HOLD, Verdict, by_reduced_runs, is_settled, judge
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import compared, enough, needed
 from fedbench.commands.readable_runs import ReadableRuns
-from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Claim, Paper, Row
 from fedbench.runs.store import Run
@@ -97,8 +96,8 @@ def decided_claims(names: Sequence[str], finished: ReadableRuns, profile: str) -
 
 
 def _verdicts(paper: Paper, runs: list[Run]) -> dict[str, Verdict]:
-    evidence, own = Evidence(runs), functions(paper.id)
-    return {claim.id: judge(paper, claim, evidence, own) for claim in paper.claims}
+    evidence = Evidence(runs)
+    return {claim.id: judge(paper, claim, evidence) for claim in paper.claims}
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class _Plan:
 
     def claim(self, paper: Paper, claim: Claim) -> PlannedClaim | None:
         """Return what the plan has of a claim; None if it has no run of it."""
-        rows, groups = compared(paper, claim, functions(paper.id))
+        rows, groups = compared(paper, claim)
         every = frozenset(n for row in rows for n in self._numbers(paper, row))
         if not every:
             return None
@@ -177,11 +176,10 @@ def _by_power(paper: Paper, claim: Claim, rows: Sequence[Row], finished: Readabl
     """Return the seeds that decide a claim with the chance of ``analysis.power``; 0 if that is unknown."""
     if not any(printed.std is not None for row in rows for printed in row.values.values()):
         return 0  # nothing is known without a printed spread
-    own = functions(paper.id)
     if finished is None:
-        found = needed(paper, claim, Evidence([]), own)
+        found = needed(paper, claim, Evidence([]))
     else:
-        found = finished.computed(paper, lambda runs: needed(paper, claim, Evidence(runs), own))
+        found = finished.computed(paper, lambda runs: needed(paper, claim, Evidence(runs)))
     if found is None:
         return 0
     return max(0 if found.never else found.holds or 0, found.fails or 0)

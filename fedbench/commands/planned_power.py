@@ -8,7 +8,6 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import POWER, Needed, needed
 from fedbench.commands.planned_claims import row_key, runs_by_row
 from fedbench.commands.readable_runs import ReadableRuns
-from fedbench.papers.claims import functions
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Paper
 
@@ -41,9 +40,9 @@ def _of_paper(paper: Paper, seeds: Mapping[str, int], found_runs: ReadableRuns) 
 
 
 def _of_runs(paper: Paper, seeds: Mapping[str, int], evidence: Evidence) -> list[str]:
-    own, lines = functions(paper.id), []
+    lines = []
     for claim in paper.claims:
-        found = needed(paper, claim, evidence, own)
+        found = needed(paper, claim, evidence)
         counts = [] if found is None else [seeds.get(row_key(paper, row), 0) for row in found.rows]
         if found is None or not any(counts):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.commands.deadline import Deadline, checked_hours
 from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.plan_text import ShownPlan
@@ -22,7 +22,6 @@ from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.overrides import parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import Parser, RequestError
-from fedbench.papers.claims import functions
 from fedbench.papers.durations import Durations
 from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
 from fedbench.runs.published import Published
@@ -120,7 +119,7 @@ def _request(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float | None, launcher: list[str]) -> int:
     """Show the plan of papers, and carry it out unless only the plan is asked for."""
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
-        refuse_bad_checks(paper, functions(paper.id))
+        refuse_bad_checks(paper)
     paths = ExperimentComposer(common).without
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     published = Published(paths.results_dir)

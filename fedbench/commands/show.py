@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.core.errors import Parser, RequestError
+from fedbench.core.metrics import metric_info
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
 from fedbench.runs.standing import standing

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, make_directory
 from fedbench.commands.objective import objective_of
@@ -22,6 +21,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
 from fedbench.core.writing import replace_file
 from fedbench.runs.donors import depends_on_rounds

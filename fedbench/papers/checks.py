@@ -1,4 +1,4 @@
-"""Checks of claims as data, a class per kind of check. ``fedbench.analysis.claims`` runs them."""
+"""Checks of claims as data, a class per kind of check. ``fedbench.analysis.claims.judge`` runs them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from fedbench.analysis.metrics_catalogue import is_field, lower_is_better
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import is_field, lower_is_better
 from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
 
 TableId = Annotated[str, Ref("tables")]
@@ -336,7 +336,7 @@ class PropertyTest:
 
 @dataclass(frozen=True)
 class Function:
-    """A check by a function: the one in ``fedbench/papers/claims/<paper>.py`` with the claim's id as its name."""
+    """A check by a function: the one in ``fedbench/analysis/claims/<paper>.py`` with the claim's id as its name."""
 
     kind: ClassVar[str] = "function"
 

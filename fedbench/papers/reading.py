@@ -17,8 +17,8 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.metrics import is_field
 
 Known = Mapping[str, Mapping[str, Any]]  # section of the paper -> id -> entry, for the sections read so far
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from fedbench.analysis.metrics_catalogue import weighted_or_not
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import weighted_or_not
 from fedbench.papers.reading import Called, Known, Ref, one_of
 
 

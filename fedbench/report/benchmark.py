@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.benchmark import Front, Line, benchmark_lines, front_of, ranked, without_ranks
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.ranks import RankTest
+from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value
 from fedbench.core.writing import replace_file
 from fedbench.report.benchmark_notes import Notes

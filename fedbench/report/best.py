@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedbench.analysis.best_values import BestValues
-from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.tables import Cell
+from fedbench.core.metrics import MetricInfo
 from fedbench.report.render import markdown
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedbench.analysis.claims import ALPHA, Verdict
-from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.judge import ALPHA, Verdict
+from fedbench.analysis.claims.multiverse import Multiverse, is_measured, multiverse
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.readings import Multiverse, is_measured, multiverse
-from fedbench.papers.claims import functions
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper
 from fedbench.report.views import ClaimView, ComparisonView, GroupView, MultiverseView, ReadingView
@@ -26,8 +25,7 @@ def claim_views(paper: Paper, evidence: Evidence, only: Sequence[Reading] = ()) 
         evidence: The runs.
         only: Readings to judge, the adopted one among them; all of the paper's if empty.
     """
-    own = functions(paper.id)
-    return tuple(_claim(paper, c, multiverse(paper, c, evidence, own, only)) for c in paper.claims)
+    return tuple(_claim(paper, c, multiverse(paper, c, evidence, only)) for c in paper.claims)
 
 
 def _claim(paper: Paper, claim: Claim, found: Multiverse) -> ClaimView:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
-from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.stats import seeds_needed
+from fedbench.core.metrics import MetricInfo
 from fedbench.report.render import markdown
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
-from fedbench.analysis.metrics_catalogue import MetricInfo
+from fedbench.core.metrics import MetricInfo
 from fedbench.report.compared import block_notes, loose_ends, p_text, too_few, verdict_of
 from fedbench.report.latex_tables import best_of
 from fedbench.report.views import ChapterView, GridCell, GridView

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbench.analysis.claims.curves import final, low_and_high, moments
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, last_clients
-from fedbench.analysis.measures import final, low_and_high, moments
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
+from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
 from fedbench.report import alt_text, grids, plots
 from fedbench.report.drawing import Drawing

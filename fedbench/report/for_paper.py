@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.analysis.compare import compare
-from fedbench.analysis.metrics_catalogue import MetricInfo, metric_info
 from fedbench.analysis.tables import run_tables
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.writing import replace_file, replaced_folder
 from fedbench.report import plots
 from fedbench.report.figures import curve_panels

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns
-from fedbench.analysis.metrics_catalogue import MetricInfo
 from fedbench.analysis.tables import Cell
+from fedbench.core.metrics import MetricInfo
 from fedbench.report.compared import block_notes, too_few
 from fedbench.report.render import best_names, escape
 

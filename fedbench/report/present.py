@@ -10,10 +10,10 @@ from typing import Any
 
 from fedbench.analysis.coverage import coverage, splits
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
 from fedbench.config.keys import WATCHING
+from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.registry import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.metrics_catalogue import MetricInfo
+from fedbench.core.metrics import MetricInfo
 
 _LATEX = {
     **{c: f"\\{c}" for c in "%_&#${}"},

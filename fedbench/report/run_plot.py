@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.run_curves import POSITIONS, RunCurve
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info
 from fedbench.report import plots
 from fedbench.report.looks import looks
 from fedbench.report.plots import Panel, Series

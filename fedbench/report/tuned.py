@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from fedbench.analysis.metrics_catalogue import MetricInfo
+from fedbench.core.metrics import MetricInfo
 from fedbench.core.trees import config_value
 from fedbench.report.canvas import Figure, integer_ticks, line_look, lines, picture, sheet
 from fedbench.report.looks import looks

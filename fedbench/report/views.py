@@ -114,7 +114,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """A comparison of a claim (``fedbench.analysis.comparison``) as text; parts that are missing are empty.
+    """A comparison of a claim (``fedbench.analysis.claims.comparison``) as text; parts that are missing are empty.
 
     Attributes:
         group: Title of the setup that it belongs to.
@@ -190,7 +190,7 @@ class MultiverseView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims``).
+    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims.judge``).
 
     Attributes:
         basis: ``runs``, ``proof`` or ``print``.

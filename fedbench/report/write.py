@@ -10,16 +10,15 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
-from fedbench.analysis.claims import refuse_bad_checks
+from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.metrics_catalogue import metric_info, weighted_or_not
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
-from fedbench.papers.claims import functions
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
 from fedbench.report.compared_chapter import compared_chapter
@@ -261,7 +260,7 @@ def _write_papers(
     chapters, printed, texts = [], [], []
     evidence = Evidence(runs)
     for paper in _begun(runs, ledger):
-        refuse_bad_checks(paper, functions(paper.id))
+        refuse_bad_checks(paper)
         figures = FigureMaker(paper, evidence, place, target / "figures", drawing).all()
         tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
         chapter = paper_view(paper, tables, figures, evidence, page_at)

@@ -7,7 +7,6 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import needed
 from fedbench.commands.planned_power import power_lines
 from fedbench.commands.readable_runs import ReadableRuns
-from fedbench.papers.claims import functions
 from fedbench.papers.plan import plan
 from fedbench.papers.registry import papers
 from fedbench.runs.store import ResultStore
@@ -33,7 +32,7 @@ def test_a_line_per_claim_about_the_planned_rows(tmp_path):
     shown = table(lines)
     wanted = {key(r) for r in ADAM.tables["table4"].rows}
     for claim in ADAM.claims:
-        found = needed(ADAM, claim, Evidence([]), functions("adafedadam"))
+        found = needed(ADAM, claim, Evidence([]))
         concerned = found is not None and not wanted.isdisjoint(map(key, found.rows))
         assert (f"adafedadam/{claim.id}" in shown) == concerned, claim.id
         if concerned and not found.unknown:
@@ -57,7 +56,7 @@ def test_the_spread_of_finished_runs_is_used(tmp_path):
     assert changed
     evidence = Evidence(ResultStore(tmp_path))
     for claim in ADAM.claims:
-        found = needed(ADAM, claim, evidence, functions("adafedadam"))
+        found = needed(ADAM, claim, evidence)
         if found is not None and found.measured == found.comparisons:
             assert after[f"adafedadam/{claim.id}"][3] == "measured"
             assert f"adafedadam/{claim.id}" in changed

@@ -8,7 +8,7 @@ import pytest
 from command_line import FAST, run_dir
 from tools import ROOT
 
-from fedbench.analysis.metrics_catalogue import CATALOGUE
+from fedbench.core.metrics import CATALOGUE
 from fedbench.simulation.metrics import accuracy_metrics
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

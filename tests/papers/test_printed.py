@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fedbench.analysis.claims import judge
+from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.papers.claims import functions
 from fedbench.papers.registry import papers
 
 ONLY = Unit(0, 0)
@@ -41,7 +40,7 @@ def of_runs(check):
     ids=lambda x: getattr(x, "id", x),
 )
 def test_printed_says_what_the_check_makes_of_the_printed_numbers(paper, claim):
-    found = judge(papers()[paper], claim, Tables([]), functions(paper)).comparisons
+    found = judge(papers()[paper], claim, Tables([])).comparisons
     means = [c.mean for c in found if c.mean is not None]
     if not means:
         assert claim.printed == "not tabulated"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tools import ROOT
 
-from fedbench.analysis.claims import judge, refuse_bad_checks
+from fedbench.analysis.claims.judge import judge, refuse_bad_checks
 from fedbench.analysis.consistency import contradiction
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.metrics_catalogue import is_field
 from fedbench.config import compose as job
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import is_field
 from fedbench.papers.checks import Check
 from fedbench.papers.registry import read_paper
 from fedbench.simulation import metrics
@@ -178,7 +178,7 @@ def test_a_fault_is_reported_with_its_place(tmp_path, right, wrong, message):
 
 def test_a_function_that_does_not_exist(tmp_path):
     made = read_paper(write(tmp_path))
-    with pytest.raises(RequestError, match="needs a function c04 in fedbench/papers/claims/example.py") as error:
+    with pytest.raises(RequestError, match="needs a function c04 in fedbench/analysis/claims/example.py") as error:
         refuse_bad_checks(made, {})
     assert str(error.value).startswith("example.yaml: claims: c04: ")
 

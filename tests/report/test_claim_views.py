@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fedbench.analysis.claims import Counts, Verdict, decide
-from fedbench.analysis.comparison import Comparison, above
+from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.judge import Counts, Verdict, decide
+from fedbench.analysis.claims.multiverse import Multiverse, headline
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.readings import Multiverse, headline
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
 from fedbench.report.claim_views import _multiverse, claim_views, comparison_view, counts_text, reading_views

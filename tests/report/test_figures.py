@@ -9,8 +9,8 @@ import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.metrics_catalogue import is_field, metric_info
 from fedbench.analysis.tables import run_tables
+from fedbench.core.metrics import is_field, metric_info
 from fedbench.papers.registry import papers
 from fedbench.report import figures, grids, plots
 from fedbench.report.drawing import Drawing

@@ -13,8 +13,8 @@ from fake_runs import fake
 import fedbench
 from fedbench.analysis.kept_rounds import published
 from fedbench.analysis.matching import best_round
-from fedbench.analysis.metrics_catalogue import CATALOGUE, metric_info
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import CATALOGUE, metric_info
 from fedbench.papers.registry import PrintedMetric, papers
 from fedbench.runs.bundle import Bundle, stored
 from fedbench.runs.bundle_writing import Entry, watched, write_bundle

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.analysis.comparison import Comparison, above, contest
+from fedbench.analysis.claims.comparison import Comparison, above, contest
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
-from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.registry import Paper
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from fake_runs import nested
 
-from fedbench.analysis.claims import decide, judge
-from fedbench.analysis.comparison import Comparison, above
+from fedbench.analysis.claims.comparison import Comparison, above
+from fedbench.analysis.claims.judge import decide, judge
+from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
 from fedbench.analysis.matching import Evidence, Unit, wanted_under
-from fedbench.analysis.readings import Headline, headline, is_measured, multiverse
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection
 from fedbench.papers.reading import fill

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedbench.analysis.metrics_catalogue import CATALOGUE, is_field, lower_is_better, metric_info
+from fedbench.core.metrics import CATALOGUE, is_field, lower_is_better, metric_info
 from fedbench.simulation.metrics import accuracy_metrics
 
 

@@ -9,11 +9,11 @@ from itertools import pairwise, product
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.comparison import Comparison, above, best_of, contest, settled
+from fedbench.analysis.claims.comparison import Comparison, above, best_of, contest, settled
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
-from fedbench.analysis.metrics_catalogue import metric_info
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info
 from fedbench.papers.checks import (
     Best,
     Compare,

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from units import by_unit, unit
 
-from fedbench.analysis.claims import Counts, decide, is_settled, judge, refuse_bad_checks
-from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.claims.judge import Counts, decide, is_settled, judge, refuse_bad_checks
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
-from fedbench.papers.claims import functions
 from fedbench.papers.reading import read
 from fedbench.papers.registry import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table, papers
 
@@ -685,7 +684,7 @@ def test_a_spread_that_differs_is_a_number_that_differs():
 def test_without_runs_nothing_is_decided_but_what_needs_none():
     for p in papers().values():
         for c in p.claims:
-            v = judge(p, c, Evidence([]), functions(p.id))
+            v = judge(p, c, Evidence([]))
             if c.check is None:
                 assert v.verdict == "not testable"
             elif not isinstance(c.check, PropertyTest | EqualRows | EqualCells):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
+from fedbench.analysis.claims.curves import FigureRuns, PerUnit, area, setbacks
+from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.measures import FigureRuns, PerUnit, area, setbacks
-from fedbench.analysis.metrics_catalogue import lower_is_better, metric_info
 from fedbench.analysis.stats import kendall
-from fedbench.analysis.table_claims import Cells
+from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.registry import Paper, Row
 
 _SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")  # from IID to the most mixed

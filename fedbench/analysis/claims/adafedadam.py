@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 
-from fedbench.analysis.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, worst_of
+from fedbench.analysis.claims.curves import FigureRuns, final
+from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, Unit
-from fedbench.analysis.measures import FigureRuns, final
-from fedbench.analysis.metrics_catalogue import metric_info
-from fedbench.analysis.table_claims import Cells
+from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import Paper
 
 _ERROR, _SPREAD = "error_mean_weighted", "error_rsd_weighted"

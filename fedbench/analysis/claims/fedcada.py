@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.table_claims import Cells
 from fedbench.papers.registry import Paper
 
 _RIVALS = ("fedavg", "fedadam", "fedams", "fedsps", "fafed")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from fedbench.analysis.claims import NO_FUNCTIONS, TO_HOLD, Functions, Verdict, judge
+from fedbench.analysis.claims.judge import TO_HOLD, Verdict, judge
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper
@@ -67,23 +67,20 @@ class Multiverse:
         return self.verdicts[ADOPTED]
 
 
-def multiverse(
-    paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS, only: Sequence[Reading] = ()
-) -> Multiverse:
+def multiverse(paper: Paper, claim: Claim, evidence: Evidence, only: Sequence[Reading] = ()) -> Multiverse:
     """Return the verdicts on a claim under every defensible reading of its paper.
 
     Args:
         paper: The paper.
         claim: The claim.
         evidence: The runs.
-        functions: The paper's own checks.
         only: Readings to judge, the adopted one among them; all of the paper's if empty.
     """
-    adopted = judge(paper, claim, evidence.under(ADOPTED), functions)
+    adopted = judge(paper, claim, evidence.under(ADOPTED))
     if adopted.basis != "runs" or adopted.verdict == "not testable":
         return Multiverse({ADOPTED: adopted})
     readings = [r for r in only or paper.readings.every() if r != ADOPTED]
-    every = {ADOPTED: adopted, **{r: judge(paper, claim, evidence.under(r), functions) for r in readings}}
+    every = {ADOPTED: adopted, **{r: judge(paper, claim, evidence.under(r)) for r in readings}}
     verdicts = _distinct(every)
     groups = {
         title: headline(_distinct({r: v.by_group[title] for r, v in every.items()})) for title in adopted.by_group

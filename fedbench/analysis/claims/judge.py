@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from fedbench.analysis import table_claims as tables
-from fedbench.analysis.comparison import Comparison
+from fedbench.analysis.claims import tables
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.curves import curve_comparisons, limit_comparisons
 from fedbench.analysis.matching import Evidence
-from fedbench.analysis.measures import curve_comparisons, limit_comparisons
 from fedbench.analysis.stats import least_p
 from fedbench.analysis.stepdown import adjusted, least_blocks
 from fedbench.core.errors import RequestError
@@ -43,9 +45,7 @@ from fedbench.papers.registry import Claim, Paper
 ALPHA = 0.05
 TO_HOLD = least_blocks(1, ALPHA)  # blocks with which a claim can hold, however many comparisons it has
 
-ClaimFunction: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
-Functions: TypeAlias = Mapping[str, ClaimFunction]  # id of a claim -> the comparisons that it consists of
-NO_FUNCTIONS: Functions = MappingProxyType({})
+OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 # kind of a check of tables -> the comparisons that it consists of
 _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Best: tables.best,
@@ -128,8 +128,8 @@ def blocks_text(n: int, blocks: str) -> str:
 NO_GROUPS: Mapping[str, Verdict] = MappingProxyType({})
 
 
-def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS) -> Verdict:
-    """Return the verdict on a claim of a paper; ``functions`` are the paper's own checks."""
+def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
+    """Return the verdict on a claim of a paper."""
     match claim.check:
         case None:
             return Verdict("not testable", "the claim names no comparison that could be tested")
@@ -142,7 +142,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence, functions: Functions =
                 return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
             return Verdict("holds", f"all {total} printed numbers agree", basis="print")
         case _:
-            found = decide(comparisons_of(paper, claim, evidence, functions))
+            found = decide(comparisons_of(paper, claim, evidence))
             by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
             return replace(_as_reduced(claim, found), by_group=by_group)
 
@@ -174,7 +174,7 @@ def is_settled(found: Verdict) -> bool:
     return least * found.counts.total / found.counts.run <= ALPHA
 
 
-def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None:
+def refuse_bad_checks(paper: Paper) -> None:
     """Run the checks of all claims without any runs, to find faults in the paper's file.
 
     Raises:
@@ -195,40 +195,49 @@ def refuse_bad_checks(paper: Paper, functions: Functions = NO_FUNCTIONS) -> None
                 case EqualRows() | EqualCells() as check:
                     compared = tables.printed_differences(paper, check)[0]
                 case _:
-                    compared = len(comparisons_of(paper, claim, nothing, functions))
+                    compared = len(comparisons_of(paper, claim, nothing))
         except RequestError as error:
             raise RequestError(f"{where}: {error}") from error
         if not compared:
             raise RequestError(f"{where}: the check compares nothing; see its methods, setups and hyperparameters")
 
 
-def comparisons_of(
-    paper: Paper, claim: Claim, evidence: Evidence, functions: Functions = NO_FUNCTIONS
-) -> list[Comparison]:
+def comparisons_of(paper: Paper, claim: Claim, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a claim, not judged; none if it is not decided by runs."""
     if isinstance(claim.check, None | PropertyTest | EqualRows | EqualCells):
         return []
-    return _checked(paper, claim, claim.check, evidence, functions)
+    return _checked(paper, claim, claim.check, evidence)
 
 
-def _checked(
-    paper: Paper, claim: Claim, given: Check | None, evidence: Evidence, functions: Functions
-) -> list[Comparison]:
+def _checked(paper: Paper, claim: Claim, given: Check | None, evidence: Evidence) -> list[Comparison]:
     match given:
         case All(checks=checks):
-            return [c for check in checks for c in _checked(paper, claim, check, evidence, functions)]
+            return [c for check in checks for c in _checked(paper, claim, check, evidence)]
         case Curves() as check:
             return curve_comparisons(paper, check, evidence)
         case Limit() as check:
             return limit_comparisons(paper, check, evidence)
         case Function():
-            if claim.id not in functions:
-                raise RequestError(
-                    f"kind: function needs a function {claim.id} in fedbench/papers/claims/{paper.id}.py"
-                )
-            return functions[claim.id](paper, evidence)
+            return own_check(paper.id, claim.id)(paper, evidence)
         case check:
             return _OF_TABLES[type(check)](tables.Cells(paper, evidence), check)
+
+
+def own_check(paper: str, claim: str) -> OwnCheck:
+    """Return the check of a claim by a function of its own.
+
+    Args:
+        paper: Id of the paper, the name of the module in this package.
+        claim: Id of the claim, the name of the function.
+
+    Raises:
+        RequestError: If there is no such function.
+    """
+    module = f"{__package__}.{paper}"
+    found: OwnCheck | None = getattr(import_module(module), claim, None) if find_spec(module) else None
+    if found is None:
+        raise RequestError(f"kind: function needs a function {claim} in {module.replace('.', '/')}.py")
+    return found
 
 
 def decide(comparisons: Sequence[Comparison]) -> Verdict:

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from units import by_unit, unit
 
-from fedbench.analysis.claims import judge
-from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.measures import (
+from fedbench.analysis.claims.curves import (
     area,
     curve_comparisons,
     decline,
@@ -23,6 +21,8 @@ from fedbench.analysis.measures import (
     setbacks,
     tail,
 )
+from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers import reading
 from fedbench.papers.checks import Check
