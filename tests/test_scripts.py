@@ -161,3 +161,36 @@ def test_an_audit_without_a_network_says_so(tmp_path, said, status, shown):
     assert (done.returncode != 0) == bool(status)
     assert shown in done.stderr
     assert ("Traceback" in done.stderr) == ("exceptions" not in said)
+
+
+# ---- sizes
+
+
+def test_lines_of_code_leave_out_docstrings_comments_and_blank_lines(tmp_path, capsys):
+    size = script("code_size.py")
+    source = (
+        '"""A module."""\n\n# why\nX = """a\nb"""  # two lines\n\n\n'
+        'def f():\n    """A function.\n\n    More.\n    """\n    return (\n        1\n    )\n'
+    )
+    assert size.lines_of_code(source) == 6
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "a.py").write_text(source)
+    (tmp_path / "b.py").write_text("# a comment\n" * 400)
+    assert size.main([str(tmp_path), "--max-lines", "6", "--max-files", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["sum                 2       6", "b.py has 400 lines"]
+    assert size.main([str(tmp_path), "--max-files", "1", "--max-module", "350"]) == 1
+    assert "2 files, at most 1 are allowed" in capsys.readouterr().err
+
+
+def test_hops_counts_the_functions_of_the_package_that_were_called():
+    hops = script("hops.py")
+    from fedbench.core.errors import nearest
+
+    crossed = hops.Crossed()
+    hops.sys.setprofile(crossed)
+    try:
+        nearest("fedavk", ["fedavg"])
+    finally:
+        hops.sys.setprofile(None)
+    assert ("core/errors.py", "nearest") in crossed.functions()
+    assert all("<lambda>" not in name for _, name in crossed.functions())
