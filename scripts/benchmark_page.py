@@ -14,11 +14,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmark.comparisons import collect, load, save
+from benchmark.page import NOTES, read_notes, write_benchmark
+
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import replace_file
-from fedbench.report.benchmark import write_benchmark
-from fedbench.report.benchmark_notes import NOTES, read_notes
-from fedbench.runs.comparisons import collect, load, save
 
 
 def main() -> int:

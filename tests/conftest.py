@@ -16,6 +16,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("same", derandomize=True)  # what is red is red because of a change
 settings.load_profile("same")  # other examples: pytest --hypothesis-profile=default --hypothesis-seed=SEED
 sys.path.insert(0, str(Path(__file__).parent))  # tools and reference are shared by tests in subdirectories
+sys.path.insert(1, str(Path(__file__).parents[1] / "scripts"))
 from command_line import fed  # noqa: E402, F401 (a fixture of many tests)
 
 

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedbench.analysis.benchmark import Front, Line, benchmark_lines, front_of, ranked, without_ranks
-from fedbench.analysis.ranks import RankTest
+import yaml
+
+from benchmark.comparisons import Comparisons
+from benchmark.pictures import cost_figure, front_figure, rank_figure
+from benchmark.ranks import RankTest
+from benchmark.values import Front, Line, benchmark_lines, front_of, ranked, without_ranks
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
-from fedbench.core.trees import config_value
+from fedbench.core.trees import config_value, from_yaml
 from fedbench.core.writing import replace_file
-from fedbench.report.benchmark_notes import Notes
-from fedbench.report.benchmark_plots import cost_figure, front_figure, rank_figure
 from fedbench.report.page import page
 from fedbench.report.render import csv_text
 from fedbench.report.views import ChapterView, FigureView, GridCell, GridView, PageView
-from fedbench.runs.comparisons import Comparisons
 
+NOTES = "notes.yaml"
 FAIRNESS = ("accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
 _RANKED = ("accuracy_mean", "accuracy_worst10")
 _SHOWN = ("accuracy_mean", *FAIRNESS)
 
 
-def write_benchmark(found: Comparisons, notes: Notes, folder: Path) -> Path:
+def read_notes(file: Path) -> dict[str, Any]:
+    """Return what people write about a benchmark: title, lead and command, and texts by name: facts and surprised.
+
+    Raises:
+        RequestError: If the file cannot be read, has other keys or has no title.
+    """
+    try:
+        tree = from_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RequestError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    known = ("title", "lead", "command", "facts", "surprised")
+    if not isinstance(tree, dict) or "title" not in tree or set(tree) - {*known}:
+        raise RequestError(f"{file} must be a mapping with title and, optionally, {', '.join(known[1:])}")
+    return {
+        k: {n: str(t).strip() for n, t in v.items()} if isinstance(v, dict) else str(v).strip() for k, v in tree.items()
+    }
+
+
+def write_benchmark(found: Comparisons, notes: Mapping[str, Any], folder: Path) -> Path:
     """Write the page, its figures and its table as CSV to a directory, and return the page."""
     lines = benchmark_lines(found)
     tests = [(metric_info(m).label, t) for m in _RANKED if (t := ranked(found, m)) is not None]
-    chapters = [ChapterView("What surprised", notes.lead, (), facts=notes.surprised)] if notes.surprised else []
+    surprised, title = notes.get("surprised", {}), notes["title"]
+    chapters = []
+    if surprised:
+        chapters.append(ChapterView("What surprised", notes.get("lead", ""), (), facts=tuple(surprised.items())))
     chapters += [_results(found, lines, folder / "figures"), _fronts(found), *_ranks(found, tests, folder / "figures")]
     chapters.append(_tuning(found, lines, notes))
     notes_of_page = tuple(f"{s}: {text}" for s, t in found.tuning.items() for text in (*t["sources"], *t["unofficial"]))
-    view = PageView(notes.title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
+    view = PageView(title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "index.html", page(view))
     replace_file(folder / "table.csv", csv_text([_csv(line) for line in lines]))
@@ -170,11 +195,11 @@ def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[GridC
     return (GridCell(method), *(GridCell(f"{v:.2f}", v) for v in values))
 
 
-def _tuning(found: Comparisons, lines: Sequence[Line], notes: Notes) -> ChapterView:
+def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any]) -> ChapterView:
     hours = {(line.setting, line.method): line.hours for line in lines}
-    facts = [("command", notes.command)] if notes.command else []
-    facts += [("about", notes.lead)] if notes.lead and not notes.surprised else []
-    facts += list(notes.facts)
+    facts = [("command", notes["command"])] if "command" in notes else []
+    facts += [("about", notes["lead"])] if "lead" in notes and "surprised" not in notes else []
+    facts += notes.get("facts", {}).items()
     facts.append(("hours spent", f"{sum(hours.values()):.1f} of wall-clock time, summed over trials and runs"))
     rows, spaces = [], {}
     for setting, tuning in found.tuning.items():

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.analysis.benchmark import Front
-from fedbench.analysis.ranks import RankTest
+from benchmark.ranks import RankTest
+from benchmark.values import Front
 from fedbench.core.metrics import metric_info
 from fedbench.report.canvas import SIZE, Figure, lines, picture, plain_numbers, sheet
 from fedbench.report.looks import looks

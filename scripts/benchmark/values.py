@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.analysis.fronts import front_shares, on_front
-from fedbench.analysis.ranks import RankTest, rank_test
+from benchmark.comparisons import MEASURED, Comparisons
+from benchmark.fronts import front_shares, on_front
+from benchmark.ranks import RankTest, rank_test
 from fedbench.core.metrics import metric_info
-from fedbench.runs.comparisons import MEASURED, Comparisons
 
 
 @dataclass(frozen=True)
