@@ -21,15 +21,6 @@ from command_line import fed  # noqa: E402, F401 (a fixture of many tests)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory):
-    """Keep the digests of the tests' files out of the user's cache directory."""
-    cache = tmp_path_factory.mktemp("cache") / "digests.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbench.config.contents.cache_file", lambda: cache)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
 def compiled():
     """Compile before the first test: what the compilation prints is in no test's output."""
     from fedbench.simulation.compiled.library import kernels

@@ -14,14 +14,13 @@ from typing import Any
 from fedbench.commands.objective import objective_of, objective_value
 from fedbench.commands.run import report
 from fedbench.config.compose import Composer
-from fedbench.config.masking import without
 from fedbench.config.overrides import quoted
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten
 from fedbench.runs.data_sets import DataSets
-from fedbench.runs.execute import execute, not_writable, under_its_digest
+from fedbench.runs.execute import execute, not_writable
 from fedbench.runs.interrupts import raise_if_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.store import read_run
@@ -79,7 +78,7 @@ class Job:
         Raises:
             RequestError: If the request is wrong.
         """
-        config = under_its_digest(self.composer.config_with_departures(overrides))
+        config = self.composer.config_with_departures(overrides)
         objective_of(config)  # refused now and not after the training
         return config
 
@@ -116,17 +115,14 @@ class Job:
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)
         except RequestError as error:
             raise_if_interrupted(error)
-            return Note(number, overrides, "refused", None, self._masked(str(error), overrides, config))
+            return Note(number, overrides, "refused", None, str(error))
         except Exception as error:
             raise_if_interrupted(error)
             if self.loud:
                 traceback.print_exc()
             made = path if path and (Path(path) / "meta.json").exists() else None
             what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-            return Note(number, overrides, "failed", made, self._masked(what, overrides, config))
-
-    def _masked(self, text: str, overrides: Sequence[str], config: RunConfig | None) -> str:
-        return without(text, self.composer.variables(overrides) if config is None else config.secrets)
+            return Note(number, overrides, "failed", made, what)
 
 
 def launch_batch(

@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml
 
 from fedbench.commands.list_one import card
-from fedbench.config.bounds import fault_of
 from fedbench.config.overrides import LISTED as GROUPS_LISTED
 from fedbench.config.overrides import unknown_choice
 from fedbench.config.places import config_dir
@@ -137,13 +136,10 @@ def _about(path: Path) -> str:
     """Return the first comment of a config file that is valid YAML.
 
     Raises:
-        RequestError: If it is too large.
         OSError: If it cannot be read.
         UnicodeDecodeError: If it is not text in UTF-8.
         yaml.YAMLError: If it is not YAML.
     """
-    if fault := fault_of(path):
-        raise RequestError(f"it {fault}")
     text = path.read_text(encoding="utf-8")
     if not path.is_relative_to(config_dir()):
         deque(yaml_events(text), maxlen=0)  # only whether it is YAML

@@ -54,7 +54,6 @@ def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str
     with at_once():
         from omegaconf import OmegaConf
 
-        from fedbench.config.bounds import refuse_expansion
         from fedbench.config.comments import annotate, comments
         from fedbench.config.compose import Composer
         from fedbench.config.explain import explain
@@ -64,7 +63,6 @@ def show(overrides: Sequence[str], flags: Flags, config_dir: Path | None) -> str
     shown = OmegaConf.create(tree)
     try:
         if flags.resolve:
-            refuse_expansion(tree)
             OmegaConf.resolve(shown)
     except Exception as error:
         raise explain(error, lambda: list(leaves(tree))) from error

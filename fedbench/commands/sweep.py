@@ -22,7 +22,6 @@ from fedbench.config.overrides import Override, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
-from fedbench.runs.execute import under_its_digest
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.records import is_done
 from fedbench.runs.store import read_run
@@ -156,7 +155,7 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
     todo: list[RunConfig] = []
     importing = False
     for combination in product(*axes):
-        config = under_its_digest(composer.config(combination))
+        config = composer.config(combination)
         paths = [config.path, *(config.path.with_name(f"seed_{n}") for n in seeds)]
         missing = [path for path in paths if config.force or not is_done(path)]
         todo += [config] * len(missing)

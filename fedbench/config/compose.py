@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fedbench.config.bounds import refuse_expansion
 from fedbench.config.explain import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
-from fedbench.config.masking import from_environment, secrets
-from fedbench.config.overrides import BOUNDED, GROUPS, Override, by_hydra, parse_overrides, quoted
+from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
 from fedbench.config.places import config_dir
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, options, parse, with_integers
 from fedbench.core.errors import RequestError
@@ -71,8 +69,7 @@ class Composer:
         with self._explained(overrides):
             tree, written, names = self._merged(overrides)
         config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
-        keys = from_environment(written)
-        return replace(config, from_environment=keys, secrets=secrets(written, tree, keys))
+        return replace(config, stored_tree=stored(written, config.tree))
 
     def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
         """Return the configuration that overrides make, with its departures from the experiment.
@@ -83,10 +80,10 @@ class Composer:
         config = self.config(texts)
         if config.names.experiment is None:
             return config
-        baseline, _, _ = self._merged(
+        baseline, written, _ = self._merged(
             parse_overrides([f"experiment={config.names.experiment}", f"algo={config.names.algo}"])
         )
-        return replace(config, departures=_departures(config.tree, with_integers(baseline)))
+        return replace(config, departures=_departures(config.stored_tree, stored(written, with_integers(baseline))))
 
     def unresolved(self, texts: Sequence[str]) -> tuple[Tree, dict[str, str | None]]:
         """Return the configuration with presets merged in and interpolations as they are written.
@@ -102,41 +99,24 @@ class Composer:
             tree, choices = self._chosen([o.text for o in overrides], resolve=False)
             return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
 
-    def variables(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Return the texts of environment variables that a message in a file must not contain.
-
-        For overrides that make no configuration, whose ``secrets`` would be more. There are none if Hydra cannot
-        compose them: then no variable has been read.
-        """
-        try:
-            written, _ = self.unresolved(texts)
-        except RequestError:
-            return ()
-        return secrets(written, {}, from_environment(written))
-
     @contextmanager
     def hydra(self) -> Iterator[Any]:
         """Return Hydra, initialised on the config tree inside this block."""
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
 
-        from fedbench.config.bounded_source import known_to_hydra
-        from fedbench.config.hydra_door import Door
-
         if self.own is not None:
             _refuse_hidden_files(self.own)
         with _LOCK, _hydra_put_back():
-            known_to_hydra()
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
                 hydra = GlobalHydra.instance().hydra
                 assert hydra is not None
-                hydra.config_loader = Door(hydra.config_loader)
                 yield hydra
 
     def search_path(self) -> list[str]:
         """Return the overrides that make Hydra look into the user's own directory too."""
-        return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'{BOUNDED}://{self.own.resolve()}')}]"]
+        return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'file://{self.own.resolve()}')}]"]
 
     def keys(self, overrides: Sequence[Override]) -> list[str]:
         """Return the keys of the configuration that the choices of groups among some overrides make."""
@@ -344,18 +324,31 @@ def resolved(written: Tree) -> Tree:
     return {**written, **plain(OmegaConf.create(sections), resolve=True)}
 
 
-def libraries() -> str:
-    """Return the versions of what composes configurations."""
-    import hydra
-    import omegaconf
+def stored(written: Tree, tree: Tree) -> Tree:
+    """The configuration as files and trackers get it: text from environment variables, as tokens are, is unresolved.
 
-    return f"hydra {hydra.__version__}, omegaconf {omegaconf.__version__}"
+    Args:
+        written: The configuration with interpolations as they are written.
+        tree: The same one, resolved.
+    """
+
+    def escaped(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: escaped(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [escaped(v) for v in value]
+        return value.replace("${", r"\${") if isinstance(value, str) and "oc.env" in value else value
+
+    def texts(here: Tree, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: texts(here[k], v) for k, v in value.items()}
+        return here if isinstance(value, str | list) else value
+
+    return texts(resolved(escaped(written)), tree) if "oc.env" in str(written) else tree
 
 
 def plain(cfg: DictConfig, resolve: bool) -> Tree:
     """Return a composed configuration as dictionaries."""
-    if resolve:
-        refuse_expansion(plain(cfg, resolve=False))
     tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(tree, dict)
     return {str(k): v for k, v in tree.items()}

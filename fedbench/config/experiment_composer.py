@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.compose import Composer, merge_presets, resolved
-from fedbench.config.kept import KeptCompositions, Written
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.config.schema import Choices, RunConfig, options, parse
 from fedbench.core.trees import Tree, config_value
@@ -43,8 +42,8 @@ class _Base:
 class ExperimentComposer:
     """Composes settings: an experiment, an algorithm and config keys.
 
-    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, or
-    once on this machine if the user has a cache, and each of its settings milliseconds; ``compose_run`` of the same
+    Hydra takes 0.2 s for a configuration, and a plan has hundreds of them. Here each experiment takes that once, and
+    each of its settings milliseconds; ``compose_run`` of the same
     overrides gives the same configuration (by test).
 
     Args:
@@ -59,7 +58,6 @@ class ExperimentComposer:
         self._values = {o.key: o.value for o in overrides if _is_plain(o)}
         self._choices = [o.text for o in overrides if not _is_plain(o)]
         self._composer = Composer(own)
-        self._kept = KeptCompositions() if own is None else None
         self._bases: dict[tuple[str, ...], _Base] = {}
         self._expected = {group: options(group) for group in _SWAPPED}
 
@@ -119,13 +117,9 @@ class ExperimentComposer:
             self._bases[key] = _Base(written, names, frozenset(found))
         return self._bases[key]
 
-    def _written(self, texts: Sequence[str]) -> Written:
+    def _written(self, texts: Sequence[str]) -> tuple[Tree, Choices]:
         """Return what Hydra makes of some overrides, with interpolations as they are written."""
-
-        def compose() -> Written:
-            return self._composer.with_presets(texts, resolve=False)
-
-        return compose() if self._kept is None else self._kept.of(texts, compose)
+        return self._composer.with_presets(texts, resolve=False)
 
     @cached_property
     def _sections(self) -> dict[str, Tree]:

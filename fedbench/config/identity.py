@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.contents import content_digest, file_digest, last_change
+from fedbench.config.contents import content_digest, file_digest
 from fedbench.config.keys import USER_FILES, changes_no_numbers, is_neutral, without_added
 from fedbench.config.names import present, renamed, stable, within_fedbench
 from fedbench.config.user_code import source_files, versions
@@ -41,22 +41,13 @@ class Identity:
 
     Attributes:
         digest: Ten hexadecimal digits, the same for all seeds.
-        before_contents: The digest of the setting before all user files and user code were part of it; None if it is
-            the same.
-        involved: User files, directories of user files, and source files of user code that are part of the identity.
         facts: What ``meta.json`` records: ``identity_format``; ``revision`` of each of fedbench's own methods by
             configuration key; ``files``, the digest of each user file by configuration key; and ``code``, the SHA-256
             of each source file of user code, or the version of the package that it is installed with.
     """
 
     digest: str
-    before_contents: str | None
-    involved: tuple[Path, ...]
     facts: Tree
-
-    def changed(self) -> float:
-        """Return when user files or code last changed, in seconds since the epoch; 0 if there are none."""
-        return max(map(last_change, self.involved), default=0.0)
 
 
 def identify(config: Tree) -> Identity:
@@ -65,9 +56,8 @@ def identify(config: Tree) -> Identity:
     Raises:
         RequestError: If a user file cannot be read, or user code cannot be found.
     """
-    paths = _user_paths(config)
-    files = _contents(paths, config)
-    code, sources = _user_code(config)
+    files = _contents(_user_paths(config), config)
+    code = _user_code(config)
     methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
     revisions = {what: _revision(target) for what, target in methods.items()}
 
@@ -78,12 +68,8 @@ def identify(config: Tree) -> Identity:
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
 
-    digest = _hash(tree)[:10]
-    before = _hash(_core_before_contents(config))[:10] if paths or code else digest
     return Identity(
-        digest=digest,
-        before_contents=None if before == digest else before,
-        involved=(*paths.values(), *sources),
+        digest=_hash(tree)[:10],
         facts={
             "identity_format": IDENTITY_FORMAT,
             "revision": revisions,
@@ -111,7 +97,7 @@ def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
             section = section[part]
         section[last] = digest
     tree["init"] = tree["init"]["path"]
-    plain: Tree = _plain(tree, {})
+    plain: Tree = _plain(tree)
     return plain
 
 
@@ -132,15 +118,15 @@ def _hash(tree: Tree) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any, marks: Mapping[str, str | None]) -> Any:
-    """Return ``value`` with whole floats as ints (q=1 and q=1.0 are one setting) and strings as their marks."""
+def _plain(value: Any) -> Any:
+    """The value with whole floats as ints: q=1 and q=1.0 are one setting."""
     if isinstance(value, dict):
-        return {str(k): _plain(v, marks) for k, v in value.items()}
+        return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain(v, marks) for v in value]
+        return [_plain(v) for v in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return marks.get(value, value) if isinstance(value, str) else value
+    return value
 
 
 # ---- user files
@@ -214,8 +200,8 @@ def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
             yield from _targets(value, f"{what}.{key}" if what else key)
 
 
-def _user_code(config: Tree) -> tuple[dict[str, dict[str, str]], list[Path]]:
-    """Return what identifies each module outside fedbench that a configuration names, and their source files.
+def _user_code(config: Tree) -> dict[str, dict[str, str]]:
+    """Return what identifies each module outside fedbench that a configuration names.
 
     That is the digests of the source files by relative name, or the version of the package it is installed with.
 
@@ -235,7 +221,7 @@ def _user_code(config: Tree) -> tuple[dict[str, dict[str, str]], list[Path]]:
         if not (installed := versions(files.values(), module)):
             sources |= {file: file_digest(file) for file in files.values() if file not in sources}
         code[module] = installed or {name: sources[file] for name, file in files.items()}
-    return {module: content for module, content in code.items() if content}, list(sources)
+    return {module: content for module, content in code.items() if content}
 
 
 @cache
@@ -253,31 +239,3 @@ def _revised(section: Tree, what: str, revisions: Mapping[str, int]) -> Tree:
     """Return the section with the revisions above 1 of its methods."""
     tree = {k: _revised(v, f"{what}.{k}", revisions) if isinstance(v, dict) else v for k, v in section.items()}
     return {**tree, "_revision_": revisions[what]} if revisions.get(what, 1) > 1 else tree
-
-
-# ---- runs made before all user files and user code were part of the identity
-
-
-def _core_before_contents(config: Tree) -> Tree:
-    """Return what the digest of such a run covers: some user files by content, others by path, and no code."""
-    tree = renamed(_relevant(config), stable)
-    tree["init"] = _fingerprint_before(config["init"]["path"])
-    paths = {v for k in ("train", "test", "root") if isinstance(v := config["data"].get(k), str)}
-    plain: Tree = _plain(tree, {p: _fingerprint_before(p) for p in paths})
-    return plain
-
-
-def _fingerprint_before(where: str | None) -> str | None:
-    """Return a hash of a file, or of a directory's names, sizes and JSON files; the path if it is neither."""
-    if where is None:
-        return None
-    path = Path(where).expanduser()
-    if path.is_file():
-        return content_digest(path)
-    if not path.is_dir():
-        return where
-    digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        content = content_digest(file) if file.suffix == ".json" else ""
-        digest.update(f"{file.relative_to(path)}:{file.stat().st_size}:{content}\n".encode())
-    return digest.hexdigest()

@@ -21,46 +21,6 @@ MOVED: dict[str, str] = {
     "fedbench.trackers.wandb": "fedbench.runs.trackers.wandb",
 }
 
-# Modules that methods of one's own import, at the first release -> today.
-IMPORTS: dict[str, str] = {
-    "fedbench.errors": "fedbench.core.errors",
-    "fedbench.optim": "fedbench.core.optim",
-    "fedbench.randomness": "fedbench.core.randomness",
-    "fedbench.sampling": "fedbench.core.samplers",
-    "fedbench.trees": "fedbench.core.trees",
-    "fedbench.types": "fedbench.core.types",
-    "fedbench.geometry": "fedbench.algorithms.shared.gram",
-    "fedbench.noise": "fedbench.algorithms.shared.label_noise_estimation",
-    "fedbench.regularize": "fedbench.algorithms.shared.local_terms",
-    "fedbench.storm": "fedbench.algorithms.shared.variance_reduction",
-    "fedbench.data.federated": "fedbench.data.dataset",
-    "fedbench.data.fetch": "fedbench.data.files.download",
-    "fedbench.metrics": "fedbench.simulation.metrics",
-}
-# Functions with another name: the name at the first release -> today's, by today's module.
-RENAMED: dict[tuple[str, str], str] = {
-    ("fedbench.core.errors", "whole"): "integer",
-    ("fedbench.core.errors", "flag"): "boolean",
-    ("fedbench.core.randomness", "spread"): "fold_in",
-    ("fedbench.core.randomness", "whole_numbers"): "integers",
-}
-
-
-def moved_import(module: str, name: str | None = None) -> str | None:
-    """Return what to import instead of a module, or a function, that has moved; None if it has not.
-
-    Args:
-        module: The module that is imported.
-        name: What is imported from it, if it is not the module that is missing.
-    """
-    if name is not None:
-        today = RENAMED.get((module, name))
-        return None if today is None else f"from {module} import {today}"
-    if module == "fedbench.algorithm":
-        return "from fedbench import Algorithm, Stage, descent, server_descent"
-    found = IMPORTS.get(module) or MOVED.get(module)
-    return None if found is None else f"from {found} import ..."
-
 
 def present(target: str) -> str:
     """Return the dotted path of a function today, given its stable or its present name."""

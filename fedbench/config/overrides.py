@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.config.bounds import MOST_BYTES, refuse_long_override
 from fedbench.config.keys import USER_FILES
 from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest, shown
@@ -23,7 +22,6 @@ from fedbench.core.trees import config_value, leaves
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
-BOUNDED = "bounded"  # scheme of a directory of config files that are looked at before Hydra reads them
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
@@ -102,8 +100,6 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
     if isinstance(given, Mapping):
         texts = [f"{key}={as_value(value)}" for key, value in leaves(given).items()]
     elif isinstance(given, str):
-        if len(given) > MOST_BYTES:
-            raise RequestError(f"overrides have {len(given)} characters; at most {MOST_BYTES} are read")
         try:
             texts = shlex.split(given)
         except ValueError as error:
@@ -181,7 +177,6 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
 
 
 def _parse(text: str) -> Override | None:
-    refuse_long_override(text)
     name, equals, value = text.partition("=")
     bare = name.lstrip("+")
     if equals and bare in GROUPS and value in ("null", "None", "", "false", "true"):
@@ -197,9 +192,6 @@ def _parse(text: str) -> Override | None:
     elif equals and value.endswith(","):
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
     parsed = by_hydra(text)
-    if parsed.key_or_group == "hydra.searchpath":
-        text = f"{name}=[{','.join(quoted(_bounded(place)) for place in _listed(parsed, text))}]"
-        parsed = by_hydra(text)
     override = Override(
         text,
         parsed.key_or_group,
@@ -214,20 +206,6 @@ def _parse(text: str) -> Override | None:
     return override
 
 
-def _listed(parsed: HydraOverride, text: str) -> list[str]:
-    """Return the directories that Hydra is to search."""
-    value = None if parsed.is_sweep_override() else parsed.value()
-    if not isinstance(value, list) or not all(isinstance(place, str) for place in value):
-        raise RequestError(f"{shown(text)}: hydra.searchpath must be a list of directories, as [file:///DIR]")
-    return [str(place) for place in value]
-
-
-def _bounded(place: str) -> str:
-    """Return the address of a directory with the scheme that has limits; packages keep theirs."""
-    scheme, mark, path = place.partition("://")
-    return place if mark and scheme != "file" else f"{BOUNDED}://{path if mark else place}"
-
-
 @lru_cache(maxsize=1024)
 def by_hydra(text: str) -> HydraOverride:
     """Return an override as Hydra parses it.
@@ -238,7 +216,6 @@ def by_hydra(text: str) -> HydraOverride:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    refuse_long_override(text)
     try:
         return OverridesParser.create().parse_override(text)
     except (HydraException, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits

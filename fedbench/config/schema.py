@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
-from fedbench.config.masking import masked, masked_changes
 from fedbench.config.places import config_dir
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
@@ -148,8 +147,7 @@ class RunConfig:
         identity: Identity of the setting, the same for all seeds.
         overrides: The overrides as typed.
         departures: The keys that differ from the chosen experiment, each with [value there, value here].
-        from_environment: Dotted keys of text from environment variables, which is not stored (``config.masking``).
-        secrets: What no message in a file may contain, for the same reason.
+        stored_tree: ``tree`` as files and trackers get it, with text from environment variables unresolved.
     """
 
     names: Choices
@@ -180,18 +178,7 @@ class RunConfig:
     identity: Identity
     overrides: tuple[str, ...]
     departures: Mapping[str, list[Any]]
-    from_environment: frozenset[str] = frozenset()
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def stored_tree(self) -> Tree:
-        """The resolved configuration as files and trackers get it: without text from environment variables."""
-        return masked(self.tree, self.from_environment)
-
-    @property
-    def stored_departures(self) -> dict[str, list[Any]]:
-        """``departures`` as files get them."""
-        return masked_changes(self.departures, self.from_environment)
+    stored_tree: Tree
 
     @property
     def digest(self) -> str:
@@ -264,6 +251,7 @@ def parse(
         identity=identify(tree),
         overrides=tuple(overrides),
         departures=departures or {},
+        stored_tree=tree,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.buildable import refuse_other_functions
 from fedbench.config.contents import file_digest
-from fedbench.config.names import moved_import, present, within_fedbench
-from fedbench.config.user_code import is_installed, refuse_untrusted, source_files
+from fedbench.config.names import present, within_fedbench
+from fedbench.config.user_code import is_installed, source_files
 from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
 from fedbench.core.trees import Tree
 
@@ -89,21 +87,15 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
         what: Dotted key of the component, for messages.
 
     Raises:
-        RequestError: If it does not exist, its module is not trusted (``refuse_untrusted``), or it is a function of
-            fedbench that a configuration does not build (``refuse_other_functions``).
+        RequestError: If it does not exist.
     """
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
     try:
-        if within_fedbench(target):
-            refuse_other_functions(target, what)
-        else:
-            refuse_untrusted(module, f"{what}._target_={target}")
+        if not within_fedbench(target):
             _forget_other_code(module)
         imported = importlib.import_module(module)
-    except RequestError:
-        raise
     except Exception as error:
         clear = _import_error(error, target, what)
         if clear is None:
@@ -121,12 +113,6 @@ def _import_error(error: Exception, target: str, what: str) -> RequestError | No
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and f"{target}.".startswith(f"{missing}."):
         return RequestError(f"{what}._target_={target}: there is no module {missing}")
-    place = f"{what}._target_={target}: {_line_of(error)}"
-    if isinstance(error, ImportError) and error.name:
-        imported = re.search(r"cannot import name '(\w+)'", str(error))
-        if instead := moved_import(error.name, imported[1] if imported else None):
-            old = f"{imported[1]} of {error.name} has another name" if imported else f"{error.name} has moved"
-            return RequestError(f"{place}: {old}; type: {instead}")
     if missing and missing.split(".")[0] != "fedbench":
         extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
         return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import site
 import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -24,18 +22,15 @@ from fedbench.core.errors import RequestError
 
 _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
-# environment variable: modules outside the user's directory that may run, separated by commas
-TRUST = "FEDBENCH_TRUST"
-_own: ContextVar[Path | None] = ContextVar("directory that the user has named", default=None)
 
 
 @contextmanager
 def user_code_from(folder: Path | None) -> Iterator[None]:
     """Put a directory at the end of Python's path inside this block, so that ``_target_`` finds what it contains.
 
-    It comes last, so that a file in it never takes the place of an installed module. Its modules are trusted
-    (``refuse_untrusted``). Afterwards they are forgotten, so that the next run reads the files as they are then, and
-    modules that were loaded under the same names before are back.
+    It comes last, so that a file in it never takes the place of an installed module. Afterwards its modules are
+    forgotten, so that the next run reads the files as they are then, and modules that were loaded under the same names
+    before are back.
     """
     if folder is None:
         yield
@@ -43,11 +38,9 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
     root, before = folder.resolve(), dict(sys.modules)
     sys.path.append(str(root))
     importlib.invalidate_caches()
-    token = _own.set(root)
     try:
         yield
     finally:
-        _own.reset(token)
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index(str(root))]  # it may be on the path before, too
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
@@ -55,55 +48,6 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
                 del sys.modules[name]
         for name, module in before.items():
             sys.modules.setdefault(name, module)
-
-
-def refuse_untrusted(module: str, what: str) -> None:
-    """Refuse to import a module that neither lies in the user's directory nor is named by FEDBENCH_TRUST.
-
-    A ``_target_`` is code that a configuration file chooses: `os.system`, say, in a file that came from elsewhere.
-
-    Args:
-        module: The dotted name, outside fedbench.
-        what: The key and its value, for the message.
-
-    Raises:
-        RequestError: If the module may not run.
-        ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
-    """
-    if trusted_by_environment(module):
-        return
-    own, base = _own.get(), _base(module)[0]
-    if own is not None and base is not None and base.resolve() == own:
-        return
-    top = module.split(".")[0]
-    hidden = (
-        "" if own is None or _along(own, module) is None else f" (it hides the one in {own}, which needs another name)"
-    )
-    raise RequestError(
-        f"{what}: {module} is {f'in {base}' if base else 'a part of Python'}{hidden} and is not executed; a "
-        "configuration may name functions of fedbench, of the directory given by --config-dir (config_dir in Python), "
-        f"and of the modules in the environment variable {TRUST}. If you trust this one, set {TRUST}={top}"
-    )
-
-
-def trusted_by_environment(module: str) -> bool:
-    """Return whether FEDBENCH_TRUST names a module, or a package that it lies in."""
-    named = [name.strip() for name in os.environ.get(TRUST, "").split(",")]
-    return any(name and f"{module}.".startswith(f"{name}.") for name in named)
-
-
-@contextmanager
-def without_user_code() -> Iterator[None]:
-    """Take the user's directory off Python's path inside this block."""
-    if (own := _own.get()) is None:
-        yield
-        return
-    place = len(sys.path) - 1 - sys.path[::-1].index(str(own))
-    del sys.path[place]
-    try:
-        yield
-    finally:
-        sys.path.insert(place, str(own))
 
 
 def source_files(module: str) -> dict[str, Path]:

@@ -123,7 +123,7 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
         "hash": config.digest,
         **config.identity.facts,
         **asdict(config.names),
-        "departures": config.stored_departures,
+        "departures": dict(config.departures),
         "overrides": list(config.overrides),
         "sources": list(data.sources),
         "unofficial": list(data.unofficial),

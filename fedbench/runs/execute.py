@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from fedbench.config.schema import RunConfig
@@ -16,7 +15,7 @@ from fedbench.runs.donors import evaluated_more_often, go_on_from_shorter
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.records import damaged, is_done
-from fedbench.runs.store import ResultStore, Run, read_run
+from fedbench.runs.store import Run, read_run
 from fedbench.runs.trackers.guarded import export
 
 
@@ -67,13 +66,6 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
     """
     from filelock import FileLock, Timeout
 
-    config = under_its_digest(config)
-    if config.identity.facts["identity_format"] == 0:
-        print(
-            f"fedbench: {config.path.parent} has runs of fedbench 0.1.0, which did not record the content of your "
-            "files and code; these have not changed since and count as the same. force=true trains again",
-            file=sys.stderr,
-        )
     if not config.force:
         _tidy(config)
         if done := _from_disk(config) or _from_denser(config):
@@ -100,7 +92,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
         elif done := _from_disk(config):  # the other process finished it
             return done
         facts = go_on_from_shorter(config, recorder)
-        run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree, config.secrets)
+        run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree)
         return Outcome(read_run(config.path), fresh=True)
     finally:
         if is_done(config.path):  # a process that waits holds this very file, and finds DONE
@@ -161,22 +153,3 @@ def _from_denser(config: RunConfig) -> Outcome | None:
             )
             return found
     return None
-
-
-def under_its_digest(config: RunConfig) -> RunConfig:
-    """Return the configuration, under the digest of fedbench 0.1.0 if a finished run under that counts as the same.
-
-    That digest does not cover all user files and user code, so the times of the files stand for their content: none may
-    have changed since the first run under it started. New seeds then join the earlier ones.
-    """
-    identity = config.identity
-    if identity.before_contents is None:
-        return config
-    folder = config.path.parent.with_name(identity.before_contents)
-    runs = [run for run in ResultStore(folder) if run.meta.get("identity_format", 0) == 0]
-    first = min((datetime.fromisoformat(run.meta["started"]).timestamp() for run in runs), default=0.0)
-    if not any(run.done for run in runs) or identity.changed() > first:
-        return config
-    facts = {**identity.facts, "identity_format": 0}
-    identity = replace(identity, digest=identity.before_contents, before_contents=None, facts=facts)
-    return replace(config, identity=identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.config.masking import without
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.core.writing import NotWritten
 from fedbench.data.dataset import FederatedDataset
@@ -106,14 +105,13 @@ class PreparedRun:
         return round in self.keep_clients if isinstance(self.keep_clients, list) else self.keep_clients == "all" or ends
 
 
-def run(prepared: PreparedRun, recorder: Recorder, config: Fields, secrets: Sequence[str] = ()) -> Fields:
+def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
     """Carry out a run, or the rest of it, and return its final meta data (status: done or diverged).
 
     Args:
         prepared: The run.
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
         config: The resolved configuration.
-        secrets: What the message of an error in ``meta.json`` must not contain.
 
     Raises:
         Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
@@ -147,7 +145,7 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields, secrets: Sequ
         raise
     except BaseException as error:
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": without(what, secrets)}, error)
+        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what}, error)
         tracker.finish("failed")
         if allocation_failed(error):
             raise OutOfMemory(

@@ -465,8 +465,8 @@ BAD = [
     (["local.crop=-1"], "local.crop must be an integer >= 0, got -1"),
     (["engine.cohort_size=0"], "engine.cohort_size must be auto or an integer >= 1, got 0"),
     (["seed=x"], "seed must be an integer >= 0, got 'x'"),
-    (["algo._target_=fedbench.algorithms.nothing.at_all"], "is not a method of fedbench and is not executed"),
-    (["algo._target_=fedbench.algorithms.fedavg.nothing"], "did you mean fedbench.algorithms.fedavg.fedavg?"),
+    (["algo._target_=fedbench.algorithms.nothing.at_all"], "there is no module fedbench.algorithms.nothing"),
+    (["algo._target_=fedbench.algorithms.fedavg.fedav"], "fedbench.algorithms.fedavg has no function fedav; did you"),
     (["rounds=1,2"], "rounds has several values (1, 2); to run each of them, add -m"),
     (["rounds=1,"], "'rounds=1,' ends with a comma; did you mean rounds=1?"),
     (["algo=null"], "algo=null is unknown; see `fedbench list algo`"),
@@ -539,11 +539,6 @@ BAD = [
     (["rounds=${foo}"], "rounds: Interpolation key 'foo' not found"),
     (["data.x=1"], "unknown key data.x; `fedbench --cfg job` shows the keys\n"),
     (["--rounds=3"], "unknown flag --rounds; keys are typed without dashes: rounds=3"),
-    (["algo._target_=os.system"], "algo._target_=os.system: os is a part of Python and is not executed"),
-    (
-        ["model._target_=textwrap.fill"],
-        "of the modules in the environment variable FEDBENCH_TRUST. If you trust this one, set FEDBENCH_TRUST=textwrap",
-    ),
     (["reproducer"], "did you mean reproduce?"),
     (
         ["data=mnist_iid", "data/partition=idd"],

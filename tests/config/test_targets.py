@@ -1,11 +1,9 @@
 """Messages about functions that a configuration names and that cannot be imported or called."""
 
-import importlib
 import itertools
 
 import pytest
 
-from fedbench.config import names
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError, arguments_of, integer, number
 
@@ -19,7 +17,6 @@ def refused(tmp_path, monkeypatch):
 
     def message(text, name="make"):
         module = f"own_method_{next(_numbers)}"  # Python keeps what it imported
-        monkeypatch.setenv("FEDBENCH_TRUST", module)
         (tmp_path / f"{module}.py").write_text(text)
         with pytest.raises(RequestError) as caught:
             function_of(f"{module}.{name}", "algo")
@@ -29,48 +26,8 @@ def refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("old", "present"),
-    [
-        ("from fedbench.algorithm import Algorithm", "from fedbench import Algorithm, Stage, descent, server_descent"),
-        ("from fedbench.optim import sgd", "from fedbench.core.optim import ..."),
-        ("from fedbench.types import State", "from fedbench.core.types import ..."),
-        ("import fedbench.randomness", "from fedbench.core.randomness import ..."),
-        ("from fedbench.errors import whole", "from fedbench.core.errors import ..."),
-        ("from fedbench.data.partition import iid", "from fedbench.data.partitions.basic import ..."),
-    ],
-)
-def test_a_module_that_has_moved_is_named_with_its_present_import(refused, old, present):
-    module = old.split()[1]
-    message = refused(f"import torch\n{old}\n")
-    assert message == f"algo._target_=mine.make: mine.py, line 2: {module} has moved; type: {present}"
-
-
-def test_a_function_with_another_name_is_named():
-    """Also where the module is the present one."""
-    assert names.moved_import("fedbench.core.errors", "whole") == "from fedbench.core.errors import integer"
-    assert names.moved_import("fedbench.core.errors", "nothing") is None
-    assert names.moved_import("fedbench.core.errors") is None
-
-
-def test_every_row_of_the_table_of_imports_leads_to_what_exists():
-    for old, today in names.IMPORTS.items():
-        with pytest.raises(ModuleNotFoundError):
-            importlib.import_module(old)
-        importlib.import_module(today)
-    for (module, old), today in names.RENAMED.items():
-        found = importlib.import_module(module)
-        assert hasattr(found, today)
-        assert not hasattr(found, old)
-    exec(names.moved_import("fedbench.algorithm"), {})
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "from fedbench.core.errors import flag",
-            "flag of fedbench.core.errors has another name; type: from fedbench.",
-        ),
         ("\nx = y", "algo._target_=mine.make: mine.py, line 2: NameError: name 'y' is not defined"),
         ("from fedbench import nothing", "mine.py, line 1: ImportError: cannot import name 'nothing' from 'fedbench'"),
         ("import nowhere", "algo needs the package nowhere, which is not installed"),
@@ -84,8 +41,7 @@ def test_an_error_in_user_code_is_reported_with_its_place(refused, text, message
     assert message in refused(text)
 
 
-def test_a_foreign_function_that_does_not_fit_is_named_by_its_path(monkeypatch):
-    monkeypatch.setenv("FEDBENCH_TRUST", "textwrap")
+def test_a_foreign_function_that_does_not_fit_is_named_by_its_path():
     with pytest.raises(
         RequestError, match=r"^model._target_=textwrap.fill: fill needs text, .*; type \+model.text=...$"
     ):

@@ -5,8 +5,7 @@ import sys
 import pytest
 import yaml
 
-from fedbench.config.user_code import refuse_untrusted, source_files, user_code_from, versions
-from fedbench.core.errors import RequestError
+from fedbench.config.user_code import source_files, user_code_from, versions
 
 
 @pytest.fixture
@@ -93,31 +92,6 @@ def test_the_first_directory_on_the_path_counts_whatever_was_imported_before(tmp
     monkeypatch.syspath_prepend(str(tmp_path / "two"))
     assert source_files("twice_there") == {"twice_there.py": tmp_path / "two/twice_there.py"}
     del sys.modules["twice_there"]
-
-
-def test_code_of_a_configuration_is_executed_only_if_it_is_trusted(tmp_path, project, monkeypatch):
-    project(elsewhere="f = 1")
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "mine_alone.py").write_text("f = 1")
-    (own / "elsewhere.py").write_text("f = 2")
-    for module, where in (
-        ("os", "os is a part of Python and is not executed"),
-        ("builtins", "builtins is a part of Python"),
-        ("elsewhere", str(tmp_path)),
-    ):
-        with pytest.raises(RequestError, match=where):
-            refuse_untrusted(module, "algo._target_=x")
-    with user_code_from(own):
-        refuse_untrusted("mine_alone", "algo._target_=x")
-        with pytest.raises(RequestError, match=r"it hides the one in .*/own, which needs another name"):
-            refuse_untrusted("elsewhere", "algo._target_=x")
-    monkeypatch.setenv("FEDBENCH_TRUST", "os.path, elsewhere")
-    refuse_untrusted("elsewhere", "algo._target_=x")
-    refuse_untrusted("os.path", "algo._target_=x")
-    for module in ("os", "posixpath"):
-        with pytest.raises(RequestError, match="set FEDBENCH_TRUST="):
-            refuse_untrusted(module, "algo._target_=x")
 
 
 def test_a_file_of_the_user_never_takes_the_place_of_an_installed_module(tmp_path):
