@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.analysis.compare import compare as compare_runs
-from fedbench.commands.flags import Flags
 from fedbench.commands.gpus import placement
 from fedbench.commands.launch import Job, make_directory
 from fedbench.commands.side_by_side import announce, jobs_by_default
@@ -31,31 +31,25 @@ from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.trials import Tuned
 
 
-def compare(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int:
+def carry_out(asked: Namespace) -> int:
     """Tune, run and compare methods, write tables and a page, and return the exit status: 1 if a run is not done.
-
-    Args:
-        args: ``KEY=VALUE`` texts.
-        flags: Flags of the command line.
-        own: A config tree of the user's own.
-        loud: Print the traceback of a failed run.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    request = read_request("compare", args, flags)
-    with user_code_from(own):
-        composer = Composer(own)
-        studies = studies_of(request, composer, loud)
+    request = read_request("compare", asked.overrides, asked.jobs)
+    with user_code_from(asked.config_dir):
+        composer = Composer(asked.config_dir)
+        studies = studies_of(request, composer, asked.loud)
         _refuse_unknown(request, studies)
         found = search_all(studies)
-        command = shlex.join(["fedbench", "compare", *args])
+        command = shlex.join(["fedbench", "compare", *asked.typed])
         text, tuning = write_results(studies, found, command)
         print("\n" + text)
         chosen = [(s, t) for s, t in zip(studies, found, strict=True) if t.best is not None]
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
-        ended = _run_all(request, composer, chosen, loud)
+        ended = _run_all(request, composer, chosen, asked.loud)
     runs = [read_run(Path(note.path)) for note in ended if note.path is not None]
     print("\n" + _write(request, studies, runs, tuning))
     return 0 if len(chosen) == len(studies) and all(note.status == "done" for note in ended) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,17 @@ from fedbench.core.paths import user_path
 from fedbench.core.writing import fault
 
 WORDS = ("prepare", "verify", "show", "export-partition", "check-links")
+
+
+def carry_out(asked: Namespace) -> int:
+    """Carry out ``fedbench data`` and return the exit status.
+
+    Raises:
+        RequestError: If the data set is unknown, or data are missing.
+    """
+    text, status = data([asked.action, *([asked.name] if asked.name else []), *asked.rest], asked.config_dir)
+    print(text)
+    return status
 
 
 def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from types import TracebackType
@@ -60,20 +59,3 @@ class Deadline:
         main = threading.main_thread().ident
         if main is not None:
             signal.pthread_kill(main, self._signal)
-
-
-def checked_hours(text: str | None) -> float | None:
-    """Return a number of hours as typed.
-
-    Raises:
-        RequestError: If it is not a number above 0.
-    """
-    if text is None:
-        return None
-    try:
-        hours = float(text)
-    except ValueError:
-        hours = math.nan
-    if not (math.isfinite(hours) and hours > 0):
-        raise RequestError(f"--hours must be a number above 0, such as 1 or 0.5, got {text}")
-    return hours

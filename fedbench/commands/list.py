@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,16 @@ _GROUP = {"partition": "data/partition"}  # where a word of the command line is 
 _ALL = (*GROUPS_LISTED, "partition", "tracker", "table")
 CARDS = ("algo", "data", "model", "partition", "tracker")  # groups whose choices have a card
 LISTED = (*_ALL, "engine")  # the last may compile code, and is listed only on request
+
+
+def carry_out(asked: Namespace) -> int:
+    """Print the choices of a group, or the card of one.
+
+    Raises:
+        RequestError: If the group or the choice is unknown.
+    """
+    print(list_choices([word for word in (asked.group, asked.name) if word], asked.config_dir))
+    return 0
 
 
 def list_choices(args: Sequence[str], own: Path | None) -> str:

@@ -6,17 +6,17 @@ import builtins
 import importlib.util
 import keyword
 import re
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from fedbench.config.schema import options
-from fedbench.core.errors import RequestError, nearest
+from fedbench.core.errors import RequestError
+from fedbench.core.paths import user_path
 
 _TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_FOLDER = Path("own")
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,14 @@ KINDS = {
 }
 
 
-def new(args: Sequence[str], own: Path | None = None) -> str:
-    """Carry out ``fedbench new`` and return what to print.
-
-    Args:
-        args: What to make, its name, and optionally ``--into DIR``.
-        own: The directory of ``--config-dir``, in place of ``--into``.
+def carry_out(asked: Namespace) -> int:
+    """Write the files and print their names and what to try next.
 
     Raises:
-        RequestError: If an argument is wrong, or a file exists already.
+        RequestError: If the name cannot be used, or a file exists already.
     """
-    words, into = _read(args, own)
-    if len(words) != 2 or words[0] not in KINDS:
-        got = " ".join(args) or "nothing"
-        hint = nearest(words[0], KINDS) if words else ""
-        raise RequestError(f"usage: fedbench new {'|'.join(KINDS)} NAME [--into DIR]; got {got}{hint}")
-    what, name = words
+    what, name = asked.kind, asked.name
+    into = user_path("--into", asked.into) if asked.into else asked.config_dir or Path("own")
     _refuse_name(what, name)
     files = _files(what, name, into)
     if existing := [file for file in files if file.exists()]:
@@ -71,24 +63,8 @@ def new(args: Sequence[str], own: Path | None = None) -> str:
     *_, test = files
     lines = [f"written: {file}" for file in files]
     run = f"fedbench --config-dir {into} {KINDS[what].overrides.format(name)}"
-    return "\n".join([*lines, "try next:", f"  python -m pytest {test}", f"  {run}"])
-
-
-def _read(args: Sequence[str], own: Path | None) -> tuple[list[str], Path]:
-    """Return the words and the directory."""
-    words, into, rest = [], own, list(args)
-    while rest:
-        arg = rest.pop(0)
-        flag, equals, value = arg.partition("=")
-        if flag == "--into":
-            if not equals and not rest:
-                raise RequestError("--into needs a value: the directory to write to")
-            into = Path(value if equals else rest.pop(0)).expanduser()
-        elif arg.startswith("-"):
-            raise RequestError(f"unknown flag {arg}{nearest(flag, ['--into'])}; fedbench new takes --into DIR")
-        else:
-            words.append(arg)
-    return words, into or _FOLDER
+    print("\n".join([*lines, "try next:", f"  python -m pytest {test}", f"  {run}"]))
+    return 0
 
 
 def _refuse_name(what: str, name: str) -> None:

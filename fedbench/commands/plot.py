@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 
-from fedbench.analysis.run_curves import POSITIONS, run_curves
-from fedbench.core.errors import Parser, RequestError
+from fedbench.analysis.run_curves import run_curves
+from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
 from fedbench.core.writing import NotWritten
 from fedbench.report.canvas import KINDS
-from fedbench.report.run_plot import BANDS, draw_curves
+from fedbench.report.run_plot import draw_curves
 from fedbench.report.write import name_left_out
 from fedbench.runs.bundle import stored
 from fedbench.runs.store import Run
@@ -18,44 +19,12 @@ from fedbench.runs.store import Run
 _META = ("algo", "data", "model", "experiment")
 
 
-def _parser() -> Parser:
-    p = Parser(
-        prog="fedbench plot",
-        description="Draw a metric of the runs in a directory: mean over seeds, a line per value of a key, a panel per "
-        "setting.",
-    )
-    p.add_argument(
-        "folder", nargs="?", default="results", metavar="DIR", help="directory of the runs (default: results)"
-    )
-    p.add_argument("--x", default="round", help=f"{', '.join(POSITIONS)} (default: round)")
-    p.add_argument("--y", default="accuracy_mean", help="key of rounds.jsonl (default: accuracy_mean)")
-    p.add_argument("--by", default="algo", help="a line per value of this key (default: algo)")
-    p.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs with this value; may be repeated"
-    )
-    p.add_argument(
-        "--interval",
-        default="t",
-        choices=BANDS,
-        help="band around the mean: 95 %% t interval, range, none (default: t)",
-    )
-    p.add_argument("--log", action="store_true", help="logarithmic axis of the metric")
-    p.add_argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)")
-    return p
-
-
-def plot(args: Sequence[str]) -> str:
-    """Draw a figure and return which file was written.
-
-    Args:
-        args: The words after ``plot``.
+def carry_out(asked: Namespace) -> int:
+    """Draw a figure and print which file was written.
 
     Raises:
         RequestError: If an argument is wrong, or there is nothing to draw.
     """
-    if {"-h", "--help"} & set(args):
-        return _parser().format_help().rstrip()
-    asked = _parser().parse_args(list(args))
     folder = user_path("DIR", asked.folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
@@ -75,7 +44,8 @@ def plot(args: Sequence[str]) -> str:
         written = draw_curves(file, curves, asked.x, asked.y, asked.interval, asked.log)
     except NotWritten as error:
         raise RequestError(str(error)) from error
-    return "\n".join(f"written: {path}" for path in written)
+    print("\n".join(f"written: {path}" for path in written))
+    return 0
 
 
 def _chosen(runs: Sequence[Run], text: str) -> list[Run]:

@@ -11,7 +11,7 @@ import fedbench
 from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
-from fedbench.core.errors import Parser, RequestError, choice
+from fedbench.core.errors import RequestError, choice
 from fedbench.core.paths import user_path
 from fedbench.core.writing import NotWritten
 from fedbench.data.citations import citation
@@ -27,71 +27,18 @@ from fedbench.runs.bundle import stored
 from fedbench.runs.store import Run, with_readable
 
 
-def _parser() -> Parser:
-    p = Parser(prog="fedbench report", description="Write tables, figures and a page from the runs in a directory.")
-    p.add_argument(
-        "folder",
-        nargs="?",
-        default="results",
-        metavar="DIR",
-        help="directory that contains the runs, a report that was published with --into, the zip of --bundle, or a "
-        "directory of published reports, which gets a front page (default: results)",
-    )
-    p.add_argument(
-        "--into",
-        metavar="OUT",
-        help="directory to publish the report in, without links to the runs, and with what it needs of them "
-        "(default: DIR/report, without)",
-    )
-    p.add_argument("--paper", metavar="ID", help=f"report the runs of one paper only; {KNOWN}: of known numbers")
-    p.add_argument(
-        "--compare",
-        metavar="KEY",
-        help="test the differences between algorithms (algo), or between values of a key: print them, and write them "
-        "to the page and, as Markdown, CSV and LaTeX, to the folder compared of the report",
-    )
-    p.add_argument(
-        "--latex",
-        action="store_true",
-        help="write tables, figures and a statement for a paper to DIR/paper, or OUT (docs/tuning.md)",
-    )
-    p.add_argument(
-        "--bundle",
-        metavar="FILE.zip",
-        help="write what another machine needs to repeat these tables: configs, partitions, numbers and commands",
-    )
-    p.add_argument(
-        "--best",
-        metavar="KEY",
-        help="print, for every setting, the value of a key that is best on validation examples (data.validation)",
-    )
-    p.add_argument(
-        "--by", metavar="METRIC", help="with --best: validation (default, val_accuracy_mean) or another val_ metric"
-    )
-    p.add_argument(
-        "--metric",
-        help="key of rounds.jsonl to compare or report, at the last round (default: accuracy_mean); with --latex or "
-        f"--bundle several, separated by commas (default: {','.join(METRICS)})",
-    )
-    p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
-    p.add_argument("--dated", action="store_true", help="end the page with today's date (UTC)")
-    p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
-    return p
-
-
-def report(args: Sequence[str], own: Path | None = None) -> str:
-    """Return what ``fedbench report`` prints: tables and where the report was written, or a comparison.
-
-    Args:
-        args: The words after ``report``.
-        own: A config tree of the user's own, with which ``--bundle`` reads data again.
+def carry_out(asked: Namespace) -> int:
+    """Print tables and where the report was written, or a comparison.
 
     Raises:
         RequestError: If an argument is wrong.
     """
-    if {"-h", "--help"} & set(args):
-        return _parser().format_help().rstrip()
-    asked = _parser().parse_args(list(args))
+    print(_written(asked, asked.config_dir))
+    return 0
+
+
+def _written(asked: Namespace, own: Path | None) -> str:
+    """Return what is printed; ``--bundle`` reads data again with the user's own config tree."""
     folder = user_path("DIR", asked.folder)
     if folder.suffix == ".zip" and folder.is_file():
         into = user_path("--into", asked.into) if asked.into else folder.with_suffix("")

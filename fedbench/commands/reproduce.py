@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
-from fedbench.commands.deadline import Deadline, checked_hours
+from fedbench.commands.deadline import Deadline
 from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.plan_text import ShownPlan
 from fedbench.commands.planned_cells import cell_notes
@@ -21,70 +21,23 @@ from fedbench.config.compose import compose_run
 from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.overrides import parse_overrides
 from fedbench.config.schema import RunConfig
-from fedbench.core.errors import Parser, RequestError
+from fedbench.core.errors import RequestError
 from fedbench.papers.durations import Durations
-from fedbench.papers.plan import PROFILES, PlannedRun, chosen, locate, missing_variants, plan
+from fedbench.papers.plan import PlannedRun, chosen, locate, missing_variants, plan
 from fedbench.runs.published import Published
 
 _MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
 
-def _parser() -> Parser:
-    p = Parser(
-        prog="fedbench reproduce",
-        description="Run what the chosen tables and figures still need, then write the report.",
-    )
-    p.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything); or known, known/ID: "
-        "numbers of public benchmarks, on a page of their own",
-    )
-    p.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default="cpu",
-        help="full: the settings of the papers; cpu (default) and smoke: reduced settings",
-    )
-    p.add_argument(
-        "--readings",
-        action="store_true",
-        help="also run what other readings of the papers need: further splits of the data, variants of the settings",
-    )
-    p.add_argument("--plan", action="store_true", help="show what would run and exit")
-    p.add_argument(
-        "--hours",
-        metavar="N",
-        help="take what fits into N hours on this machine, what decides the most claims per hour first; the same "
-        "command resumes it",
-    )
-    p.add_argument("--seeds", type=int, help="number of seeds (default: that of the profile)")
-    p.add_argument(
-        "--jobs",
-        type=int,
-        help="number of runs at a time, in processes (default: as many as cores and memory allow, or one per GPU)",
-    )
-    p.add_argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`")
-    p.add_argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm")
-    return p
-
-
-def reproduce(args: Sequence[str]) -> int:
+def carry_out(asked: argparse.Namespace) -> int:
     """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run with data is not done.
-
-    Args:
-        args: Names, options, and overrides for all runs: of directories, device, engine and tracker.
 
     Raises:
         RequestError: If the request is wrong; nothing is changed on disk.
     """
-    if {"-h", "--help"} & set(args):
-        print(_parser().format_help(), end="")
-        return 0
-    asked, common = _request(args)
-    hours, launcher = checked_hours(asked.hours), _launcher(asked, common)
+    asked.names, common = _request(asked.words)
+    hours, launcher = asked.hours, _launcher(asked, common)
     if launcher and hours is not None:
         raise RequestError(
             f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
@@ -99,21 +52,16 @@ def reproduce(args: Sequence[str]) -> int:
     return _reproduce_papers(asked, common, hours, launcher)
 
 
-def _request(args: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return what is asked for, and the overrides for all runs."""
-    words = [a for a in args if "=" not in a or a.startswith("--")]
-    given = parse_overrides([a for a in args if a not in words])
+def _request(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names of tables and figures, and the overrides for all runs."""
+    given = parse_overrides([word for word in words if "=" in word])
     for override in given:
         if not override.key.startswith(_COMMON):
             raise RequestError(
                 f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
                 f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
             )
-    asked = _parser().parse_intermixed_args(words)
-    for name, value in (("--seeds", asked.seeds), ("--jobs", asked.jobs)):
-        if value is not None and value < 1:
-            raise RequestError(f"{name} must be an integer >= 1, got {value}")
-    return asked, [override.text for override in given]
+    return [word for word in words if "=" not in word], [override.text for override in given]
 
 
 def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float | None, launcher: list[str]) -> int:

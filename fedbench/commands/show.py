@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedbench.core.errors import Parser, RequestError
+from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
@@ -24,29 +25,22 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _NOT_CHANGES = ("results_dir", "data_dir", "force")
 
 
-def _parser() -> Parser:
-    p = Parser(prog="fedbench show", description="Show one run: configuration, curves, numbers and files.")
-    p.add_argument("run", metavar="RUN", help="directory of the run, which it prints as its last line")
-    return p
-
-
-def show_run(args: Sequence[str]) -> str:
-    """Return what ``fedbench show`` prints.
+def carry_out(asked: Namespace) -> int:
+    """Print one run.
 
     Raises:
-        RequestError: If an argument is wrong.
+        RequestError: If there is no such run.
         DamagedRun: If the run's files cannot be read.
     """
-    if {"-h", "--help"} & set(args):
-        return _parser().format_help().rstrip()
-    path = _located(user_path("RUN", _parser().parse_args(list(args)).run))
+    path = _located(user_path("RUN", asked.run))
     run = read_run(path)
     parts = [_head(run), _settings(run)]
     if run.records.begun:
         parts += [_numbers(run), *_curves(run)]
     elif run.outcome == "done":
         parts.append("No numbers: rounds.jsonl is missing or empty; force=true trains the run again")
-    return "\n\n".join([*parts, _files(path), _python(path)])
+    print("\n\n".join([*parts, _files(path), _python(path)]))
+    return 0
 
 
 def _located(path: Path) -> Path:

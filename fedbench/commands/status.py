@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.core.errors import Parser, RequestError
+from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.runs.progress import duration
 from fedbench.runs.standing import GONE, STATES, Standing, standings
@@ -18,28 +19,12 @@ _HINTS = {
 }
 
 
-def _parser() -> Parser:
-    p = Parser(prog="fedbench status", description="Show how far the runs in a directory are.")
-    p.add_argument(
-        "folder",
-        nargs="?",
-        default="results",
-        metavar="DIR",
-        help="directory of the runs (default: results)",
-    )
-    p.add_argument("--all", action="store_true", help="list the runs that are done too, which are counted otherwise")
-    return p
-
-
-def status(args: Sequence[str]) -> str:
-    """Return what ``fedbench status`` prints: a line per run that is not done, and how many are in which state.
+def carry_out(asked: Namespace) -> int:
+    """Print a line per run that is not done, and how many are in which state.
 
     Raises:
-        RequestError: If an argument is wrong.
+        RequestError: If the directory contains no runs.
     """
-    if {"-h", "--help"} & set(args):
-        return _parser().format_help().rstrip()
-    asked = _parser().parse_args(list(args))
     folder = user_path("DIR", asked.folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
@@ -47,7 +32,8 @@ def status(args: Sequence[str]) -> str:
     if not found:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir")
     listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))
-    return "\n".join([*_table(listed, folder), *([""] if listed else []), *_hints(listed), _sum(found)])
+    print("\n".join([*_table(listed, folder), *([""] if listed else []), *_hints(listed), _sum(found)]))
+    return 0
 
 
 def _table(runs: Sequence[Standing], folder: Path) -> list[str]:

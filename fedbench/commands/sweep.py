@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -30,19 +31,16 @@ from fedbench.runs.sweep_notes import forget, notes
 _MANY = 20  # configurations whose check takes seconds
 
 
-def sweep(texts: Sequence[str], config_dir: Path | None, loud: bool, jobs: int | None = None) -> int:
+def carry_out(asked: Namespace) -> int:
     """Run every combination, print a table, and return the exit status: 0 if all runs are done.
-
-    Args:
-        texts: Overrides, some of which have several values.
-        config_dir: A config tree of the user's own.
-        loud: Print the traceback of a failed job.
-        jobs: Number of runs at a time; None is what GPUs, cores, memory and models suggest.
 
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
     """
-    overrides = parse_overrides(texts)
+    if asked.resolve:
+        raise RequestError("--resolve needs --cfg job")
+    config_dir, loud, jobs = asked.config_dir, asked.loud, asked.jobs
+    overrides = parse_overrides(asked.overrides)
     composer = Composer(config_dir)
     for override in overrides:
         if override.key.startswith("hydra.sweeper.params"):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from fedbench.commands.flags import Flags
 from fedbench.commands.study import Study
 from fedbench.commands.tuned_config import tuned_experiment
 from fedbench.commands.tuning_request import TuningRequest, read_request
@@ -33,23 +32,17 @@ from fedbench.tuning.stability import Stability, rank_stability
 from fedbench.tuning.trials import Tuned
 
 
-def tune(args: Sequence[str], flags: Flags, own: Path | None, loud: bool) -> int:
+def carry_out(asked: Namespace) -> int:
     """Tune methods, write a config file and tables, and return the exit status: 1 if no trial of a method ended well.
-
-    Args:
-        args: ``KEY=VALUE`` texts.
-        flags: Flags of the command line.
-        own: A config tree of the user's own.
-        loud: Print the traceback of a failed run.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    request = read_request("tune", args, flags)
-    with user_code_from(own):
-        studies = studies_of(request, Composer(own), loud)
+    request = read_request("tune", asked.overrides, asked.jobs)
+    with user_code_from(asked.config_dir):
+        studies = studies_of(request, Composer(asked.config_dir), asked.loud)
         found = search_all(studies)
-        command = shlex.join(["fedbench", "tune", *args])
+        command = shlex.join(["fedbench", "tune", *asked.typed])
         print("\n" + write_results(studies, found, command)[0])
     return 0 if all(t.best is not None for t in found) else 1
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fedbench.commands.flags import Flags
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError, choice, integer
 from fedbench.tuning.sampling import Sampler
@@ -53,13 +52,13 @@ class TuningRequest:
         return [o.text for o in self.overrides if not o.sweeps]
 
 
-def read_request(word: Literal["tune", "compare"], args: Sequence[str], flags: Flags) -> TuningRequest:
+def read_request(word: Literal["tune", "compare"], args: Sequence[str], jobs: int | None) -> TuningRequest:
     """Return the request that arguments make.
 
     Args:
         word: The command.
         args: ``KEY=VALUE`` texts: keys of the command, and overrides of the runs.
-        flags: Flags of the command line.
+        jobs: Number of runs at a time; None for the default.
 
     Raises:
         RequestError: If a key or value is wrong.
@@ -92,7 +91,7 @@ def read_request(word: Literal["tune", "compare"], args: Sequence[str], flags: F
         seeds=tuning,
         sampler=choice("sampler", own.get("sampler", "random"), get_args(Sampler)),
         pruning=choice("pruning", own.get("pruning", "none"), get_args(Pruning)),
-        jobs=flags.jobs,
+        jobs=jobs,
         table_seeds=table,
         metric=own.get("metric", "accuracy_mean"),
         baseline=own.get("baseline"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import reprlib
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from operator import ge, gt, le, lt
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -183,11 +182,3 @@ def nearest(given: str, known: Iterable[str]) -> str:
         return difflib.SequenceMatcher(None, other, given).ratio(), alike
 
     return f"; did you mean {max(found, key=likeness)}?"
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser of a command's arguments that raises ``RequestError`` instead of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a RequestError."""
-        raise RequestError(f"{message}; see `{self.prog} --help`")
