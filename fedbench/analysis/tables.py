@@ -14,7 +14,6 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from fedbench.analysis.consistency import Contradiction, contradiction
 from fedbench.analysis.matching import (
     SPLIT,
     Departure,
@@ -273,7 +272,6 @@ def _line(
     found = evidence.find(paper, row)
     cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
     planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
-    odd = contradiction(paper, row)
     weighted = any(c.printed and _weighted(c) for c in columns)
     errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in {u.seed for u in found.runs})
     return Line(
@@ -281,21 +279,22 @@ def _line(
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else replace(found, reduced=(), cuts=()),
-        cells=tuple(_paper_cell(c, values(c, found), row, odd) for c in columns),
+        cells=tuple(_paper_cell(c, values(c, found), row) for c in columns),
         status=_status(found, planned),
         row=row,
         wanted=wanted,
         errors=tuple(map(str, errors)),
-        impossible=odd.reason if odd and weighted else None,
+        impossible=row.impossible.why if row.impossible and weighted else None,
     )
 
 
-def _paper_cell(column: Column, values: tuple[float, ...], row: Row, odd: Contradiction | None) -> Cell:
+def _paper_cell(column: Column, values: tuple[float, ...], row: Row) -> Cell:
     if not column.printed:
         return Cell(values)
     # a contradiction for unweighted clients does not apply to weighted statistics
-    concerned = odd is not None and column.metric.id in odd.columns and not _weighted(column)
-    return Cell(values, row.values.get(column.metric.id), odd.reason if odd and concerned else None)
+    odd = None if _weighted(column) else row.impossible
+    why = odd.why if odd is not None and column.metric.id in odd.columns else None
+    return Cell(values, row.values.get(column.metric.id), why)
 
 
 def _weighted(column: Column) -> bool:

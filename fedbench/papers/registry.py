@@ -126,18 +126,33 @@ class Setup:
 
 
 @dataclass(frozen=True)
+class Impossible:
+    """A contradiction between the printed numbers of a row (scripts/impossible_numbers.py).
+
+    Attributes:
+        columns: Metrics that it concerns.
+        why: Why no accuracies of unweighted clients have all numbers of the row.
+    """
+
+    columns: tuple[Annotated[str, Ref("metrics")], ...]
+    why: str
+
+
+@dataclass(frozen=True)
 class Row:
     """A row of a table within one setup, or a run that a figure shows.
 
     Attributes:
         hyperparameters: Values as printed.
         values: Printed numbers by metric; empty for runs of figures.
+        impossible: Why the printed numbers contradict each other, or None.
     """
 
     setup: str
     algo: Annotated[str, Ref("methods")]
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     values: Annotated[dict[str, Reported], Called("column")] = field(default_factory=dict)
+    impossible: Impossible | None = None
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse hyperparameters that set no config key."""

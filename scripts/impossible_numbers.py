@@ -1,4 +1,8 @@
-"""Tests of whether any set of accuracies can have the printed statistics, and which columns contradict each other.
+"""Check the papers' printed statistics: no set of accuracies can have those whose rows have `impossible` in their file.
+
+    python scripts/impossible_numbers.py
+
+Prints the entry of each row in which the file and the arithmetic differ. Exit status: 0 if there is none, else 1.
 
 Papers state the size of a tail as a share of the clients, but not how they round it. Statistics are called impossible
 only if they are impossible with the number of clients in a tail rounded down and with it rounded up.
@@ -17,28 +21,15 @@ The least deviation of clients whose own accuracies are printed puts all other c
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from fedbench.papers.registry import Paper, PrintedMetric, Row
+from fedbench.papers.registry import Impossible, Paper, PrintedMetric, Row, papers
 from fedbench.simulation.metrics import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """A contradiction between the printed numbers of a row.
-
-    Attributes:
-        columns: Ids of the metrics that it concerns: those of the smallest sets of numbers without which the row is
-            possible. The other numbers of the row do not contradict each other.
-        reason: Why no accuracies of unweighted clients have all numbers of the row.
-    """
-
-    columns: tuple[str, ...]
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -72,8 +63,11 @@ class Statistics:
         return "; ".join(r for r in found if r is not None) or None
 
 
-def contradiction(paper: Paper, row: Row) -> Contradiction | None:
-    """Return how the numbers of a row contradict each other as those of unweighted clients, or None if they do not."""
+def contradiction(paper: Paper, row: Row) -> Impossible | None:
+    """Return how the numbers of a row contradict each other as those of unweighted clients, or None if they do not.
+
+    The columns are those of the smallest sets of numbers without which the row is possible.
+    """
     clients = paper.setups[row.setup].clients
     if clients is None:
         return None
@@ -81,7 +75,7 @@ def contradiction(paper: Paper, row: Row) -> Contradiction | None:
     printed = {column: n for column, n in numbers.items() if _role(paper.metrics[column]) is not None}
     if (reason := _of(paper, clients, printed)) is None:
         return None
-    return Contradiction(_fewest(paper, clients, printed), reason)
+    return Impossible(_fewest(paper, clients, printed), reason)
 
 
 def _fewest(paper: Paper, clients: int, printed: Mapping[str, float]) -> tuple[str, ...]:
@@ -216,3 +210,20 @@ def _single_contradict(s: Statistics) -> str | None:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+def main() -> int:
+    """Compare the files of all papers with the arithmetic, and return the exit status."""
+    found = 0
+    for paper in papers().values():
+        for table in paper.tables.values():
+            for row in table.rows:
+                odd = contradiction(paper, row)
+                if odd != row.impossible:
+                    found += 1
+                    print(f"{paper.id}/{table.id}: {replace(row, impossible=odd)}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
