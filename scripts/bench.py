@@ -49,7 +49,6 @@ from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
-from fedbench.runs.measured_choice import FormChoice, Sample
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.train import PreparedRun, Session
@@ -250,9 +249,6 @@ def fed_rounds(
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional),
     )
     session = Session(prepared, Recorder(folder))
-    if task.device.type == "cuda":
-        sample = Sample(stages, task, data, w.work, start, sampler, 0)
-        session.choose_form(FormChoice(sample, config.engine, engine, {"workload": w.about}))
     snapshots = session.rounds()
     session.record(next(snapshots))
     for _ in range(rounds):

@@ -254,11 +254,10 @@ def snapshots(
     allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
-    graphs: bool = False,
 ) -> list[Snapshot]:
     """Run a method and return all snapshots, from the initial model on."""
     task = task or task_for(data)
-    engine = engine_of(task, mode, cohort_size, workers, graphs)
+    engine = engine_of(task, mode, cohort_size, workers)
     work = work or LocalWork(lr=0.1, batch_size=10)
     w = task.init(torch.Generator().manual_seed(seed)) if w is None else w
     stages = stages_of(algo, rounds, data.num_clients)
@@ -270,10 +269,10 @@ def snapshots(
         engine.close()
 
 
-def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1, graphs: bool = False) -> Engine:
+def engine_of(task: Task, mode: str, cohort_size: int = 1000, workers: int = 1) -> Engine:
     """An engine in one of the modes; "compiled" skips the test where there is no compiler."""
     if mode != "compiled":
-        return Engine(make_oracle(task, mode), mode, cohort_size, workers, graphs=graphs, device=task.device)
+        return Engine(make_oracle(task, mode), mode, cohort_size, workers)
     library = kernels().library
     if library is None:
         pytest.skip(kernels().source)

@@ -79,12 +79,8 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
         built = kernels()
         compiled = f"built by {built.source}" if built.library else f"not available here: {built.source}"
         return [
-            (
-                "loop",
-                "one client at a time, any model; chosen by auto, with compiled layers for CNNs and LSTMs on a CPU",
-            ),
+            ("loop", "one client at a time, any model; chosen by auto for convolutions and LSTMs"),
             ("stacked", "a chunk of clients at once, any model"),
-            ("unfold", "likewise, convolutions with few output pixels as matrix products; a candidate on a GPU"),
             ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
         ]
     roots = [config_dir(), *([own] if own else [])]

@@ -29,7 +29,7 @@ from fedbench.core.trees import Tree, config_value
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]
-Mode = Literal["auto", "loop", "stacked", "unfold", "compiled"]
+Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 
@@ -127,8 +127,6 @@ class EngineConfig:
     precision: Precision
     client_state: ClientStatePlace
     profile: bool
-    graphs: bool | None = None
-    channels_last: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -404,13 +402,7 @@ def _engine(c: Tree) -> EngineConfig:
             precision=choice("precision", c["precision"], get_args(Precision)),
             client_state=choice("client_state", c["client_state"], get_args(ClientStatePlace)),
             profile=boolean("profile", c["profile"]),
-            graphs=_switch("graphs", c["graphs"]),
-            channels_last=_switch("channels_last", c["channels_last"]),
         )
-
-
-def _switch(name: str, value: object) -> bool | None:
-    return None if value == "auto" else choice(name, value, ("auto", True, False)) is True
 
 
 def _automatic(name: str, value: object) -> int | None:

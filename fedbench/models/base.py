@@ -1,13 +1,12 @@
 """What the engine needs to know of a model besides its parameters.
 
 A model is any ``nn.Module`` without buffers. One that the defaults of ``ModelTraits`` do not describe has an attribute
-``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``, and one that the engine may compute in
-compiled code is a ``CompiledLayer``.
+``traits``; a layer that cannot be vectorised over clients is a ``FusedLayer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -48,13 +47,6 @@ class FusedLayer(Protocol):
     """A layer whose fused kernel cannot be vectorised over clients; with ``elementary`` it uses single operations."""
 
     elementary: bool
-
-
-@runtime_checkable
-class CompiledLayer(Protocol):
-    """A layer that has a form in compiled code; ``compiled(layer, x)`` then takes the place of its operations."""
-
-    compiled: Callable[[nn.Module, Tensor], Tensor] | None
 
 
 def traits_of(model: nn.Module) -> ModelTraits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -23,15 +23,11 @@ class PooledConv(nn.Conv2d):
         padded: Whether the image is padded with zeros; without padding the convolution takes kernel - 1 pixels off.
     """
 
-    compiled: Callable[[nn.Module, Tensor], Tensor] | None = None
-
     def __init__(self, inputs: int, outputs: int, kernel: int, padded: bool = True) -> None:
         super().__init__(inputs, outputs, kernel, padding=kernel // 2 if padded else 0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled images."""
-        if self.compiled is not None:
-            return self.compiled(self, x)
         return torch.relu(F.max_pool2d(super().forward(x), 2))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -20,11 +20,10 @@ class Layer(nn.LSTM):
     """One LSTM layer, [B, L, inputs] -> [B, L, hidden], from a state of zeros.
 
     With ``elementary`` the recursion is carried out in single operations, which can be vectorised over clients; without
-    it by torch's fused kernel, or in compiled code, which cannot.
+    it by torch's fused kernel, which cannot.
     """
 
     elementary = False
-    compiled: Callable[[nn.Module, Tensor], Tensor] | None = None
     weight_ih_l0: Tensor
     weight_hh_l0: Tensor
     bias_ih_l0: Tensor
@@ -35,8 +34,6 @@ class Layer(nn.LSTM):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # states stay inside
         """Return the outputs at every token."""
-        if self.compiled is not None:
-            return self.compiled(self, x)
         if not self.elementary:
             out: Tensor = super().forward(x)[0]
             return out

@@ -27,7 +27,6 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
-from fedbench.runs.measured_choice import FormChoice, Sample
 from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Tracker
@@ -86,10 +85,6 @@ def build(
     )
     engine = make_engine(task, data, work, engine_config, cores)
     sampler = sample_cohort(config.participation, by_size=config.sampling == "size")
-    choice = None
-    if device.type == "cuda":
-        sample = Sample(stages, task, data, work, w, sampler, config.seed)
-        choice = FormChoice(sample, engine_config, engine, {k: _kind(config.tree[k]) for k in ("algo", "local")})
     keep = config.keep_clients
     return PreparedRun(
         title=f"{config.names.algo} seed {config.seed} {config.task_name}",
@@ -99,7 +94,6 @@ def build(
         data=data,
         work=work,
         engine=engine,
-        choice=choice,
         w=w,
         sampler=sampler,
         client_state=config.engine.client_state,
@@ -134,17 +128,9 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
             "cohort_size": engine.cohort_size,
             "workers": engine.workers,
             "precision": config.engine.precision,
-            "chosen_by": "rule" if config.engine.mode == "auto" else "pinned",
             "kernel": kernel_used(engine, stages, data, augmented),
         },
     }
-
-
-def _kind(value: object) -> object:
-    """Return a part of the configuration without its numbers: the time of a step depends on whether they are 0."""
-    if isinstance(value, Mapping):
-        return {key: _kind(v) for key, v in value.items()}
-    return value != 0 if isinstance(value, int | float) else value
 
 
 def _round_products(device: torch.device, precision: str) -> None:

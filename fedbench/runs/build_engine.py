@@ -8,19 +8,16 @@ from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.candidates import candidates, refuse_misplaced
 from fedbench.runs.cores import available_cores
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
-from fedbench.simulation.compiled.layers import LayerKernels, has_compiled_layers
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, keep_memory
 from fedbench.simulation.memory import client_bytes, free_bytes
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
-_CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what a core keeps close
-_FIRST = 8  # clients of a chunk on a GPU, until memory has been measured
+_CACHE_BYTES = 6 * 2**20  # parameters that are worked on at once on a CPU: what fits into the cache of a core
 _SHARE = 0.25  # of the free memory for the chunks of all workers; data, uploads and client states take the rest
 _SMALL = 2**16  # parameters up to which threads over chunks only wait for each other
 _LARGE_STACKED = 2**20  # parameters from which a dense model is better trained client by client than stacked on a CPU
@@ -38,52 +35,28 @@ def make_engine(
         work: The local work of a client in a round.
         config: The choices of the user; None is left to this function.
         cores: Number of cores that the run may use; None is all of this process.
+
+    Raises:
+        RequestError: If compiled code is asked for and cannot be used.
     """
-    refuse_misplaced(task, data, config)
-    if task.device.type == "cuda":
-        return _on_gpu(task, data, config)
-    keep_memory()
-    dense, mode = task.traits.dense, config.mode
+    on_gpu, mode = task.device.type == "cuda", config.mode
+    if not on_gpu:
+        keep_memory()
     kernel, why_not = _kernel(task, mode)
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
-        mode = "stacked" if dense and task.size < _LARGE_STACKED else "loop"
-    layers = _layers(task) if config.mode == "auto" and mode == "loop" and config.channels_last is not False else None
-    task.use_layers(layers)
-    task.use_layout(config.channels_last)
-    size = config.cohort_size or (1 if mode == "loop" else min(data.num_clients, _stack(task)))
-    alone = mode in ("stacked", "unfold") and task.size < _SMALL
+        mode = "stacked" if task.traits.dense and (on_gpu or task.size < _LARGE_STACKED) else "loop"
+    together = data.num_clients if on_gpu else min(data.num_clients, _stack(task))
+    size = config.cohort_size or (1 if mode == "loop" else together)
+    alone = on_gpu or (mode == "stacked" and task.size < _SMALL)
     workers = config.workers or (1 if alone else cores or available_cores())
     chosen = config.cohort_size is None, config.workers is None
     if kernel is None and any(chosen):  # compiled code keeps the activations of one example batch
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
-        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes()))
+        size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)))
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel, why_not, layers is not None, chosen[0], device=task.device)
-
-
-def _on_gpu(task: Task, data: FederatedDataset, config: EngineConfig) -> Engine:
-    """Return an engine in the plainest form that the user allows; a run measures which form it takes when it starts.
-
-    Raises:
-        RequestError: If compiled code is asked for.
-    """
-    _, why_not = _kernel(task, config.mode)
-    form = candidates(task, data, config)[0]
-    task.use_layout(form.channels_last)
-    size = config.cohort_size or (1 if form.mode == "loop" else min(data.num_clients, _FIRST))
-    automatic = config.cohort_size is None
-    return Engine(
-        make_oracle(task, form.mode),
-        form.mode,
-        size,
-        form.workers,
-        why_no_kernel=why_not,
-        automatic=automatic,
-        graphs=form.graphs,
-        device=task.device,
-    )
+    return Engine(oracle, mode, size, workers, kernel, why_not, chosen[0])
 
 
 def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:
@@ -124,15 +97,6 @@ def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
     return None, why_not
 
 
-def _layers(task: Task) -> LayerKernels | None:
-    """Return the compiled layers for a model that has any, if there is a compiler."""
-    on_cpu = task.device.type == "cpu" and not task.bf16
-    if not on_cpu or not has_compiled_layers(task.model):
-        return None
-    library = kernels().library
-    return None if library is None else LayerKernels(library, task.dtype)
-
-
 def _stack(task: Task) -> int:
     return max(8, _CACHE_BYTES // (task.size * task.dtype.itemsize))
 
@@ -146,8 +110,6 @@ def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset,
         data: The data set.
         augmented: Whether training images are augmented.
     """
-    if engine.layers:
-        return f"layers; {kernels().source}"
     if engine.kernel is None:
         return f"none: {engine.why_no_kernel}"
     algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]

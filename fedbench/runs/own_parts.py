@@ -101,7 +101,7 @@ def check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> No
             )
         if not bool(torch.isfinite(logits).all()):
             raise RequestError(f"{where} returned logits {wanted} of the initial model that are not finite")
-        if mode in ("stacked", "unfold"):
+        if mode == "stacked":
             each = task.layout.views(w.expand(_FEW, -1).contiguous())
             how = "vectorised over clients; engine.mode=loop takes one client after another"
             _tried(lambda: task.apply_each(each, torch.stack([x] * _FEW)), where, how)

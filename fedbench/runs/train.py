@@ -19,7 +19,6 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.interrupts import Interrupted, between_rounds
-from fedbench.runs.measured_choice import Choice, FormChoice
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
 from fedbench.runs.recorder import Recorder
@@ -67,7 +66,6 @@ class PreparedRun:
         facts: Facts for meta.json.
         profile: Whether two rounds are traced into ``trace.json``.
         keep_state: Whether the state before the last round is kept, for a run with more rounds.
-        choice: The choice of a form, which the run makes when it starts; None if the engine has its form.
     """
 
     title: str
@@ -88,7 +86,6 @@ class PreparedRun:
     diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
     profile: bool = False
-    choice: FormChoice | None = None
     keep_state: bool = False
 
     @property
@@ -132,10 +129,6 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
         tracker.start(recorder.path, prepared.title, config)
-        if prepared.choice is not None:
-            session.choose_form(prepared.choice)
-            meta |= {"engine": session.engine_facts()}
-            recorder.write_meta(meta)
         tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
         with tracing as step, between_rounds() as asked:
             last = session.consume(step, asked)
@@ -218,13 +211,10 @@ class Session:
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         prepared.engine.notify = self._announce
-        self._choice: Choice | None = None
-        self._saved_choice: Fields | None = None
         saved = recorder.load()
         if saved is None:
             recorder.clear()
         else:
-            self._saved_choice = saved.progress.get("choice")
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
@@ -235,10 +225,6 @@ class Session:
     def keeps_state(self) -> bool:
         """Whether the checkpoint is the one that a run with more rounds goes on from: of the round before the last."""
         return self.prepared.keep_state and self._saved_round == self.prepared.rounds - 1
-
-    def choose_form(self, choice: FormChoice) -> None:
-        """Choose the form of the local phases, or go on in that of the interrupted run."""
-        self._choice = choice.settle(self._saved_choice)
 
     def consume(self, step: Callable[[], None], asked: Callable[[], int | None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot.
@@ -329,14 +315,13 @@ class Session:
         }
 
     def engine_facts(self) -> Fields:
-        """Return how the run is simulated: as planned or measured, or on less at once, if memory has run out."""
+        """Return how the run is simulated: as planned, or on less at once, if memory has run out."""
         engine = self.prepared.engine
         facts: Fields = dict(self.prepared.facts.get("engine", {}))
-        if self._choice is not None:
-            facts |= self._choice.facts()
-        if self._choice is not None or engine.limits.errors:
+        if engine.limits.errors:
             facts |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
-        return facts | ({"memory_errors": engine.limits.errors} if engine.limits.errors else {})
+            facts["memory_errors"] = engine.limits.errors
+        return facts
 
     def _measure(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
@@ -409,8 +394,6 @@ class Session:
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
         engine = self.prepared.engine
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
-        if self._choice is not None:
-            progress["choice"] = self._choice.kept()
         self.recorder.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
         self._saved_round = s.round

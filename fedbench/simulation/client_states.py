@@ -117,6 +117,22 @@ class StateAllocator:
         return _mapped(path, prod(shape), v.dtype).view(shape)
 
 
+def client_rows(states: State, ids: torch.Tensor) -> State:
+    """States [c, ...] of the clients ``ids`` [c], on the device of the ids, from those of all clients [N, ...]."""
+    return {k: v.index_select(0, ids.to(v.device)).to(ids.device) for k, v in states.items()}
+
+
+def write_rows(states: State, ids: torch.Tensor, new: State) -> None:
+    """Replace the states of the clients ``ids`` [c] in those of all clients [N, ...], wherever these are.
+
+    Raises:
+        KeyError: If there is no new state under a name; nothing is replaced then.
+    """
+    moved = {name: new[name] for name in states}
+    for name, v in states.items():
+        v.index_copy_(0, ids.to(v.device), moved[name].to(v.device))
+
+
 def _mapped(path: Path, size: int, dtype: torch.dtype) -> torch.Tensor:
     """Map a file; PyTorch has an error of its own in place of the system's, whose number is at its end."""
     try:

@@ -12,6 +12,7 @@ from fedbench.core.transfers import upload
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.client_states import client_rows, write_rows
 from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.gathering import Gathered, Trained
@@ -115,13 +116,12 @@ class Cohort:
         by_part = held > (SHARE_BYTES if compiled else _HELD_BYTES)
         summed = weights if by_part else {}
         measured = algo.needs & {"loss_after", "accuracy_after"}
-        gathered = Gathered(len(self.ids), self.data.x.device)
-        rows = self.engine.state_rows(self.data.x.device)
+        gathered = Gathered(len(self.ids))
 
         def work(task: tuple[int, Part]) -> None:
             number, part = task
             own = info.take(part.rows)
-            states = rows.read(clients, part.ids, own.id)
+            states = client_rows(clients, own.id)
             uploads, states, last = part.local_phase(algo, msg, states, own, seed, round, purpose)
             if measured:
                 found = part.examples.sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
@@ -130,7 +130,7 @@ class Cohort:
             gathered.put(gathered.uploads, part.rows, {k: v for k, v in uploads.items() if k not in summed})
             sums = {k: self._sum(v[part.rows], uploads[k]) for k, v in summed.items()}
             if in_place:
-                rows.write(clients, part.ids, own.id, states)
+                write_rows(clients, own.id, states)
             else:
                 gathered.put(gathered.client_states, part.rows, states)
             gathered.finish(number, part.positions, sums, uploads)
@@ -142,33 +142,11 @@ class Cohort:
             "the local phase of one client does not fit into memory next to the uploads of the others; use a smaller "
             "local.batch_size, model or participation",
         )
-        rows.flush()
         trained = gathered.trained()
         if not by_part:
             sums = {k: weighted_sum(v, trained.uploads[k]).to(trained.uploads[k].dtype) for k, v in weights.items()}
             trained.uploads.update(sums)
         return trained
-
-    @torch.no_grad()
-    def local_phases(self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int) -> None:
-        """Carry out the local phases of the first round through the oracle and discard the outcome, to time them.
-
-        Args:
-            algo: The method.
-            msg: The broadcast.
-            clients: States of these clients, [C, ...].
-            info: Facts of the cohort; leaves [C].
-            seed: Random seed of the run.
-
-        Raises:
-            MemoryError: If memory runs out, or whatever error torch has for that.
-        """
-
-        def work(part: Part) -> None:
-            states = {k: v[part.rows] for k, v in clients.items()}
-            part.local_phase(algo, msg, states, info.take(part.rows), seed, 0, Purpose.BATCHES)
-
-        self.engine.map(work, self._cut(False, np.arange(len(self.ids))))
 
     def _sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return Σ ω_k v_k in float64, ω [C] and v [C, P]."""

@@ -14,14 +14,9 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import torch
 
-from fedbench.core.errors import RequestError
 from fedbench.core.types import Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.forms import Form
-from fedbench.simulation.graphs import Graphs
-from fedbench.simulation.host_states import StateRows
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
-from fedbench.simulation.streams import Streams
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -82,23 +77,16 @@ class Engine:
 
     Args:
         oracle: Computes losses and gradients.
-        mode: "loop", "stacked", "unfold" or "compiled", for the record of the run.
+        mode: "loop", "stacked" or "compiled", for the record of the run.
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
         why_no_kernel: The reason why there is none, for the record of the run.
-        layers: Whether layers of the model are computed in compiled code, for the record of the run.
         automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
-        graphs: Whether local steps are replayed from CUDA graphs.
-        device: GPU on which every worker thread has a stream of its own; None or a CPU is no streams.
 
     Attributes:
         limits: What allocation errors have left of these numbers.
         notify: Called with a sentence when an allocation error changes the limits.
-        captured: The captured local steps; None without ``graphs``.
-
-    Raises:
-        RequestError: If there are to be graphs on a device that is not a GPU.
     """
 
     def __init__(
@@ -109,18 +97,13 @@ class Engine:
         workers: int = 1,
         kernel: DenseKernel | None = None,
         why_no_kernel: str = "",
-        layers: bool = False,
         automatic: bool = False,
-        graphs: bool = False,
-        device: torch.device | None = None,
     ) -> None:
         self.oracle, self.mode = oracle, mode
-        self.kernel, self.why_no_kernel, self.layers = kernel, why_no_kernel, layers
-        self._cohort_size, self._workers, self.limits = cohort_size, workers, Limits()
-        self._device = None if device is None or device.type != "cuda" else device
-        self._automatic, self.graphs, self.captured = automatic, graphs, self._graphs(graphs)
+        self.kernel, self.why_no_kernel = kernel, why_no_kernel
+        self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
+        self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
-        self._state_rows: StateRows | None = None
         self._pool = self._threads()
 
     @property
@@ -148,34 +131,12 @@ class Engine:
         if self._automatic and cohort_size is not None:
             self._cohort_size = cohort_size
 
-    def take_form(self, form: Form, oracle: Oracle, cohort_size: int | None) -> None:
-        """Work in another form from now on.
-
-        Args:
-            form: The form.
-            oracle: Computes losses and gradients in it.
-            cohort_size: Number of clients trained side by side; None leaves it as it is.
-        """
-        self.close()
-        self.oracle, self.mode, self._workers = oracle, form.mode, form.workers
-        self.graphs, self.captured = form.graphs, self._graphs(form.graphs)
-        self._cohort_size = self._cohort_size if cohort_size is None else cohort_size
-        self._pool = self._threads()
-
     def restrict(self, limits: Limits) -> None:
         """Work within ``limits`` from now on."""
         before, self.limits = self.workers, limits
-        if self.captured is not None:
-            self.captured.clear()  # their memory is what the next attempt needs
         if self.workers != before:
             self.close()
             self._pool = self._threads()
-
-    def state_rows(self, device: torch.device) -> StateRows:
-        """Return what reads and writes client states for a computation on ``device``: the same for the whole run."""
-        if self._state_rows is None:
-            self._state_rows = StateRows(device)
-        return self._state_rows
 
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
@@ -186,16 +147,13 @@ class Engine:
         items = list(items)
         if self._pool is None or len(items) == 1:
             return [f(item) for item in items]
-        work = f if self._streams is None else self._streams.after_caller(f)
-        futures = [self._pool.submit(work, item) for item in items]
+        futures = [self._pool.submit(f, item) for item in items]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)
-            if self._streams is not None:
-                self._streams.join()
 
     def within_memory(self, work: Callable[[], T], unit: Unit, used: Callable[[], int], alone: str) -> T:
         """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
@@ -221,8 +179,8 @@ class Engine:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
             self._halve(unit, used(), alone, reason)
-            if self._device is not None:
-                torch.cuda.empty_cache()  # blocks of other sizes would stay with torch, and graphs with their memory
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # torch would keep blocks of other sizes
 
     def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
         errors, half = self.limits.errors + 1, -(-used // 2)
@@ -239,15 +197,7 @@ class Engine:
         self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
 
     def _threads(self) -> ThreadPoolExecutor | None:
-        self._streams = None if self._device is None or self.workers == 1 else Streams(self._device)
         return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
-
-    def _graphs(self, wanted: bool) -> Graphs | None:
-        if not wanted:
-            return None
-        if self._device is None:
-            raise RequestError("engine.graphs=true is for a GPU; use engine.graphs=auto, or device=cuda")
-        return Graphs(self._device)
 
     def close(self) -> None:
         """End the worker threads."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fedbench.core.types import State, nbytes
-from fedbench.simulation.streams import Home
 
 
 class Trained(NamedTuple):
@@ -29,7 +28,6 @@ class Gathered:
 
     Args:
         count: Number of clients of the cohort.
-        device: Device of what the parts bring.
 
     Attributes:
         uploads: Uploads that are not added up, [C, ...].
@@ -37,15 +35,14 @@ class Gathered:
         after: What is measured at the local models, [C].
     """
 
-    def __init__(self, count: int, device: torch.device) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
         self.uploads: State = {}
         self.client_states: State = {}
         self.after: State = {}
         self._missing = np.ones(count, dtype=bool)
         self._bytes_up = self._next = 0
-        self._home = Home(device)
-        self._waiting: dict[int, tuple[State, torch.cuda.Event | None]] = {}
+        self._waiting: dict[int, State] = {}
         self._sums: State = {}
         self._types: dict[str, torch.dtype] = {}
         self._lock = threading.Lock()
@@ -53,7 +50,7 @@ class Gathered:
     def missing(self) -> np.ndarray:
         """Return the positions of the clients that have not finished, and number the parts from 0 again."""
         for number in sorted(self._waiting):  # an allocation error has left a gap before these
-            self._add(*self._waiting.pop(number))
+            self._add(self._waiting.pop(number))
         self._next = 0
         return np.flatnonzero(self._missing)
 
@@ -62,8 +59,7 @@ class Gathered:
         for name, v in some.items():
             with self._lock:
                 if name not in total:
-                    with self._home.here():
-                        total[name] = v.new_empty(self.count, *v.shape[1:])
+                    total[name] = v.new_empty(self.count, *v.shape[1:])
             total[name][rows] = v
 
     def finish(self, number: int, positions: np.ndarray, sums: State, uploads: State) -> None:
@@ -79,16 +75,14 @@ class Gathered:
             self._missing[positions] = False
             self._bytes_up += nbytes(uploads)
             self._types |= {k: uploads[k].dtype for k in sums}
-            self._waiting[number] = sums, self._home.event()
+            self._waiting[number] = sums
             while self._next in self._waiting:
-                self._add(*self._waiting.pop(self._next))
+                self._add(self._waiting.pop(self._next))
                 self._next += 1
 
-    def _add(self, sums: State, complete: torch.cuda.Event | None) -> None:
-        self._home.take_over(list(sums.values()), complete)
-        with self._home.here():
-            for name, v in sums.items():
-                self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
+    def _add(self, sums: State) -> None:
+        for name, v in sums.items():
+            self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
 
     def trained(self) -> Trained:
         """Return the outcome of the whole cohort."""

@@ -17,7 +17,6 @@ from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import Work
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.graphs import Phase
 from fedbench.simulation.probes import ExamplePlan
 from fedbench.simulation.steps import descend_, in_place
 
@@ -84,13 +83,8 @@ class Chunk(Part):
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
     ) -> tuple[State, State, State]:
         """Return the uploads, the new client states and the last local variables, [c, ...]."""
-        batches, oracle = self._plan.batches(seed, round, purpose), self.engine.oracle
-        if self.engine.captured is None:
-            return train_cohort(algo, oracle, msg, clients, info, batches)
-        info = info.columns()
-        phase = Phase(algo.step, oracle, msg, info, self._plan.shape[1], self.work.batch_size)
-        last = self.engine.captured.of_thread().train(phase, _started(algo, msg, clients, info), batches)
-        return *algo.finish(msg, clients, last, info), last
+        batches = self._plan.batches(seed, round, purpose)
+        return train_cohort(algo, self.engine.oracle, msg, clients, info, batches)
 
 
 class Share(Part):

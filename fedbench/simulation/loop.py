@@ -17,7 +17,7 @@ from fedbench.core.transfers import upload
 from fedbench.core.types import ClientInfo, State, nbytes
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import StateAllocator
+from fedbench.simulation.client_states import StateAllocator, write_rows
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.probes import Inspection
@@ -177,9 +177,7 @@ class _Loop:
             personal, taken = self._personal(algo, algo.personal, msg, snapshot, ids, tau)
             client_states, steps = client_states | personal, steps + taken
         if not in_place:
-            rows = self.engine.state_rows(info.id.device)
-            rows.write(snapshot.clients, ids, info.id, client_states)
-            rows.flush()
+            write_rows(snapshot.clients, info.id, client_states)
         for observer in watching:
             observer.observe(Exchange(snapshot.round + 1, algo, ids, trained.uploads, client_states))
         info = replace(info, probe=info.probe | trained.after)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 
 import psutil
 import torch
@@ -38,25 +37,12 @@ def allocation_failed(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
 
 
-def free_bytes() -> int:
-    """Return the bytes of main memory that the system can give without swapping."""
-    return int(psutil.virtual_memory().available)
-
-
-def free_device_bytes(device: torch.device) -> int:
-    """Return the bytes of a GPU that tensors can take: what its driver has left, and what torch holds without use."""
+def free_bytes(device: torch.device) -> int:
+    """Number of bytes that tensors on a device can take: free memory of the GPU, or main memory without swapping."""
+    if device.type != "cuda":
+        return int(psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)
     return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
-def peak_device_bytes(device: torch.device, work: Callable[[], object]) -> int:
-    """Return the largest number of bytes that tensors on a GPU take during ``work``, beyond those there before."""
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    work()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
 
 
 def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:

@@ -14,7 +14,6 @@ from fedbench.core.errors import RequestError
 from fedbench.core.types import Batch, Oracle
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.task import FEW_CLASSES, Task, example_losses
-from fedbench.simulation.unfold import unfoldable
 
 
 class _OfTask(ABC):
@@ -72,15 +71,7 @@ class VmapOracle(_OfTask):
     """Any model, the whole cohort at once: the forward pass under vmap, plain autograd on the stacked parameters.
 
     The clients do not interact, so the gradient of the sum of their losses contains the gradient of each.
-
-    Args:
-        task: The task.
-        unfold: Whether convolutions with few output pixels are batched matrix products.
     """
-
-    def __init__(self, task: Task, unfold: bool = False) -> None:
-        super().__init__(task)
-        self._unfold = unfold
 
     def loss_and_grad(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P]."""
@@ -96,13 +87,13 @@ class VmapOracle(_OfTask):
     def _parts(self, w: Tensor, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         leaves = [v.detach().requires_grad_() for v in self.task.layout.views(w)]
         with torch.enable_grad():
-            logits = self.task.apply_each(leaves, batch.x, batch.key, self._unfold)
+            logits = self.task.apply_each(leaves, batch.x, batch.key)
             losses = (example_losses(logits, batch.y, 2) * batch.weight).sum(1, keepdim=True)
         return losses.detach(), torch.autograd.grad(losses, leaves, torch.ones_like(losses))
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Return the logits [A, B, classes]."""
-        return self.task.apply_each(self.task.layout.views(w), x, unfold=self._unfold)
+        return self.task.apply_each(self.task.layout.views(w), x)
 
 
 class DenseOracle(_OfTask):
@@ -194,18 +185,14 @@ def _softmax(logits: Tensor) -> Tensor:
 
 
 def make_oracle(task: Task, mode: str) -> Oracle:
-    """Return the oracle of an engine mode, "loop", "stacked" or "unfold".
+    """Return the oracle of an engine mode, "loop" or "stacked".
 
     Raises:
-        RequestError: If the mode is another one, or if it is "unfold" and the model has no convolutions for it.
+        RequestError: If the mode is another one.
     """
     if mode == "loop":
         return LoopOracle(task)
     if mode == "stacked":
         written_out = task.traits.dense and not task.bf16
         return DenseOracle(task) if written_out else VmapOracle(task)
-    if mode == "unfold":
-        if not unfoldable(task.model):
-            raise RequestError("engine.mode=unfold is for models with convolutions; use engine.mode=stacked")
-        return VmapOracle(task, unfold=True)
-    raise RequestError(f"engine.mode must be loop, stacked or unfold here, got {mode!r}")
+    raise RequestError(f"engine.mode must be loop or stacked here, got {mode!r}")

@@ -17,8 +17,6 @@ from torch.func import functional_call
 from fedbench.core.errors import RequestError
 from fedbench.models.base import FusedLayer, traits_of
 from fedbench.models.init import initial
-from fedbench.simulation.compiled.layers import LayerKernels
-from fedbench.simulation.unfold import unfold_small
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
 # the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax
@@ -103,25 +101,13 @@ class Task:
         self.layout = Layout(tuple(k for k, _ in named), tuple(p.shape for _, p in named))
         self.size = sum(self.layout.sizes)  # P
         self._copies = threading.local()
-        self._layers: LayerKernels | None = None
-        self._channels_last: bool | None = None
-
-    def use_layers(self, kernels: LayerKernels | None) -> None:
-        """Compute the layers that have a compiled form by these kernels from now on, or by none."""
-        self._copies, self._layers = threading.local(), kernels
-
-    def use_layout(self, channels_last: bool | None) -> None:
-        """Hold images channels last from now on, or channels first; None is channels last on a CPU."""
-        self._channels_last = channels_last
 
     def images(self, x: Tensor) -> Tensor:
-        """Return images [B, channels, height, width] in the task's memory layout; other examples unchanged.
+        """Return images [B, channels, height, width] channels last on a CPU; other examples unchanged.
 
-        The default is the faster one on a CPU: a training step of the 3-block network took 0.55 of the time channels
-        last, a forward pass 0.25.
+        A training step of the 3-block network took 0.55 of the time channels last, a forward pass 0.25.
         """
-        last = not x.is_cuda if self._channels_last is None else self._channels_last
-        return channels_last(x) if last and x.dim() == 4 else x
+        return channels_last(x) if x.dim() == 4 and not x.is_cuda else x
 
     def take_table(self) -> Tensor | None:
         """Return the table that tokens are looked up in, and let go of it: every worker thread copies the model."""
@@ -148,25 +134,19 @@ class Task:
         # functional_call puts the parameters into the module while it runs: one module per thread
         if not hasattr(self._copies, "model"):
             self._copies.model = copy.deepcopy(self.model)
-            if self._layers is not None:
-                self._layers.install(self._copies.model)
         return self._call(self._copies.model, parameters, x, key)
 
-    def apply_each(
-        self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None, unfold: bool = False
-    ) -> Tensor:
+    def apply_each(self, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
         """Return the logits [A, B, ...] of x [A, B, ...] under each of A clients' parameters [A, ...], vectorised.
 
         Args:
             parameters: The parameters of the clients, in the model's order.
             x: Their examples.
             key: Keys of the draws of a training step [A], or None.
-            unfold: Whether convolutions with few output pixels are matrix products (``fedbench.simulation.unfold``).
         """
-        name = "unfolded" if unfold else "each"
-        if not hasattr(self._copies, name):
-            setattr(self._copies, name, self._vectorised(unfold))
-        model = getattr(self._copies, name)
+        if not hasattr(self._copies, "each"):
+            self._copies.each = self._vectorised()
+        model = self._copies.each
 
         def one(parameters: Sequence[Tensor], x: Tensor, key: Tensor | None = None) -> Tensor:
             return self._call(model, parameters, x, key)
@@ -174,14 +154,12 @@ class Task:
         logits: Tensor = torch.vmap(one)(parameters, x) if key is None else torch.vmap(one)(parameters, x, key)
         return logits
 
-    def _vectorised(self, unfold: bool) -> nn.Module:
+    def _vectorised(self) -> nn.Module:
         """Return a copy of the model whose layers can be vectorised over clients."""
         model = copy.deepcopy(self.model)
         for module in model.modules():
             if isinstance(module, FusedLayer):
                 module.elementary = True
-        if unfold:
-            unfold_small(model)
         return model
 
     def _call(self, model: nn.Module, parameters: Sequence[Tensor], x: Tensor, key: Tensor | None) -> Tensor:

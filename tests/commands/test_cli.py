@@ -65,7 +65,6 @@ def test_a_run_leaves_what_the_interface_names(fed, tmp_path):
         "cohort_size": 8,
         "workers": len(os.sched_getaffinity(0)) if compiled else 1,
         "precision": "float32",
-        "chosen_by": "rule",
         "kernel": f"{'local phases; ' if compiled else 'none: '}{kernels().source}",
     }
     assert meta["client_steps"] == 4 * int(np.ceil(table.n_train / 10).sum())
@@ -419,12 +418,7 @@ BAD = [
     (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors does not exist"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
-    (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, unfold, compiled"),
-    (["engine.graphs=yes"], "engine.graphs must be one of auto, true, false; got 'yes'"),
-    (["engine.channels_last=1"], "engine.channels_last must be one of auto, true, false; got 1"),
-    (["engine.graphs=true"], "engine.graphs=true needs a CUDA device, and this run is on cpu; use engine.graphs=auto"),
-    (["engine.channels_last=true"], "engine.channels_last=true is for images"),
-    (["engine.mode=unfold"], "engine.mode=unfold is for models with convolutions"),
+    (["engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, compiled"),
     (["engine.precision=fp16"], "engine.precision must be one of float32, float64, tf32, bf16; got 'fp16'"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
     (["engine.precision=bf16"], "engine.precision=bf16 needs a CUDA device; use float32"),

@@ -406,7 +406,7 @@ BAD = [
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
     (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["adafedadam/table4", "device=cpu,cuda"], "device has several values"),
-    (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, unfold, compiled"),
+    (["adafedadam/table4", "engine.mode=fast"], "engine.mode must be one of auto, loop, stacked, compiled"),
     (["adafedadam/table4", "engine.mod=loop"], "did you mean engine.mode?"),
     (["adafedadam/table4", "results_dir="], "results_dir must be a directory"),
 ]

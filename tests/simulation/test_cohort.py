@@ -90,7 +90,7 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
     """1e16 + 1 - 1e16 is 0 in this order and 1 in another."""
     values = [torch.tensor([v], dtype=torch.float64) for v in (1e16, 1.0, -1e16)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        gathered = Gathered(3, torch.device("cpu"))
+        gathered = Gathered(3)
         for number in order:
             gathered.finish(
                 number, np.array([number]), {"u": values[number].clone()}, {"u": values[number].unsqueeze(0)}

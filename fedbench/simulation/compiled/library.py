@@ -22,7 +22,7 @@ from filelock import FileLock
 from fedbench.core.errors import install_hint
 from fedbench.core.user_cache import user_cache
 
-_SOURCES = tuple(Path(__file__).with_name(f"{name}.cpp") for name in ("dense", "pooling", "lstm"))
+_SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 _SHARED = ("-shared", "-fPIC")
@@ -83,9 +83,8 @@ def _run(command: list[str]) -> str:
 
 
 def _digest(compiler: str) -> str:
-    """Return a hash of what the library depends on: its sources, the flags, the compiler and the CPU."""
-    sources = (path.read_text(encoding="utf-8") for path in _SOURCES)
-    parts = (*sources, *_FLAGS, compiler, _processor())
+    """Return a hash of what the library depends on: its source, the flags, the compiler and the CPU."""
+    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, compiler, _processor())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -122,7 +121,7 @@ def _build(compiler: list[str], where: Path) -> None:
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
         made = Path(directory) / where.name
-        _run([*compiler, *_FLAGS, *_SHARED, *map(str, _SOURCES), "-o", str(made)])
+        _run([*compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
         made.chmod(0o700)
         made.replace(where)
     print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
