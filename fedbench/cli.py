@@ -18,7 +18,7 @@ from fedbench.config.schema import TOP_KEYS, options
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption
-from fedbench.runs.records import DamagedRun
+from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
 _SWITCHES = ("force", "improved_clients")  # keys that are true or false

@@ -16,8 +16,8 @@ from pathlib import Path
 from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.papers.registry import home_of
 from fedbench.papers.stored_durations import FILE, StoredDurations, Timing, from_text, merged, timing_of, to_text
-from fedbench.runs.bundle import stored
-from fedbench.runs.store import Run
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     p.add_argument("--machine", required=True, help="what the runs were made on: cores, processor, PyTorch")
     p.add_argument("--into", type=Path, default=FILE, help="the file (default: that of fedbench)")
     asked = p.parse_args()
-    new = merged(t for folder in asked.folders for t in _timings(stored(folder)))
+    new = merged(t for folder in asked.folders for t in _timings(Results(folder)))
     before = from_text(asked.into.read_text(encoding="utf-8")) if asked.into.exists() else None
     old = _kept(before, new) if before is not None and before.machine == asked.machine else []
     timings: dict[str, tuple[Timing, ...]] = {}

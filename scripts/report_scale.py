@@ -27,7 +27,7 @@ import yaml
 
 from fedbench.config.schema import options
 from fedbench.core.sealing import seal, to_text
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 SEEDS, RATES = 10, (0.003, 0.01, 0.03, 0.1)
 LINKED = ("clients.parquet", "model.safetensors")  # files that no copy changes

@@ -23,8 +23,8 @@ import pandas as pd
 
 from fedbench.core.errors import RequestError
 from fedbench.papers.registry import home_of
-from fedbench.runs.bundle import stored
-from fedbench.runs.store import Run
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 from fedbench.simulation.metrics import tail, tail_size
 
 PERCENT = 30
@@ -86,7 +86,7 @@ def by_setting(runs: Iterable[Run]) -> dict[Key, dict[str, Tails]]:
     """Return the tails of all runs that count, by setting and the run's directory below that of the experiment."""
     found: dict[Key, dict[str, Tails]] = {}
     for run in runs:
-        if run.counts and run.records.has_clients:
+        if run.counts and run.has_clients:
             found.setdefault(_key(run.meta), {})[_name(run.path)] = tails_of(run)
     return found
 
@@ -158,7 +158,7 @@ def main(argv: list[str]) -> int:
         print(str(__doc__).split("\n\n")[1], file=sys.stderr)
         return 2
     try:
-        found = by_setting(stored(Path(argv[0])))
+        found = by_setting(Results(Path(argv[0])))
     except RequestError as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from fedbench.analysis.tables import Cell
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 @dataclass(frozen=True)

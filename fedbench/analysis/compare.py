@@ -25,8 +25,7 @@ from fedbench.config.keys import WATCHING
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
 from fedbench.core.trees import Tree, config_value
-from fedbench.runs.records import Fields
-from fedbench.runs.store import Run
+from fedbench.runs.run import Fields, Run
 
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice
 _LISTED = 3  # number of blocks with nothing to compare that are listed

@@ -1,28 +1,31 @@
-"""Which rounds of a run a bundle keeps, so that every reading of its numbers can be computed from the bundle."""
+"""What a bundle keeps of a run, so that every figure, claim and reading can be computed from the bundle."""
 
 from __future__ import annotations
 
 from fedbench.analysis.matching import best_round, best_rounds
 from fedbench.analysis.run_rows import of_best_rounds
 from fedbench.core.metrics import CATALOGUE
-from fedbench.runs.bundle_writing import Entry
-from fedbench.runs.store import Run
+from fedbench.papers.fields import curve_fields
+from fedbench.papers.registry import home_of
+from fedbench.runs.bundle import Kept
+from fedbench.runs.run import Run
 
 
-def published(run: Run, path: str) -> Entry:
-    """Return what a bundle keeps of a run: the best rounds of every metric, and the clients of those that are printed.
+def kept_of(run: Run) -> Kept:
+    """Return what a bundle keeps of a finished run; of a run of no paper, that is everything but most rounds.
 
-    Args:
-        run: The run.
-        path: Its path below the directory of runs.
+    Of a paper's run, these are the first and the best rounds of every metric, the curves that figures and claims read,
+    and the clients of the best rounds that tables print.
     """
-    if not run.done:
-        return Entry(run, path)
-    printed = (best_round(run, metric) for metric in of_best_rounds(run.meta["experiment"]))
-    return Entry(run, path, _rounds(run), frozenset(found[0] for found in printed if found is not None))
-
-
-def _rounds(run: Run) -> frozenset[int]:
-    """Return the first round, and the first best round of every metric of the catalogue, measured or derived."""
-    first = int(run.table()["round"].iloc[0])
-    return frozenset({first, *(number for number, _ in best_rounds(run, CATALOGUE).values())})
+    home, experiment = home_of(run.meta["experiment"]), run.meta["experiment"]
+    rounds = {int(run.rounds()["round"].iloc[0]), *(number for number, _ in best_rounds(run, CATALOGUE).values())}
+    if home is None:
+        return Kept(rounds=rounds, documents=("moments",))
+    printed = (best_round(run, metric) for metric in of_best_rounds(experiment))
+    of_clients = any(f.kind == "two_clients" and home.setup.id in f.setups for f in home.paper.figures.values())
+    return Kept(
+        curves=curve_fields(home.paper),
+        rounds=rounds,
+        client_rounds=None if of_clients else {found[0] for found in printed if found is not None},
+        documents=("moments",),
+    )

@@ -16,7 +16,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import Measure, Reference
 from fedbench.papers.plan import PROFILES, PlannedRun
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 KnownVerdict = Literal["agrees", "differs", "measured", "incomplete", "not run"]
 

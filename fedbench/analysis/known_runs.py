@@ -8,9 +8,8 @@ from pathlib import Path
 from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.papers.known.plan import Wanted
 from fedbench.papers.plan import PlannedRun
-from fedbench.runs.published import Published
-from fedbench.runs.records import DamagedRun, is_done
-from fedbench.runs.store import Run, read_run
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 
 class KnownRuns:
@@ -39,23 +38,14 @@ class KnownRuns:
         return self._folders[run.setting]
 
 
-def finished_runs(common: Sequence[str], published: Published) -> KnownRuns:
+def finished_runs(common: Sequence[str], published: Results) -> KnownRuns:
     """Return the runs of a results directory: those in their directories, and published ones that are not there.
 
     Args:
         common: Overrides for all runs, such as results_dir.
         published: The published reports of the directory.
     """
-
-    def find(_: str, path: Path) -> Run | None:
-        try:
-            return read_run(path) if is_done(path) else published.run(path)
-        except DamagedRun:
-            if (found := published.run(path)) is None:
-                raise
-            return found
-
-    return KnownRuns(ExperimentComposer(common), find)
+    return KnownRuns(ExperimentComposer(common), lambda _, path: published.find(path))
 
 
 def runs_among(runs: Iterable[Run]) -> KnownRuns:

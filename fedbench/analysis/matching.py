@@ -17,7 +17,7 @@ from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
@@ -180,7 +180,7 @@ def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
 
     Higher is better where a metric has no direction.
     """
-    table = run.table()
+    table = run.rounds()
     numbers, found = table["round"].to_numpy(), {}
     for name in names:
         values = values_of(table, name)

@@ -13,7 +13,7 @@ from fedbench.analysis.matching import curve_of
 from fedbench.analysis.stats import interval
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import CATALOGUE, metric_info
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 POSITIONS = {  # what curves are drawn against: label, keys of rounds.jsonl that are added, factor
     "round": ("round", (), 1.0),

@@ -11,8 +11,7 @@ from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value
 from fedbench.papers.registry import PrintedMetric, home_of
-from fedbench.runs.records import Fields
-from fedbench.runs.store import Run
+from fedbench.runs.run import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from fedbench.config.keys import setting
 from fedbench.core.trees import Tree, config_value
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting
 _NAMED = ("algo", "data", "model")  # sections whose keys have a meaning only together with the name of the choice

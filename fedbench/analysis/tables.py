@@ -30,7 +30,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.core.trees import Tree
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 @dataclass(frozen=True)

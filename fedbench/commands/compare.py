@@ -26,7 +26,8 @@ from fedbench.report.compared import compared_text
 from fedbench.report.tuned import write_tables
 from fedbench.report.views import ChapterView
 from fedbench.report.write import Extras, write_report
-from fedbench.runs.store import TUNING, Run, read_run
+from fedbench.runs.results import TUNING
+from fedbench.runs.run import Run, read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.trials import Tuned
 

@@ -13,7 +13,7 @@ from fedbench.papers.durations import Durations
 from fedbench.papers.known.plan import Wanted, wanted
 from fedbench.papers.known.registry import chosen_references
 from fedbench.papers.plan import PlannedRun, locate
-from fedbench.runs.published import Published
+from fedbench.runs.results import Results
 
 PAGE = "known"  # directory of the page below that of the report
 
@@ -55,7 +55,7 @@ def reproduce_known(
     from fedbench.report.known import write_known
 
     every = wanted(chosen_references(list(names)), profile, seeds)
-    published = Published(compose_run(common).results_dir)
+    published = Results(compose_run(common).results_dir)
     runs = finished_runs(common, published)
     if only_plan:
         tuned = [{algo: grid.chosen for algo, grid in grids_of(w, runs).items()} for w in every]
@@ -67,28 +67,28 @@ def reproduce_known(
     counted = [run for w in every for run in counting(w, grids_of(w, runs))]
     status |= _carry_out(counted, common, published, launcher, jobs)
     _name_left_out(published)
-    target = published.results / "report" / PAGE
+    target = published.root / "report" / PAGE
     try:
-        print(write_known([result_of(w, runs) for w in every], target, list(published.damaged.values())))
+        print(write_known([result_of(w, runs) for w in every], target, list(published.broken.values())))
     except NotWritten as error:
         raise RequestError(str(error)) from error
     print(f"written: {target}")
     return status
 
 
-def _name_left_out(published: Published) -> None:
-    for why in published.damaged.values():
+def _name_left_out(published: Results) -> None:
+    for why in published.broken.values():
         print(f"fedbench: left out: {why}", file=sys.stderr)
 
 
 def _carry_out(
-    planned: Sequence[PlannedRun], common: list[str], published: Published, launcher: list[str], jobs: int | None
+    planned: Sequence[PlannedRun], common: list[str], published: Results, launcher: list[str], jobs: int | None
 ) -> int:
     """Train what is not done and return the exit status."""
     from fedbench.commands.planned_runs import carry_out, missing_data  # imports torch; a plan does not
     from fedbench.commands.workers import start_importing
 
-    runs, results = locate(planned, common, published=published), published.results
+    runs, results = locate(planned, common, published=published), published.root
     todo = [run for run in runs if not run.done]
     if not todo:
         return 0
@@ -105,7 +105,7 @@ def _carry_out(
 
 
 def _plan_text(
-    every: Sequence[Wanted], tuned: Sequence[Mapping[str, float | None]], common: list[str], published: Published
+    every: Sequence[Wanted], tuned: Sequence[Mapping[str, float | None]], common: list[str], published: Results
 ) -> str:
     """Return a line per number: its runs, those that are done, and the time of the others.
 
@@ -115,7 +115,7 @@ def _plan_text(
         common: Overrides for all runs.
         published: The published reports of the results directory.
     """
-    durations = Durations(published.results)
+    durations = Durations(published.root)
     lines = [f"{'':44}{'runs':>6}{'done':>6}{'to do, about':>14}"]
     for w, chosen in zip(every, tuned, strict=True):
         any_value = None if w.number.grid is None else w.number.grid.values[0]  # whose time is that of the chosen one

@@ -23,7 +23,7 @@ from fedbench.runs.data_sets import DataSets
 from fedbench.runs.execute import execute, not_writable
 from fedbench.runs.interrupts import raise_if_interrupted
 from fedbench.runs.progress import hidden
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 from fedbench.runs.sweep_notes import Note, forget, leave
 
 _BASIC_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"

@@ -7,7 +7,7 @@ import math
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import CATALOGUE, lower_is_better
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 def objective_of(config: RunConfig) -> str:

@@ -30,8 +30,9 @@ from fedbench.core.writing import NotWritten, replace_bytes
 from fedbench.report.for_paper import PaperOptions, write_for_paper
 from fedbench.report.statement import Cite
 from fedbench.report.write import Extras, write_report
-from fedbench.runs.bundle import FOLDER, stored
-from fedbench.runs.store import Run
+from fedbench.runs.bundle import FOLDER
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 _OF_MACHINE = ("results_dir", "data_dir", "device", "tracker", "force", "hydra")  # not typed again elsewhere
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can have: equal contents give equal bytes
@@ -76,7 +77,7 @@ def write_paper_bundle(folder: Path, file: Path, options: PaperOptions, cite: Ci
             write_for_paper(runs, new / _PAPER, options, cite)
 
         write_report(folder, place, extras=Extras(also=add))
-        runs = [run for run in stored(place) if run.done]
+        runs = [run for run in Results(place) if run.done]
         notes = _add_configs(runs, place) + _add_partitions(runs, place / "partitions", own)
         _add_commands(runs, place, options, own, notes)
         content = _zipped(place)

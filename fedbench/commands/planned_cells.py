@@ -13,7 +13,7 @@ from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import chosen
 from fedbench.papers.registry import Paper
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 def cell_notes(names: Sequence[str], found_runs: ReadableRuns) -> dict[str, str]:

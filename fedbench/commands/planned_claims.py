@@ -14,7 +14,7 @@ from fedbench.analysis.power import compared, enough, needed
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import Claim, Paper, Row
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from fedbench.papers.plan import PlannedRun, chosen
 from fedbench.papers.registry import papers
 from fedbench.report.figures import LABELS
 from fedbench.runs.build_data import federated, read_examples
-from fedbench.runs.published import Published
-from fedbench.runs.records import DamagedRun, is_done
-from fedbench.runs.store import read_run
+from fedbench.runs.results import Results
+from fedbench.runs.run import DamagedRun, is_done, read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 
 
@@ -60,7 +59,7 @@ def missing_data(runs: Sequence[PlannedRun]) -> dict[str, str]:
     return faults
 
 
-def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Published) -> None:
+def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Results) -> None:
     """Write the number of examples per client and class, for the figures that show it.
 
     Those of published reports are taken over, so that they need no data.

@@ -13,8 +13,8 @@ from fedbench.core.writing import NotWritten
 from fedbench.report.canvas import KINDS
 from fedbench.report.run_plot import draw_curves
 from fedbench.report.write import name_left_out
-from fedbench.runs.bundle import stored
-from fedbench.runs.store import Run
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 _META = ("algo", "data", "model", "experiment")
 
@@ -32,7 +32,7 @@ def carry_out(asked: Namespace) -> int:
     file = user_path("--out", asked.out) if asked.out else folder / "plots" / name
     if file.suffix.removeprefix(".") not in KINDS:
         raise RequestError(f"--out must end in {', '.join('.' + k for k in KINDS)}; got {file}")
-    store = stored(folder)
+    store = Results(folder)
     runs = list(store)
     name_left_out(store.damaged)
     if not runs:

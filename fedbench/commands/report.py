@@ -23,8 +23,8 @@ from fedbench.report.front import is_collection, write_front
 from fedbench.report.known_report import NAME as KNOWN
 from fedbench.report.known_report import is_known_bundle, report_known
 from fedbench.report.write import Extras, name_left_out, write_report
-from fedbench.runs.bundle import stored
-from fedbench.runs.store import Run, with_readable
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 
 def carry_out(asked: Namespace) -> int:
@@ -119,7 +119,7 @@ def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | No
     lines = []
     if asked.latex:
         target = into or folder / "paper"
-        store = stored(folder)
+        store = Results(folder)
 
         def work(runs: list[Run], damaged: list[str]) -> list[str]:
             if not runs:
@@ -127,10 +127,10 @@ def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | No
             return write_for_paper(runs, target, options, citation)
 
         try:
-            names, damaged = with_readable(work, list(store), store.damaged, store.root)
+            names = work(list(store), store.damaged)
         except NotWritten as error:
             raise RequestError(str(error)) from error
-        name_left_out(damaged)
+        name_left_out(store.damaged)
         lines += [f"written: {target / name}" for name in names]
     if asked.bundle is not None:
         lines += write_paper_bundle(folder, user_path("--bundle", asked.bundle), options, citation, own)
@@ -142,7 +142,7 @@ def _best(folder: Path, asked: Namespace) -> str:
     for name in ("compare", "into", "paper", "baseline", "alpha", "dated"):
         if getattr(asked, name) not in (None, False):
             raise RequestError(f"--{name} cannot be combined with --best, which prints one table")
-    store = stored(folder)
+    store = Results(folder)
     runs = list(store)
     name_left_out(store.damaged)
     if not runs:

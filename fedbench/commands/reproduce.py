@@ -24,7 +24,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.papers.durations import Durations
 from fedbench.papers.plan import PlannedRun, chosen, locate, missing_variants, plan
-from fedbench.runs.published import Published
+from fedbench.runs.results import Results
 
 _MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
@@ -70,11 +70,11 @@ def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float
         refuse_bad_checks(paper)
     paths = ExperimentComposer(common).without
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
-    published = Published(paths.results_dir)
+    published = Results(paths.results_dir)
     runs = locate(planned, common, asked.plan, published)
     jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
     check = bool(asked.names)  # a plan of everything reads little of each
-    finished = ReadableRuns(paths.results_dir, check, published)
+    finished = ReadableRuns(paths.results_dir, check)
     shown = _shown(asked, runs, paths, jobs, finished)
     _print_plan(asked, runs, shown, finished)
     taken = range(len(runs)) if hours is None else _taken(asked, runs, shown, finished, hours, jobs)
@@ -125,7 +125,7 @@ def _carry_out(
     names: Sequence[str],
     runs: list[PlannedRun],
     others: list[PlannedRun],
-    published: Published,
+    published: Results,
     common: list[str],
     launcher: list[str],
     jobs: int,
@@ -152,7 +152,7 @@ def _carry_out(
     from fedbench.report.write import write_report
     from fedbench.runs.execute import not_writable
 
-    results = published.results
+    results = published.root
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -12,8 +12,8 @@ from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
+from fedbench.runs.run import Run, read_run
 from fedbench.runs.standing import standing
-from fedbench.runs.store import Run, read_run
 
 _NUMBERS = (
     "accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "accuracy_worst10", "accuracy_min", "accuracy_std",
@@ -35,7 +35,7 @@ def carry_out(asked: Namespace) -> int:
     path = _located(user_path("RUN", asked.run))
     run = read_run(path)
     parts = [_head(run), _settings(run)]
-    if run.records.begun:
+    if run.begun:
         parts += [_numbers(run), *_curves(run)]
     elif run.outcome == "done":
         parts.append("No numbers: rounds.jsonl is missing or empty; force=true trains the run again")

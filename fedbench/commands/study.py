@@ -25,8 +25,8 @@ from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
 from fedbench.core.writing import replace_file
 from fedbench.runs.donors import depends_on_rounds
-from fedbench.runs.records import is_done
-from fedbench.runs.store import TUNING, read_run
+from fedbench.runs.results import TUNING
+from fedbench.runs.run import is_done, read_run
 from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.sampling import STARTUP, drawn
 from fedbench.tuning.space import Axis, Values, search_space

@@ -24,8 +24,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.runs.interrupts import at_once
-from fedbench.runs.records import is_done
-from fedbench.runs.store import read_run
+from fedbench.runs.run import is_done, read_run
 from fedbench.runs.sweep_notes import forget, notes
 
 _MANY = 20  # configurations whose check takes seconds

@@ -27,7 +27,7 @@ from fedbench.report.tuned import (
 )
 from fedbench.report.tuned_chapter import tuned_chapter
 from fedbench.report.views import ChapterView, PageView
-from fedbench.runs.store import TUNING
+from fedbench.runs.results import TUNING
 from fedbench.tuning.stability import Stability, rank_stability
 from fedbench.tuning.trials import Tuned
 

@@ -20,8 +20,7 @@ from fedbench.papers.stored_durations import (
     work_of,
     work_of_run,
 )
-from fedbench.runs.records import DamagedRun, is_done
-from fedbench.runs.store import Run
+from fedbench.runs.run import DamagedRun, Run, is_done
 
 
 @dataclass(frozen=True)

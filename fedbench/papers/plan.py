@@ -15,8 +15,8 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import Paper, Reduction, Row, papers
-from fedbench.runs.published import Published
-from fedbench.runs.records import is_done
+from fedbench.runs.results import Results
+from fedbench.runs.run import is_done
 
 PROFILES = ("full", "cpu", "smoke")
 _SPLITS = 10  # number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold and fail
@@ -165,7 +165,7 @@ def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator
 
 
 def locate(
-    runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False, published: Published | None = None
+    runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False, published: Results | None = None
 ) -> list[PlannedRun]:
     """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
 
@@ -206,7 +206,8 @@ def locate(
         if run.setting in found:
             run.config = found[run.setting]
             run.path = folders[run.setting] / f"seed_{run.seed}"
-            run.published = "" if published is None else published.outcome(run.path)
+            there = None if published is None else published.published(run.paper.id).get(run.path)
+            run.published = "" if there is None else there.outcome
         first = once.setdefault(run.path or tuple(run.overrides), run)
         first.parts += [p for p in run.parts if p not in first.parts]
         if run.wanted not in (first.wanted, *first.also):

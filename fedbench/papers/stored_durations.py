@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from fedbench.core.trees import config_value
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 FILE = Path(__file__).parent / "durations.json"
 _WORK = ("model", "participation", "local.steps", "local.epochs", "local.batch_size", "data.clients")

@@ -9,7 +9,7 @@ from fedbench.core.writing import replace_file
 from fedbench.report.compared import compared_text, verdict_of
 from fedbench.report.latex_tables import best_of, tables_of
 from fedbench.report.render import csv_text
-from fedbench.runs.records import Fields
+from fedbench.runs.run import Fields
 
 FOLDER = "compared"  # in a report
 _WRITTEN = ("compared.md", "means.csv", "differences.csv", "setting*.tex", "all_*.tex")

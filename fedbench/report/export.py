@@ -9,7 +9,7 @@ from fedbench.report.claim_views import AXIS_WORDS
 from fedbench.report.render import csv_text, escape, in_markdown, latex, markdown, one_line
 from fedbench.report.views import BlockView, CellView, ClaimView, LineView, TableView
 from fedbench.report.words import CELLS, CLAIMS, HEADLINES, claim_mark
-from fedbench.runs.records import Fields
+from fedbench.runs.run import Fields
 
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "

@@ -23,7 +23,7 @@ from fedbench.report.drawing import Drawing
 from fedbench.report.looks import Look, looks
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept
 from fedbench.report.views import FigureView, tuning_of
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
 _MOST = 24  # settings in a figure of runs of no paper; more cannot be told apart
@@ -357,4 +357,4 @@ def _of_line(line: Line, field: str, look: Look) -> Series | None:
 
 
 def _kept_accuracies(line: Line) -> np.ndarray:
-    return _accuracies(run for run in line.found.runs.values() if run.records.has_clients)
+    return _accuracies(run for run in line.found.runs.values() if run.has_clients)

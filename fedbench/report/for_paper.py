@@ -17,7 +17,7 @@ from fedbench.report.figures import curve_panels
 from fedbench.report.latex_tables import tables_of
 from fedbench.report.stale import file_name
 from fedbench.report.statement import Cite, statement
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"

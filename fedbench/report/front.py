@@ -36,7 +36,8 @@ from fedbench.report.views import ClaimView, FigureView
 from fedbench.report.words import HEADLINES, Mark, claim_mark, coverage_text, mark
 from fedbench.report.write import environment_of
 from fedbench.runs.bundle import Bundle, is_bundle
-from fedbench.runs.store import ResultStore, Run
+from fedbench.runs.results import Results
+from fedbench.runs.run import Run
 
 _PAGE = "index.html"
 _OLDER = (
@@ -50,7 +51,7 @@ def is_collection(folder: Path) -> bool:
     """Return whether a directory contains published reports, at least one of them with a bundle, and no runs."""
     if is_bundle(folder) or not any(is_bundle(child) for child in folder.iterdir() if child.is_dir()):
         return False
-    store = ResultStore(folder)
+    store = Results(folder)
     return not any(True for _ in store) and not store.damaged
 
 
@@ -100,7 +101,7 @@ def _report(paper: Paper, folder: Path, every: list[Run]) -> ReportView:
     """Return a paper on the front page; its runs are added to ``every``."""
     place = folder / paper.id
     bundle = Bundle(place) if is_bundle(place) else None
-    runs = [] if bundle is None else list(bundle)
+    runs = [] if bundle is None else bundle.runs()
     every += runs
     evidence, ledger = Evidence(runs), Ledger() if bundle is None else read_ledger(bundle.place)
     claims = claim_views(paper, evidence, () if runs else (ADOPTED,))  # without runs, no reading gives another verdict
@@ -169,7 +170,7 @@ def _figure(paper: Paper, evidence: Evidence, name: str, place: Path) -> FigureV
 
 def _known(place: Path) -> tuple[list[KnownResult], list[Run]]:
     """Return the known numbers of a published report, and its runs; nothing without a report."""
-    return results_of_bundle(Bundle(place)) if is_bundle(place) else ([], [])
+    return results_of_bundle(Results(place)) if is_bundle(place) else ([], [])
 
 
 def _known_view(result: KnownResult) -> KnownView:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from fedbench.analysis.kept_rounds import published
+from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.known import KnownResult, results_on_record, used_runs
 from fedbench.analysis.known_runs import runs_among
 from fedbench.analysis.run_rows import run_rows
@@ -17,10 +18,9 @@ from fedbench.core.writing import NotWritten, replaced_folder, replacing
 from fedbench.papers.known.registry import chosen_references
 from fedbench.report.known import write_known
 from fedbench.report.write import experiment_of, name_left_out
-from fedbench.runs.bundle import FOLDER, Bundle, Stored
-from fedbench.runs.bundle_writing import watched, write_bundle
-from fedbench.runs.published import PUBLISHED, stored_with_published
-from fedbench.runs.store import Run, with_readable
+from fedbench.runs.bundle import FOLDER, as_published, write_bundle
+from fedbench.runs.results import PUBLISHED, Results
+from fedbench.runs.run import Run
 
 NAME = "known"  # of the reports, in place of the id of a paper
 _MARK = "known.json"  # file of a bundle of known numbers
@@ -38,7 +38,7 @@ def known_results(runs: Sequence[Run]) -> tuple[list[KnownResult], list[Run]]:
     return results, used_runs(results, among)
 
 
-def results_of_bundle(bundle: Stored) -> tuple[list[KnownResult], list[Run]]:
+def results_of_bundle(bundle: Results) -> tuple[list[KnownResult], list[Run]]:
     """Return the known numbers of a published report, and its runs.
 
     Raises:
@@ -71,8 +71,8 @@ def report_known(folder: Path, into: Path | None) -> str:
     Raises:
         RequestError: If there are no runs of known numbers, the bundle is damaged, or a file cannot be written.
     """
-    store = stored_with_published(folder, [NAME])
-    bundled = isinstance(store, Bundle)
+    store = Results(folder, [NAME])
+    bundled = store.bundle is not None
     target = into or folder / "report" / ("" if bundled else NAME)
     experiments = {number.experiment for r in chosen_references([NAME]) for number in r.numbers}
     runs = [run for run in store if run.meta["experiment"] in experiments]
@@ -85,7 +85,7 @@ def report_known(folder: Path, into: Path | None) -> str:
             raise RequestError(
                 "\n".join([f"{folder} has no runs of known numbers; fedbench reproduce known makes them", *left])
             )
-        results, used = known_results([watched(run) for run in runs] if into is not None else runs)
+        results, used = known_results([as_published(run) for run in runs] if into is not None else runs)
         if bundled:
             _refuse_unused(runs, used, store.root)
         with replaced_folder(target) as new:
@@ -93,12 +93,18 @@ def report_known(folder: Path, into: Path | None) -> str:
             with replacing(new / "runs.parquet") as part:
                 pd.DataFrame(run_rows(used, store.root)).to_parquet(part, index=False)
             if into is not None:
-                entries = [published(run, run.path.relative_to(store.root).as_posix()) for run in used]
-                write_bundle(new, entries, damaged, {_MARK: (json.dumps({"page": NAME}) + "\n").encode()})
+                fields = {r.wanted.number.measure.field for r in results}
+                write_bundle(
+                    new,
+                    {run.path.relative_to(store.root).as_posix(): run for run in used},
+                    lambda run: replace(kept_of(run), curves=fields if run.counts else ()),
+                    damaged,
+                    {_MARK: (json.dumps({"page": NAME}) + "\n").encode()},
+                )
         return text
 
     try:
-        text, damaged = with_readable(work, runs, damaged, store.root)
+        text = work(runs, damaged)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)

@@ -20,7 +20,7 @@ from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import best_names, href
 from fedbench.report.views import BlockView, CellView, FigureView, LineView, PaperView, TableView, TwinView, tuning_of
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 _LEGEND = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 _CONTRADICTED = "accuracies of unweighted clients have the printed numbers of this row"
@@ -161,7 +161,7 @@ def _line(line: Line, setup: Setup | None, columns: Sequence[Column], first: int
         status=line.status,
         reduced=departure_texts(line.found.reduced),
         cells=tuple(texts[:first]),
-        runs=() if page is None else tuple(dict.fromkeys(href(run.records.place, page) for run in runs)),
+        runs=() if page is None else tuple(dict.fromkeys(href(run.place, page) for run in runs)),
         command=typed,
         note=_note(line),
         further=tuple(text.measured for text in texts[first:]),

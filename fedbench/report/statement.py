@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fedbench.analysis.settings import by_setting
 from fedbench.core.trees import config_value
 from fedbench.report.render import escape, in_markdown
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 Cite = Callable[[str], tuple[str, str] | None]
 _SECONDS_PER_HOUR = 3600

@@ -12,12 +12,11 @@ import pandas as pd
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.analysis.compare import ComparedRuns
-from fedbench.analysis.kept_rounds import published
+from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
-from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import Paper, home_of, papers
@@ -39,10 +38,9 @@ from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale
 from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
 from fedbench.report.words import claims_text, coverage_text
-from fedbench.runs.bundle import Bundle, Stored, is_bundle
-from fedbench.runs.bundle_writing import Watched, watched, write_bundle
-from fedbench.runs.published import PUBLISHED, stored_with_published
-from fedbench.runs.store import Run, with_readable
+from fedbench.runs.bundle import as_published, is_bundle, write_bundle
+from fedbench.runs.results import PUBLISHED, Results
+from fedbench.runs.run import Run
 
 More = Callable[[Sequence[Run], Path], None]
 
@@ -52,7 +50,7 @@ class Extras:
     """What a report has besides tables, figures and claims.
 
     Attributes:
-        also: Writes more files into the directory of the report; what it reads of the runs is in the bundle too.
+        also: Writes more files into the directory of the report.
         compare: Compares runs of the report; None for no comparison.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
@@ -78,9 +76,9 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
-    store = stored_with_published(folder, _begun_in(folder) if only is None else [only])
+    store = Results(folder, _begun_in(folder) if only is None else [only])
     ledger = Ledger() if only is not None else read_ledger(store.place)
-    if into is not None and not isinstance(store, Bundle) and into.resolve() == folder.resolve():
+    if into is not None and store.bundle is None and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or _concerns(why, only)]
@@ -92,7 +90,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         return _written(runs, ledger, store, damaged, target, into is not None, extras or Extras())
 
     try:
-        (text, shown), damaged = with_readable(work, runs, damaged, store.root)
+        text, shown = work(runs, damaged)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)
@@ -125,7 +123,7 @@ def _nothing(folder: Path) -> str:
 def _written(
     runs: Sequence[Run],
     ledger: Ledger,
-    store: Stored,
+    store: Results,
     damaged: Sequence[str],
     target: Path,
     publish: bool,
@@ -147,8 +145,8 @@ def _written(
         NotWritten: If a file cannot be written.
     """
     if publish:
-        runs = [watched(run) for run in runs]
-    page_at = None if publish or isinstance(store, Bundle) else target
+        runs = [as_published(run) for run in runs]
+    page_at = None if publish or store.bundle is not None else target
     with replaced_folder(target) as new:
         shown, own = _write(runs, ledger, store.place, damaged, new, page_at, extras)
         with replacing(new / "runs.parquet") as part:
@@ -160,7 +158,7 @@ def _written(
         return as_text(own), shown
 
 
-def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequence[str], into: Path) -> None:
+def _publish(runs: Sequence[Run], ledger: Ledger, store: Results, damaged: Sequence[str], into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
     experiments = {
         paper.setups[setup].experiment
@@ -171,27 +169,7 @@ def _publish(runs: Sequence[Run], ledger: Ledger, store: Stored, damaged: Sequen
     }
     names = [*([PLAN] if ledger.entries else []), *(f"{LABELS}/{e}.json" for e in sorted(experiments))]
     files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
-    _keep_curves(runs)
-    entries = [published(run, run.path.relative_to(store.root).as_posix()) for run in runs]
-    write_bundle(into, entries, damaged, files)
-
-
-def _keep_curves(runs: Sequence[Run]) -> None:
-    """Read, of all runs of a paper, the curves that a figure or claim has read of any of them, in both weightings.
-
-    The bundle keeps what is read. A further reading, or a figure of other rows, then needs no run again.
-    """
-    of_papers: dict[str, list[Watched]] = {}
-    for run in runs:
-        paper, records = _paper_of(run.meta["experiment"]), run.records
-        if paper is not None and run.done and isinstance(records, Watched):
-            of_papers.setdefault(paper, []).append(records)
-    for members in of_papers.values():
-        read = set().union(*(records.curves_read for records in members))
-        twins = {twin for key in read for w in (True, False) if (twin := weighted_or_not(key, w)) is not None}
-        keys = sorted(read | {key for twin in twins for key in metric_info(twin).needs or (twin,)})
-        for records in members if keys else ():
-            records.keep(keys)
+    write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)
 
 
 def _write(

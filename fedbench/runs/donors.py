@@ -20,7 +20,7 @@ from fedbench.config.targets import function_of
 from fedbench.core.trees import Tree, from_json
 from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.recorder import STATE, Recorder
-from fedbench.runs.records import is_done
+from fedbench.runs.run import is_done
 
 _NUMBERS = ("rounds", "eval_every", "eval_train_every")
 

@@ -14,8 +14,7 @@ from fedbench.runs.data_sets import DataSets
 from fedbench.runs.donors import evaluated_more_often, go_on_from_shorter
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
-from fedbench.runs.records import damaged, is_done
-from fedbench.runs.store import Run, read_run
+from fedbench.runs.run import Run, damaged, is_done, read_run
 from fedbench.runs.trackers.guarded import export
 
 

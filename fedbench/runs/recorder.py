@@ -20,7 +20,7 @@ import yaml
 from fedbench.core.sealing import seal, to_disk, to_text
 from fedbench.core.writing import NotWritten, replace_bytes, replace_file, replacing, writing
 from fedbench.runs.checkpoints import Checkpoint, Checkpoints
-from fedbench.runs.records import DONE, DamagedRun, Fields
+from fedbench.runs.run import DONE, DamagedRun, Fields
 
 if TYPE_CHECKING:
     from torch import Tensor

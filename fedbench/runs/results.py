@@ -1,31 +1,153 @@
-"""Runs on disk as pandas frames."""
+"""All runs below a directory, those of its published reports included, and as pandas frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
-from fedbench.runs.bundle import stored
-from fedbench.runs.records import DamagedRun
-from fedbench.runs.store import Run
+from fedbench.runs.bundle import Bundle, is_bundle
+from fedbench.runs.run import DamagedRun, Run, is_done, read_run
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED = "published"  # directory below the results with published reports
+TUNING = "tuning"  # directory below the results that has the runs of ``fedbench tune``
 IDENTITY = ["setting", "algo", "hash", "seed"]
 _FACTS = ("status", "experiment", "data", "model", "algo", "hash", "seed")
 
 
-@dataclass(frozen=True)
 class Results:
-    """The runs below a directory.
+    """The runs below a directory, or those of the bundle of a published report.
+
+    Of runs with the same setting and seed, only the first counts; a finished run in its own directory comes before a
+    published one, and a published one before a directory of an unfinished run. Runs below ``tuning`` are no results:
+    values were chosen by them.
+
+    Args:
+        root: The directory.
+        published: Names of the published reports whose runs are added: of ``published/<name>`` below the directory,
+            those of the experiments ``<name>/...``.
+        below: Path below the directory to which the runs are restricted, such as a paper's.
+        check: Whether all that a report reads of a run is read at once, so that damaged runs are left out. Without it,
+            a fault in the rounds or clients is found where they are read.
 
     Attributes:
-        runs: A row per run: its path, status, choices and identity (``setting``, ``algo``, ``hash``, ``seed``), and a
-            column per configuration key, such as ``local.lr``.
+        damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
+        broken: Messages about published reports that cannot be read, by name, once one of their runs was looked for.
+
+    Raises:
+        RequestError: If the directory has a bundle that is damaged.
+    """
+
+    def __init__(self, root: Path, published: Collection[str] = (), below: str = "", check: bool = True) -> None:
+        self.root = root
+        self.damaged: list[str] = []
+        self.bundle = Bundle(root) if is_bundle(root) else None
+        self._names, self._below, self._check = published, below, check
+        self._reports: dict[str, tuple[Bundle | None, dict[Path, Run]]] = {}
+        self.broken: dict[str, str] = {}
+
+    @property
+    def place(self) -> Path:
+        """Directory of the plan and of the label counts."""
+        return self.root if self.bundle is None else self.bundle.place
+
+    def __iter__(self) -> Iterator[Run]:
+        if self.bundle is not None:
+            self.damaged = list(self.bundle.damaged)
+            yield from self.bundle.runs()
+            return
+        self.damaged = []
+        here = {run.path: run for run in self._own()}
+        finished = {key for run in here.values() if run.done for key in (run.path, run.identity)}
+        there = {path: run for name in self._names for path, run in self.published(name).items()}
+        new = {path: run for path, run in there.items() if not {path, run.identity} & finished}
+        self.damaged += [self.broken[name] for name in self._names if name in self.broken]
+        yield from (run for _, run in sorted((here | new).items()))
+
+    def _own(self) -> Iterator[Run]:
+        """Yield the runs in directories of their own that can be read, without copies."""
+        seen: dict[tuple[Any, ...], Path] = {}
+        for meta in sorted((self.root / self._below).rglob("meta.json")):
+            path = meta.parent
+            aside = path.relative_to(self.root).parts[:1] == (TUNING,)
+            if aside or not ((path / "config.yaml").exists() or is_done(path)):
+                continue
+            try:
+                run = read_run(path)
+                if self._check:
+                    run.check()
+                first = seen.setdefault(run.identity, path) if run.done else path
+                if first != path:
+                    raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")
+            except DamagedRun as error:
+                self.damaged.append(self._relative(error))
+                continue
+            yield run
+
+    def published(self, name: str) -> dict[Path, Run]:
+        """Return the finished runs of a published report, by the paths that they would have here.
+
+        There are none of a damaged bundle, on which there is a message in ``broken``.
+        """
+        return self._report(name)[1]
+
+    def has(self, experiment: str, algo: str) -> bool:
+        """Return whether an algorithm has published runs of an experiment."""
+        way = self.root / experiment / algo
+        return any(path.parent.parent == way for path in self.published(experiment.partition("/")[0]))
+
+    def file(self, name: str, path: str) -> bytes | None:
+        """Return a further file of the bundle of a published report, such as label counts; None if it has none."""
+        bundle, _ = self._report(name)
+        return None if bundle is None else bundle.file(path)
+
+    def find(self, path: Path) -> Run | None:
+        """Return the finished run with a directory, from there or from a published report; None if there is none.
+
+        Raises:
+            DamagedRun: If its files cannot be read, and it is not published.
+        """
+        name = path.relative_to(self.root).parts[0]
+        published = self.published(name).get(path)
+        try:
+            return read_run(path) if is_done(path) else published
+        except DamagedRun:
+            if published is None:
+                raise
+            return published
+
+    def _report(self, name: str) -> tuple[Bundle | None, dict[Path, Run]]:
+        if name not in self._reports:
+            self._reports[name] = None, {}
+            place = self.root / PUBLISHED / name
+            try:
+                if is_bundle(place):
+                    bundle = Bundle(place, home=self.root)
+                    runs = {run.path: run for run in bundle.runs() if run.done}
+                    own = {p: run for p, run in runs.items() if p.is_relative_to(self.root / name)}
+                    self._reports[name] = bundle, own
+            except RequestError as error:
+                self.broken[name] = self._relative(error)
+        return self._reports[name]
+
+    def _relative(self, error: Exception) -> str:
+        return str(error).replace(f"{self.root}{os.sep}", "")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The runs below a directory as pandas frames, which join on ``setting``, ``algo``, ``hash`` and ``seed``.
+
+    Attributes:
+        runs: A row per run: its path, status, choices and identity, and a column per configuration key, such as
+            ``local.lr``.
         rounds: A row per run and evaluated round: the identity, then the columns of ``rounds.jsonl``.
         clients: A row per run, kept round and client: the identity, then the columns of ``clients.parquet``.
         damaged: Messages about runs that cannot be read; they are in none of the frames.
@@ -37,39 +159,35 @@ class Results:
     damaged: tuple[str, ...]
 
 
-def load_results(directory: str | Path = "results") -> Results:
+def load_results(directory: str | Path = "results") -> Frames:
     """Return the runs below a directory as pandas frames; runs that are not done are included with their status.
 
     Of the runs of a published report, ``rounds`` and ``clients`` have those rounds that its bundle keeps.
 
-    Join the frames on the columns ``setting``, ``algo``, ``hash`` and ``seed``.
-
     Raises:
         RequestError: If there is no such directory, or its bundle is damaged.
     """
+    import pandas as pd
+
     if not isinstance(directory, str | Path):
         raise RequestError(f"directory must be a path, got {directory!r}")
     root = user_path("directory", directory)
     if not root.is_dir():
         raise RequestError(f"{root} is not a directory; give a directory with runs below it")
-    store = stored(root)
-    runs: list[dict[str, Any]] = []
+    results = Results(root)
+    rows: list[dict[str, Any]] = []
     rounds: list[pd.DataFrame] = []
     clients: list[pd.DataFrame] = []
-    damaged: list[str] = []
-    for run in store:
-        try:
-            tables = _tables(run) if run.done else [_so_far(run)]
-        except DamagedRun as error:
-            damaged.append(str(error))
-            continue
+    for run in results:
         row = _row(run)
-        runs.append(row)
-        for table, found in zip(tables, (rounds, clients), strict=False):
-            found.append(_labelled(table, row))
-    return Results(
-        pd.DataFrame(runs, columns=_columns(runs)), _joined(rounds), _joined(clients), (*store.damaged, *damaged)
-    )
+        rows.append(row)
+        if run.begun:
+            rounds.append(_labelled(run.rounds(), row))
+        if run.done and run.has_clients:
+            clients.append(_labelled(run.clients(), row))
+    columns = dict.fromkeys(["path", "setting", *_FACTS, *(key for row in rows for key in row)])
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return Frames(frame, _joined(rounds), _joined(clients), tuple(results.damaged))
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -79,28 +197,13 @@ def _row(run: Run) -> dict[str, Any]:
     return {"path": str(run.path), "setting": setting, **facts, **config}
 
 
-def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the columns of rows in the order of their first appearance."""
-    return list(dict.fromkeys(["path", "setting", *_FACTS, *(k for row in rows for k in row)]))
-
-
-def _tables(run: Run) -> list[pd.DataFrame]:
-    """Return the rounds and the per-client table of a run; of one in a bundle, what is kept of them."""
-    rounds = run.rounds()
-    return [rounds, run.clients_at(rounds["round"])]
-
-
-def _so_far(run: Run) -> pd.DataFrame:
-    """Return the rounds of a run that is not done: none if it has not been evaluated yet."""
-    return run.rounds() if run.records.begun else pd.DataFrame()
-
-
 def _labelled(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
     """Return a table with the identity of its run in front."""
-    labels = pd.DataFrame({k: [row[k]] * len(table) for k in IDENTITY}, index=table.index)
-    return pd.concat([labels, table], axis=1)
+    return table.assign(**{key: row[key] for key in IDENTITY})[[*IDENTITY, *table.columns]]
 
 
-def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
     filled = [t for t in tables if len(t)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=IDENTITY)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.runs.records import DamagedRun
-from fedbench.runs.store import Run, read_run
+from fedbench.runs.run import DamagedRun, Run, read_run
 
 GONE = "process gone"
 STATES = ("running", "interrupted", "failed", GONE, "diverged", "damaged", "done")

@@ -10,7 +10,7 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.runs.execute import Outcome, execute
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 
 def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:

@@ -22,7 +22,7 @@ from fedbench.runs.interrupts import Interrupted, between_rounds
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import Bar
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.records import DamagedRun, Fields
+from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import Place, StateAllocator

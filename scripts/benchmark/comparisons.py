@@ -20,8 +20,8 @@ import pandas as pd
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import from_json
 from fedbench.core.writing import replace_bytes, replace_file
-from fedbench.runs.records import Fields
-from fedbench.runs.store import TUNING, ResultStore, Run
+from fedbench.runs.results import TUNING, Results
+from fedbench.runs.run import Fields, Run
 
 RUNS, TUNED = "runs.parquet", "tuning.json"
 MEASURED = (
@@ -76,7 +76,7 @@ def collect(folders: Sequence[Path]) -> Comparisons:
     rows: list[Fields] = []
     tuning: dict[str, Fields] = {}
     for folder in folders:
-        store = ResultStore(folder)
+        store = Results(folder)
         runs = [run for run in store if run.config.get("tuned_on")]
         if store.damaged:
             raise RequestError(f"{folder} has runs that cannot be read: {store.damaged[0]}")
@@ -155,7 +155,7 @@ def _tuning(folder: Path, setting: str, runs: Sequence[Run]) -> Fields:
         study = from_json(file.read_text(encoding="utf-8"))
         if study["method"] in studies:
             raise RequestError(f"{file.parent.parent} has several studies; use a directory of its own for each budget")
-        trials = list(ResultStore(file.parent / "runs"))
+        trials = list(Results(file.parent / "runs"))
         mine = [run for run in runs if run.meta["algo"] == study["method"]]
         keys = [axis.partition("=")[0] for axis in study["space"]]
         studies[study["method"]] = {

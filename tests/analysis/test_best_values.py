@@ -8,7 +8,8 @@ from fake_runs import fake
 from fedbench.analysis.best_values import best_values
 from fedbench.core.errors import RequestError
 from fedbench.report.best import best_text
-from fedbench.runs.store import ResultStore, read_run
+from fedbench.runs.results import Results
+from fedbench.runs.run import read_run
 
 
 def runs_of(tmp_path, scores, key="local.lr", algo="fedavg", **more):
@@ -21,7 +22,7 @@ def runs_of(tmp_path, scores, key="local.lr", algo="fedavg", **more):
             rows[-1] |= {"accuracy_mean": test, "val_loss": 1 - validation}
             rows[-1] |= {} if validation is None else {"val_accuracy_mean": validation}
             file.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return list(ResultStore(tmp_path))
+    return list(Results(tmp_path))
 
 
 SCORES = {0.01: [(0.5, 0.9), (0.5, 0.9)], 0.1: [(0.8, 0.6), (0.6, 0.4)], 1.0: [(0.9, 0.1), (0.1, 0.2)]}
@@ -56,7 +57,7 @@ def test_every_setting_has_its_own_best_value(tmp_path):
 def test_a_value_with_a_run_that_diverged_is_left_out(tmp_path):
     runs_of(tmp_path, SCORES)
     runs_of(tmp_path, {10.0: [(0.99, 0.99)]}, status="diverged")
-    found = best_values(list(ResultStore(tmp_path)), "local.lr", "accuracy_mean")
+    found = best_values(list(Results(tmp_path)), "local.lr", "accuracy_mean")
     assert (found.settings[0].value, found.settings[0].left_out) == ("0.1", ("10",))
     assert "local.lr=10 has runs that diverged" in best_text(found)
 

@@ -11,7 +11,7 @@ from fake_runs import nested
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
 from fedbench.report.compared import compared_text
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
 
@@ -37,7 +37,7 @@ def write_runs(root, algo, values, settings=None, metric="accuracy_mean", **name
 
 
 def report(root, key="algo", metric="accuracy_mean", **options):
-    return compared_text(compare(list(ResultStore(root)), key, metric, **options))
+    return compared_text(compare(list(Results(root)), key, metric, **options))
 
 
 def tables(text):
@@ -245,7 +245,7 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     write_run(tmp_path / "first", "b", 0, {"accuracy_mean": 0.2})
     text = report(tmp_path)
     assert [(r["method"], r["accuracy_mean"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
-    store = ResultStore(tmp_path)
+    store = Results(tmp_path)
     assert text == compared_text(compare(list(store)[::-1], "algo", "accuracy_mean"))
     assert [": a copy of " in why for why in store.damaged] == [True]
 
@@ -436,7 +436,7 @@ def test_lower_is_the_better_rank_where_lower_is_better(tmp_path):
 def test_ranks_take_three_methods_and_two_full_blocks(tmp_path):
     grid(tmp_path, {1: VALUES[1], 3: VALUES[3]})
     assert "no average ranks: they need 2 blocks with all methods, got 1" in report(tmp_path)
-    two = [r for r in ResultStore(tmp_path) if r.meta["algo"] != "c"]
+    two = [r for r in Results(tmp_path) if r.meta["algo"] != "c"]
     text = compared_text(compare(two, "algo", "accuracy_mean"))
     assert "average rank" not in text
     assert [list(r.values()) for r in tables(text)[-1]] == [["a", "–", "1/0/1"], ["b", "1/0/1", "–"]]
@@ -538,6 +538,6 @@ def test_a_metric_that_is_null_somewhere_is_refused(tmp_path):
 
 def test_the_order_of_the_runs_changes_nothing(tmp_path):
     grid(tmp_path, VALUES)
-    runs = list(ResultStore(tmp_path))
+    runs = list(Results(tmp_path))
     turned, straight = (compared_text(compare(r, "algo", "accuracy_mean")) for r in (runs[::-1], runs))
     assert turned == straight

@@ -9,21 +9,20 @@ import pytest
 from fake_runs import fake_row
 
 from fedbench.analysis.coverage import Coverage, coverage, splits
-from fedbench.analysis.kept_rounds import published
+from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
 from fedbench.commands.planned_cells import cell_notes
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers
-from fedbench.runs.bundle import Bundle
-from fedbench.runs.bundle_writing import watched, write_bundle
-from fedbench.runs.store import ResultStore
+from fedbench.runs.bundle import write_bundle
+from fedbench.runs.results import Results
 
 
 def tables(root, paper, *names):
     p = papers()[paper]
-    evidence = Evidence(ResultStore(root))
+    evidence = Evidence(Results(root))
     return [paper_table(p, p.tables[name], evidence, Ledger()) for name in names]
 
 
@@ -58,11 +57,10 @@ def test_one_value_of_each_published_number_gives_the_same_counts(tmp_path, pape
         if i == 0:
             for path in paths:
                 without_the_end(path)
-    seen = [watched(run) for run in ResultStore(tmp_path / "runs")]
-    entries = [published(run, run.path.relative_to(tmp_path / "runs").as_posix()) for run in seen]
-    write_bundle(tmp_path / "published", entries, (), {})
-    full = paper_table(p, p.tables[name], Evidence(ResultStore(tmp_path / "runs")), Ledger())
-    short = paper_table(p, p.tables[name], Evidence(Bundle(tmp_path / "published")), Ledger(), only_coverage=True)
+    runs = {run.path.relative_to(tmp_path / "runs").as_posix(): run for run in Results(tmp_path / "runs")}
+    write_bundle(tmp_path / "published", runs, kept_of)
+    full = paper_table(p, p.tables[name], Evidence(Results(tmp_path / "runs")), Ledger())
+    short = paper_table(p, p.tables[name], Evidence(Results(tmp_path / "published")), Ledger(), only_coverage=True)
     assert coverage([short], agreement=False) == replace(coverage([full]), agreement=Counter())
     assert {len(cell.values) for b in short.blocks for line in b.lines for cell in line.cells} == {0, 1}
     assert 0 < coverage([full]).full < coverage([full]).measured < coverage([full]).total

@@ -13,7 +13,7 @@ from units import unit
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
 from fedbench.papers.registry import Method, Paper, PrintedMetric, Row, Setup, Table
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 # what the experiment says, and the presets of its methods
 BASE = {
@@ -61,7 +61,7 @@ def write_run(root, algo, seed=0, changes=None, rounds=None, status="done", clie
 
 
 def find(root, algo="fedavg", **hyperparameters):
-    return Evidence(ResultStore(root)).find(PAPER, Row("one", algo, hyperparameters))
+    return Evidence(Results(root)).find(PAPER, Row("one", algo, hyperparameters))
 
 
 # ---- full and reduced
@@ -283,15 +283,15 @@ def test_what_is_compared_is_cut_down_alike_where_that_can_be(tmp_path):
         for algo in ("fedavg", "adafed"):
             write_run(tmp_path, algo, seed, {"rounds": 10})
     write_run(tmp_path, "adafed", 0)
-    evidence = Evidence(ResultStore(tmp_path))
+    evidence = Evidence(Results(tmp_path))
     rows = [Row("one", "fedavg", {}), Row("one", "adafed", {})]
     assert evidence.find(PAPER, rows[1]).cuts == ()
     assert [f.cuts for f in evidence.comparable(PAPER, rows)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 0, status="running")
     for order in (rows, rows[::-1]):  # what has not ended is no partner
-        assert [f.cuts for f in Evidence(ResultStore(tmp_path)).comparable(PAPER, order)] == [(("rounds", "10"),)] * 2
+        assert [f.cuts for f in Evidence(Results(tmp_path)).comparable(PAPER, order)] == [(("rounds", "10"),)] * 2
     write_run(tmp_path, "fedavg", 1)
-    assert [f.cuts for f in Evidence(ResultStore(tmp_path)).comparable(PAPER, rows)] == [(), ()]
+    assert [f.cuts for f in Evidence(Results(tmp_path)).comparable(PAPER, rows)] == [(), ()]
     assert [f.cuts for f in evidence.comparable(PAPER, rows[:1])] == [(("rounds", "10"),)]
 
 
@@ -302,7 +302,7 @@ def test_the_best_of_some_rounds_is_not_that_of_all(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "fedavg", seed, {"eval_every": 5})
     assert departure_texts(find(tmp_path).reduced) == ()
-    evidence = Evidence(ResultStore(tmp_path))
+    evidence = Evidence(Results(tmp_path))
     assert evidence.find(best, Row("one", "fedavg", {})).reduced == ()  # of a figure, or of a table of last rounds
     found = evidence.find(best, row)
     assert departure_texts(found.reduced) == ("best of the evaluated rounds, one in 5 (paper all)",)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench.analysis.settings import distinguishing
-from fedbench.runs.store import Run
+from fedbench.runs.run import Run
 
 _ABSENT = object()
 _SETTINGS = st.fixed_dictionaries(

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from fedbench.cli import main
 from fedbench.data.files.download import checksum
 from fedbench.papers.registry import papers
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 from fedbench.simulation.compiled.library import kernels
 
 # ---- a run on disk

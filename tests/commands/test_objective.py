@@ -11,7 +11,7 @@ from command_line import FAST
 from fedbench.commands.objective import objective_of, objective_value
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 SWEEPER = """
     import json

@@ -9,7 +9,7 @@ from fedbench.commands.planned_power import power_lines
 from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.plan import plan
 from fedbench.papers.registry import papers
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 ADAM = papers()["adafedadam"]
 
@@ -54,7 +54,7 @@ def test_the_spread_of_finished_runs_is_used(tmp_path):
     after = table(power_lines(names, plan(names, "full"), ReadableRuns(tmp_path)))
     changed = {name for name in before if before[name] != after[name]}
     assert changed
-    evidence = Evidence(ResultStore(tmp_path))
+    evidence = Evidence(Results(tmp_path))
     for claim in ADAM.claims:
         found = needed(ADAM, claim, evidence)
         if found is not None and found.measured == found.comparisons:

@@ -14,7 +14,7 @@ from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import locate, plan
 from fedbench.report.write import write_report
 from fedbench.runs import train as runner
-from fedbench.runs.published import Published
+from fedbench.runs.results import Results
 
 TABLE = "report/tables/adafedadam_table4.csv"
 HOME = "published/adafedadam"
@@ -194,7 +194,7 @@ def test_a_claim_whose_runs_are_published_lacks_no_data(cifar, tmp_path):
 def test_label_counts_of_a_published_report_are_taken_over(clone, capsys):
     experiment = "adafedadam/table5_cifar10_dir005"
     write_report(_with_labels(clone.parent, experiment), clone / HOME, "adafedadam")
-    write_labels(["adafedadam/figure6"], clone, NO_DATA, Published(clone))
+    write_labels(["adafedadam/figure6"], clone, NO_DATA, Results(clone))
     assert (clone / "labels" / f"{experiment}.json").read_text() == "[[3, 1], [0, 4]]"
     assert capsys.readouterr().err.count("fedbench: no label counts for adafedadam/table") == 3
 

@@ -11,7 +11,7 @@ import yaml
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.results import load_results
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "rounds=3", "--jobs", "1"]
 OWN = """

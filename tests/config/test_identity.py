@@ -19,7 +19,7 @@ from fedbench.config.identity import identify
 from fedbench.config.schema import Choices, parse
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 OLD = Path(__file__).parent / "old_runs"
 HASHES = json.loads((OLD / "hashes.json").read_text())

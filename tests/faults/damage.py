@@ -17,8 +17,8 @@ from faults.subject import Subject
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
 from fedbench.runs.recorder import Recorder
-from fedbench.runs.records import DamagedRun
 from fedbench.runs.results import load_results
+from fedbench.runs.run import DamagedRun
 
 _PATIENCE = 30  # seconds
 _FRAMES = ("runs", "rounds", "clients")

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 # what may differ between two runs of one configuration; the checkout may change while the suites run
 _TIMES = ("started", "ended", "client_steps_per_second", "peak_memory_bytes", "git_commit", "git_dirty")

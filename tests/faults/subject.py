@@ -15,7 +15,7 @@ from faults.process import Child, End, answer
 from faults.shim import Harm, arm, count
 from fedbench.cli import main
 from fedbench.runs import train
-from fedbench.runs.records import DamagedRun
+from fedbench.runs.run import DamagedRun
 
 _SMALL = [
     "data=synthetic_leaf", "data.clients=3", "rounds=2", "keep_clients=all", "device=cpu", "engine.mode=stacked",

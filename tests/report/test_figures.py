@@ -17,7 +17,7 @@ from fedbench.report.drawing import Drawing
 from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.report.looks import method_look
 from fedbench.report.plots import Series
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
 # a figure of every kind that shows runs, and what is drawn
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def maker(root, paper):
-    return FigureMaker(papers()[paper], Evidence(ResultStore(root)), root, root / "pictures", Drawing())
+    return FigureMaker(papers()[paper], Evidence(Results(root)), root, root / "pictures", Drawing())
 
 
 def drawn(root, paper, figure):
@@ -378,7 +378,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     for q in (0.1, 1.0):
         fake(tmp_path, None, "qfedavg", {"algo.q": q}, seeds=(0,))
     fake(tmp_path, None, "fedprox", status="diverged")
-    runs = list(ResultStore(tmp_path))
+    runs = list(Results(tmp_path))
     (table,) = run_tables(runs)
     views = run_figures(table, tmp_path / "pictures", Drawing())
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
@@ -398,7 +398,7 @@ def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
     for rounds in (20, 5):
         fake(tmp_path, None, "fedavg", {"rounds": rounds}, seeds=(0,))
     fake(tmp_path, None, "qfedavg", {"rounds": 5}, seeds=(0,))
-    (table,) = run_tables(ResultStore(tmp_path))
+    (table,) = run_tables(Results(tmp_path))
     run_figures(table, tmp_path / "pictures", Drawing())
     ((_, (_, panels), _),) = caught["curves"]
     assert [x.title for x in panels] == ["5 rounds", "20 rounds"] * 3
@@ -416,7 +416,7 @@ def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
     (paths[0] / "rounds.jsonl").write_text("".join(lines[:2]))
     facts = json.loads((paths[0] / "meta.json").read_text()) | {"rounds": json.loads(lines[1])["round"]}
     (paths[0] / "meta.json").write_text(json.dumps(facts))
-    (table,) = run_tables(ResultStore(tmp_path))
+    (table,) = run_tables(Results(tmp_path))
     run_figures(table, tmp_path / "pictures", Drawing())
     ((_, (_, panels), _),) = caught["curves"]
     assert panels[0].series[0].label == "fedavg (seeds end at rounds 5, 10)"

@@ -13,7 +13,7 @@ from fedbench.analysis.compare import compare
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
 from fedbench.report.latex_tables import BETTER, WORSE, marked
 from fedbench.report.statement import statement
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 SEEDS = range(6)
 NAMES = ["main.tex", "tables/setting.tex", *(f"figures/synthetic_leaf_{m}.pdf" for m in METRICS)]
@@ -27,7 +27,7 @@ def with_numbers(root, numbers):
             rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
             rows[-1]["accuracy_mean"] = value
             (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return list(ResultStore(root))
+    return list(Results(root))
 
 
 def cells(runs, baseline=None):
@@ -87,7 +87,7 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
     for algo in ("fedavg", "qfedavg"):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
         fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
-    runs = list(ResultStore(tmp_path / "runs"))
+    runs = list(Results(tmp_path / "runs"))
     names = write_for_paper(runs, tmp_path / "out", PaperOptions(metrics=METRICS[:1]), lambda _: None)
     assert [n for n in names if n.startswith("tables/")] == [
         "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
@@ -103,7 +103,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     fake(tmp_path, None, "fedavg", seeds=(0, 1), preset={"data.source._target_": "its.source", "data.seed": 3})
     fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
     fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
-    runs = list(ResultStore(tmp_path))
+    runs = list(Results(tmp_path))
     text = statement(runs, 0.05, {"its.source": ("MIT", "A paper")}.get).markdown
     assert "- 5 runs: 4 done, 1 failed" in text
     assert "seeds 0, 1, one split of the data (seed 3)" in text

@@ -17,7 +17,7 @@ from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Reported, papers
 from fedbench.report.present import agreement_text, claim_views, command, paper_view, view
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 # the t quantile of 2 degrees of freedom is (2p - 1) / √(2p(1 - p)); 1, 2, 3 have mean 2 and STD 1
 HALF = 0.95 / math.sqrt(2 * 0.975 * 0.025) / math.sqrt(3)  # 2.484138
@@ -96,7 +96,7 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
 
 
 def evidence(root):
-    return Evidence(ResultStore(root))
+    return Evidence(Results(root))
 
 
 def whole(root, paper):

@@ -13,7 +13,7 @@ from tools import ROOT
 
 from fedbench.papers.registry import papers
 from fedbench.report.write import write_report
-from fedbench.runs.bundle import stored
+from fedbench.runs.results import Results
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from compare_reports import main as compare_reports
@@ -80,7 +80,7 @@ def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys):
     write_report(tmp_path / "runs", tmp_path / "one", "adafedadam")
     write_report(tmp_path / "one", tmp_path / "two")
     assert files(tmp_path / "one") == files(tmp_path / "two")
-    assert {r.meta["experiment"].partition("/")[0] for r in stored(tmp_path / "two")} == {"adafedadam"}
+    assert {r.meta["experiment"].partition("/")[0] for r in Results(tmp_path / "two")} == {"adafedadam"}
     assert "config.results_dir" not in pd.read_parquet(tmp_path / "one" / "runs.parquet")
     write_report(tmp_path / "two", tmp_path / "two")  # over itself
     assert files(tmp_path / "one") == files(tmp_path / "two")
@@ -120,9 +120,9 @@ def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings
     p = papers()["adafedadam"]
     fake_row(tmp_path / "runs", p, p.figures["figure3"].rows[0])
     (other,) = fake(tmp_path / "runs", "adafedadam/table7_synthetic_momentum", "fedavg", seeds=(0,))
-    (raw,) = (r for r in stored(tmp_path / "runs") if r.path == other)
+    (raw,) = (r for r in Results(tmp_path / "runs") if r.path == other)
     write_report(tmp_path / "runs", tmp_path / "out")
-    (kept,) = (r for r in stored(tmp_path / "out") if r.path.parts[-5:] == other.parts[-5:])
+    (kept,) = (r for r in Results(tmp_path / "out") if r.path.parts[-5:] == other.parts[-5:])
     for name in ("accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "accuracy_std_weighted"):
         assert kept.curves([name])[name].equals(raw.curves([name])[name])
         assert len(kept.curves([name])) == len(raw.rounds())

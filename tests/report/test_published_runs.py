@@ -12,7 +12,7 @@ from test_write import ADAM, MOMENTUM, PLAIN, call, files
 
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.report.write import write_report
-from fedbench.runs.bundle import stored
+from fedbench.runs.results import Results
 
 PUBLISHED = ("adafedadam", "adafed", "fedcada")
 LINKS = re.compile(r'<span class="runs".*?</span>\n?|<a class="to" href="#[^"]*-runs-[^"]*">(.*?)</a>', re.S)
@@ -83,7 +83,7 @@ def test_the_published_runs_of_a_paper_that_is_planned_are_reported(shelf):
     assert table4(shelf) == ["3"] * 3
     runs = pd.read_parquet(shelf / "report" / "runs.parquet")
     assert runs["path"].tolist() == [
-        r.path.relative_to(shelf.parent / "runs").as_posix() for r in stored(shelf.parent / "runs")
+        r.path.relative_to(shelf.parent / "runs").as_posix() for r in Results(shelf.parent / "runs")
     ]
 
 

@@ -15,7 +15,7 @@ from fedbench.papers.registry import Reported, home_of, papers
 from fedbench.report.export import table_csv, table_latex, table_markdown
 from fedbench.report.present import summary, view
 from fedbench.report.render import csv_text, latex, markdown
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
 
@@ -38,12 +38,12 @@ def write_run(root, algo, seed, mean, experiment=EXPERIMENT, status="done", depa
 
 
 def closing(root):
-    (table,) = closing_tables(list(ResultStore(root)))
+    (table,) = closing_tables(list(Results(root)))
     return table
 
 
 def own(root):
-    (table,) = run_tables(ResultStore(root))
+    (table,) = run_tables(Results(root))
     return table
 
 
@@ -123,7 +123,7 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     assert [list(line.found.runs) for line in table.lines] == [[unit(0)], [unit(0, 3)]]
     assert [line.keys.get("data.seed") for line in table.lines] == [0, 3]
     assert all("data.seed" not in d.key for line in table.lines for d in line.found.reduced)
-    runs = list(ResultStore(tmp_path))
+    runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
     printed = paper_table(paper, paper.tables["table5"], Evidence(runs), Ledger())
     assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
@@ -177,11 +177,11 @@ def test_data_that_are_not_official_are_named(tmp_path):
     for known in ({"sources": ["X: not the official files (md5 differs)"]}, {"unofficial": ["X: a lossy copy"]}):
         (sentence,) = next(iter(known.values()))
         meta.write_text(json.dumps(facts | known))
-        assert f", data: {sentence}" in summary(list(ResultStore(tmp_path)))
+        assert f", data: {sentence}" in summary(list(Results(tmp_path)))
         meta.write_text(json.dumps(facts | known | {"experiment": None}))
-        assert f"\n- {sentence}" in summary(list(ResultStore(tmp_path)))
+        assert f"\n- {sentence}" in summary(list(Results(tmp_path)))
     meta.write_text(json.dumps(facts | {"sources": ["X: not the official files"], "unofficial": []}))
-    assert "official" not in summary(list(ResultStore(tmp_path)))
+    assert "official" not in summary(list(Results(tmp_path)))
 
 
 # ---- runs of no row
@@ -258,7 +258,7 @@ def test_a_run_without_a_name_is_listed_and_left_out(tmp_path):
     write_run(tmp_path, "broken", 0, 0.9)
     (meta,) = tmp_path.rglob("broken/*/seed_0/meta.json")
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"algo": None, "model": None}))
-    store = ResultStore(tmp_path)
+    store = Results(tmp_path)
     assert [run.meta["algo"] for run in store] == ["fedavg"]
     (fault,) = store.damaged
     assert "meta.json: algo must be text, got None" in fault

@@ -9,7 +9,7 @@ from test_write import call, files
 
 from fedbench.analysis.run_curves import run_curves
 from fedbench.report import run_plot
-from fedbench.runs.store import ResultStore
+from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)
 T_3 = 3.182446305284263  # two-sided 95 % quantile of Student's t with 3 degrees of freedom
@@ -25,7 +25,7 @@ def root(tmp_path_factory):
 
 
 def test_a_curve_has_a_row_per_seed_in_the_shown_unit_and_the_t_interval_of_its_mean(root):
-    curves = {c.name: c for c in run_curves(list(ResultStore(root)), "round", "accuracy_mean", "algo")}
+    curves = {c.name: c for c in run_curves(list(Results(root)), "round", "accuracy_mean", "algo")}
     curve = curves["fedavg"]
     assert curve.x.tolist() == list(ROUNDS)
     values = [[100 * measured(None, "fedavg", {}, s, "accuracy_mean", t) for t in ROUNDS] for s in SEEDS]
@@ -37,7 +37,7 @@ def test_a_curve_has_a_row_per_seed_in_the_shown_unit_and_the_t_interval_of_its_
 
 
 def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
-    (one, *_) = run_curves(list(ResultStore(root)), "bytes", "accuracy_mean", "algo")
+    (one, *_) = run_curves(list(Results(root)), "bytes", "accuracy_mean", "algo")
     both = [
         mean(1e-6 * sum(measured(None, one.algo, {}, s, f"bytes_{d}", t) for d in ("up", "down")) for s in SEEDS)
         for t in ROUNDS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbench.cli import main
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 
 @pytest.mark.slow

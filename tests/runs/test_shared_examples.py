@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedbench.runs.store import read_run
+from fedbench.runs.run import read_run
 
 SHARED = ("data/partition=consecutive_classes", "data.partition.as_published=true", "data.partition.mu=2")
 

@@ -16,8 +16,7 @@ from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
 from fedbench.runs import train as runner
 from fedbench.runs.build_data import federated
-from fedbench.runs.records import DamagedRun
-from fedbench.runs.store import read_run
+from fedbench.runs.run import DamagedRun, read_run
 from fedbench.simulation import diagnostics
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity

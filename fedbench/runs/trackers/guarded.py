@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.targets import Component, call
-from fedbench.runs.records import Fields
-from fedbench.runs.store import Run
+from fedbench.runs.run import Fields, Run
 from fedbench.runs.trackers import Tracker
 
 _SENT = "tracked"  # file in a run's directory: a line per tracker that has the whole run
@@ -81,7 +80,7 @@ def export(run: Run, component: Component, config: Fields) -> None:
     tracker = Guarded(call(component, "tracker"), component)
     print(f"fedbench: sending the finished run {run.path} to {type(tracker.tracker).__name__}", file=sys.stderr)
     tracker.start(run.path, f"{meta['algo']} seed {meta['seed']} {meta['experiment'] or meta['data']}", config)
-    table = run.table()
+    table = run.rounds()
     for values in table.astype(object).where(table.notna(), None).to_dict("records"):
         tracker.log({str(k): v for k, v in values.items()})
     tracker.finish(str(meta["status"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from fedbench.runs.records import is_done
+from fedbench.runs.run import is_done
 from fedbench.runs.trackers import Tracker, numbers
 
 

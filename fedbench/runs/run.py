@@ -1,0 +1,340 @@
+"""One run on disk: its configuration, its facts and what it has measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from fedbench.config.names import present, renamed
+from fedbench.core.sealing import check
+from fedbench.core.trees import Tree, from_json, from_yaml, leaves
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Fields = dict[str, Any]
+DONE = "DONE"  # file of a complete run, written last
+_END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for first
+_SEED = re.compile(r"^seed: \d+$", re.MULTILINE)
+_IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")
+
+
+class DamagedRun(Exception):
+    """A run's files cannot be read; the message gives the directory, the fault and the remedy.
+
+    Args:
+        message: The message.
+        path: The run's directory.
+    """
+
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Meta(BaseModel):
+    """What ``meta.json`` must contain; it may contain more."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    status: Literal["running", "interrupted", "done", "diverged", "failed"]
+    seed: NonNegativeInt
+    hash: str
+    algo: str
+    data: str
+    model: str
+    experiment: str | None
+    rounds: NonNegativeInt | None = None
+    departures: dict[str, list[Any]] = {}
+    overrides: list[str] = []
+    sources: list[str] = []
+    unofficial: list[str] = []
+    remarks: list[str] = []
+
+
+def is_done(path: Path) -> bool:
+    """Whether the run in a directory is complete: trained to its last round, or diverged."""
+    return (path / DONE).exists()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run in its directory.
+
+    Methods that read files raise DamagedRun if one of them cannot be read.
+
+    Attributes:
+        path: The run's directory; for a run of a bundle, the one that it would have below the bundle, or below the
+            results directory whose published reports the bundle belongs to.
+        config: The resolved configuration; each ``_target_`` is the present path of its function.
+        meta: The facts of the run; likewise in ``departures``.
+    """
+
+    path: Path
+    config: Fields
+    meta: Fields
+
+    @property
+    def place(self) -> Path:
+        """The directory that exists: the run's own, or that of the published report that it is part of."""
+        return self.path
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it is a run of a bundle."""
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a copy of the run has in common with it: the setting and the seed."""
+        return tuple(self.meta.get(k) for k in _IDENTITY)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete: trained to its last round, or diverged."""
+        return is_done(self.path)
+
+    @property
+    def outcome(self) -> str:
+        """What became of the run: done, diverged, failed or not finished."""
+        status = str(self.meta["status"])
+        unfinished = status in ("running", "interrupted") or (status == "done" and not self.done)
+        return "not finished" if unfinished else status
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run is complete and did not diverge, so that its numbers enter means."""
+        return self.outcome == "done"
+
+    @property
+    def unofficial(self) -> tuple[str, ...]:
+        """Sentences on data that were read from other files than the publisher's."""
+        return tuple(self.meta.get("unofficial", ()))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training and evaluation."""
+        last = self.last_round()
+        return float(last["seconds_train"] + last["seconds_eval"])
+
+    @cached_property
+    def flat(self) -> Tree:
+        """Return the configuration under dotted keys; it must not be changed."""
+        return leaves(self.config)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round has been recorded."""
+        file = self.path / "rounds.jsonl"
+        return file.exists() and file.stat().st_size > 0
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether there is a per-client table."""
+        return (self.path / "clients.parquet").exists()
+
+    def rounds(self) -> pd.DataFrame:
+        """Return one row per evaluated round; for a run of a bundle, per round that is kept with all its keys."""
+        return self._rounds.copy()
+
+    @cached_property
+    def _rounds(self) -> pd.DataFrame:
+        with self._reading("rounds.jsonl") as file:
+            table = _table(file.read_bytes())
+            self._check_end(int(table["round"].iloc[-1]))
+            return table
+
+    def curves(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return the column ``round`` and these keys at all evaluated rounds; keys that no run has are left out.
+
+        Raises:
+            RequestError: If the run is one of a bundle that keeps one of these keys at some rounds only.
+        """
+        table = self._rounds
+        return table[[name for name in dict.fromkeys(("round", *names)) if name in table]]
+
+    def last_round(self) -> Fields:
+        """Return the last evaluated round, a line of ``rounds.jsonl``."""
+        with self._reading("rounds.jsonl") as file:
+            row = last_row(file)
+            if row is None:
+                raise ValueError("it has no round")
+            self._check_end(row["round"])
+            return row
+
+    def clients(self) -> pd.DataFrame:
+        """Return the per-client table of all rounds that the run kept."""
+        import pandas as pd
+
+        with self._reading("clients.parquet") as file:
+            return pd.read_parquet(file)
+
+    def clients_at(self, rounds: Collection[int] = ()) -> pd.DataFrame:
+        """Return the per-client table of the last kept round, and of those of ``rounds`` that are stored."""
+        table = self.clients()
+        return table[table["round"].isin([table["round"].max(), *rounds])]
+
+    def accuracy_of(self, client: int) -> float | None:
+        """Return the accuracy of a client in the last kept round, in [0, 1]; None if it has none."""
+        table = self.clients_at()
+        found = table.loc[table["client"] == client, "accuracy"].dropna()
+        return float(found.iloc[0]) if len(found) else None
+
+    def document(self, name: str) -> Fields | None:
+        """Return the document of a diagnostic; None if the run has none."""
+        if not (self.path / f"{name}.json").exists():
+            return None
+        with self._reading(f"{name}.json") as file:
+            content: Fields = from_json(file.read_text(encoding="utf-8"))
+            return content
+
+    def verify(self) -> None:
+        """Compare the files of a complete run with their checksums in DONE; runs of fedbench 0.1.0 have none.
+
+        Raises:
+            DamagedRun: If one of them is missing or has changed.
+        """
+        with self._reading(DONE) as file:
+            if text := file.read_text(encoding="utf-8"):
+                check(self.path, checksums_of(text)["sealed"])
+
+    def check(self) -> None:
+        """Read all that a report reads of a run.
+
+        Raises:
+            DamagedRun: If something cannot be read.
+        """
+        if self.begun:
+            self.last_round()
+            self.rounds()
+        if self.done and self.has_clients:
+            self.clients()
+
+    def _check_end(self, last: int) -> None:
+        """Refuse a complete run whose last round is another than its facts say."""
+        if self.done and self.meta.get("rounds") not in (None, last):
+            raise ValueError(f"it ends with round {last}, and the run with round {self.meta['rounds']}")
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        """Return the path of a file; errors in reading it become those of a damaged run."""
+        try:
+            yield self.path / name
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise damaged(self.path, f"{name}: {_words(error)}") from error
+
+
+def damaged(path: Path, fault: object) -> DamagedRun:
+    """Return the error for a run in the directory ``path`` with a fault in its files."""
+    return DamagedRun(f"{path}: {' '.join(str(fault).split())}; force=true trains it again", path)
+
+
+def _words(error: Exception) -> object:
+    return error.strerror if isinstance(error, OSError) and error.strerror else error
+
+
+def read_run(path: Path) -> Run:
+    """Return the run in the directory ``path``.
+
+    Raises:
+        DamagedRun: If its configuration or its facts cannot be read.
+    """
+    try:
+        config = _config((path / "config.yaml").read_text(encoding="utf-8"))
+        return Run(path, *checked(config, from_json((path / "meta.json").read_text(encoding="utf-8"))))
+    except OSError as error:
+        raise damaged(path, f"{Path(error.filename or path).name}: {_words(error)}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise damaged(path, error) from error
+
+
+def checked(config: Any, meta: Any) -> tuple[Fields, Fields]:
+    """Return the configuration and the facts of a run, with functions by their present path.
+
+    Raises:
+        ValueError: If they are not those of a run.
+    """
+    if not isinstance(config, dict) or not isinstance(config.get("rounds"), int):
+        raise ValueError("config.yaml: rounds is missing")
+    try:
+        Meta.model_validate(meta)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ValueError(f"meta.json: {key}: {first['msg']}, got {str(first['input'])[:60]}") from error
+    departures = {
+        key: [present(v) if isinstance(v, str) else v for v in change] if key.endswith("._target_") else change
+        for key, change in meta.get("departures", {}).items()
+    }
+    return renamed(config, present), {**meta, **({"departures": departures} if "departures" in meta else {})}
+
+
+def _config(text: str) -> Any:
+    """Return the configuration in a file, parsed once for all seeds of a setting: that takes milliseconds."""
+    seed = _SEED.search(text)
+    if seed is None:
+        return _parsed(text)
+    shared = _parsed(_SEED.sub("seed: 0", text))
+    return {**shared, "seed": int(seed[0].removeprefix("seed: "))} if isinstance(shared, dict) else shared
+
+
+@lru_cache(64)
+def _parsed(text: str) -> Any:
+    return from_yaml(text)
+
+
+def checksums_of(text: str) -> Fields:
+    """Return the content of a file with checksums; those of fedbench 0.2.0 were wrapped in a checksum of their own.
+
+    Raises:
+        ValueError: If it is not such a file.
+    """
+    content: Fields = from_json(text)
+    return from_json(content["content"]) if "content" in content else content
+
+
+def last_row(file: Path) -> Fields | None:
+    """Return the last whole line of a file ``rounds.jsonl``; None if there is none.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If that line is not one of a run.
+    """
+    with file.open("rb") as content:
+        size = content.seek(0, os.SEEK_END)
+        content.seek(max(0, size - _END))
+        lines = content.read().rpartition(b"\n")[0].splitlines()
+        if len(lines) < 2 and size > _END:
+            content.seek(0)
+            lines = content.read().rpartition(b"\n")[0].splitlines()
+    if not lines:
+        return None
+    row: Fields = json.loads(lines[-1])
+    if not isinstance(row, dict) or not isinstance(row.get("round"), int):
+        raise ValueError("its last line is not that of a round")
+    return row
+
+
+def _table(content: bytes) -> pd.DataFrame:
+    """Return all whole lines of ``rounds.jsonl``, a column per key; a key that is null in all rounds has None."""
+    import pyarrow as pa
+    import pyarrow.json
+
+    whole = content[: content.rfind(b"\n") + 1]
+    if not whole:
+        raise ValueError("it has no round")
+    options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(whole))  # columns have one type throughout
+    table: pd.DataFrame = pyarrow.json.read_json(pa.BufferReader(whole), read_options=options).to_pandas()
+    if table["round"].dtype.kind != "i" or not table["round"].is_monotonic_increasing:
+        raise ValueError("its rounds are not in ascending order")
+    return table
