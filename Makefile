@@ -10,7 +10,7 @@ JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all test-faults test-fuzz golden lint type licences audit vulnerabilities format docs site notebook dist bench \
+.PHONY: help setup demo smoke test test-all test-faults golden lint type licences audit vulnerabilities format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean
 
 help: ## list the targets
@@ -73,9 +73,6 @@ vulnerabilities: .venv/dev ## the part of audit that needs the network
 	if grep -qE "^requests\.exceptions\.|^pip_audit.*ConnectionError" $$said; then \
 	  echo "nothing is known of vulnerabilities: their database cannot be reached; run make audit again with a network" >&2; \
 	else cat $$said >&2; fi; rm -f $$said; exit $$status
-
-test-fuzz: .venv/dev ## read COUNT hostile files with every reader (minutes)
-	$(BIN)/python tests/fuzz/fuzz_run.py --count $(or $(COUNT),100000)
 
 format: .venv/dev ## format the code
 	$(BIN)/ruff check --fix .

@@ -67,7 +67,7 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
 
     Args:
         folder: Directory that contains the runs, to which those of published reports of the same papers are added
-            (``fedbench.runs.published``), or a report that was published with its bundle.
+            (``fedbench.runs.results``), or a report that was published with its bundle.
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.

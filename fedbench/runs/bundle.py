@@ -85,8 +85,9 @@ class Bundle:
             self._names: list[str] = list(facts["files"])
         for name, digest in facts["files"].items():
             with self._reading(name):
-                if hashlib.sha256((self.place / name).read_bytes()).hexdigest() != digest:
-                    raise ValueError(f"it is not the file that {_MANIFEST} was written for")
+                found = hashlib.sha256((self.place / name).read_bytes()).hexdigest()
+            if found != digest:
+                raise self._broken(name, f"is not the file that {_MANIFEST} was written for")
         self._table = cache(self._read_table)
 
     def runs(self) -> list[Run]:
@@ -137,10 +138,13 @@ class Bundle:
         try:
             yield
         except (KeyError, ValueError, TypeError, OSError) as error:
-            raise RequestError(
-                f"{self.place}: {name} cannot be read: {error}; restore the folder from version control, or write it "
-                f"again with: fedbench report RUNS --into {self.root}"
-            ) from error
+            raise self._broken(name, f"cannot be read: {error}") from error
+
+    def _broken(self, name: str, fault: str) -> RequestError:
+        return RequestError(
+            f"{self.place}: {name} {fault}; restore the folder from version control, or write it again with: "
+            f"fedbench report RUNS --into {self.root}"
+        )
 
 
 @dataclass(frozen=True)

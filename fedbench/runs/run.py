@@ -214,7 +214,7 @@ class Run:
         Raises:
             DamagedRun: If something cannot be read.
         """
-        if self.begun:
+        if self.done or self.begun:
             self.last_round()
             self.rounds()
         if self.done and self.has_clients:

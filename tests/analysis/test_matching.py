@@ -330,7 +330,7 @@ def test_more_work_is_no_reduction(tmp_path, changes, runs):
 def test_data_that_are_not_the_official_ones_are_marked(tmp_path):
     lossy = "CIFAR-10: not the official files (md5 differs)"
     for seed in range(3):
-        write_run(tmp_path, "fedavg", seed, sources=[lossy, "MNIST: official"])
+        write_run(tmp_path, "fedavg", seed, unofficial=[lossy])
     assert departure_texts(find(tmp_path).reduced) == (f"data: {lossy}",)
 
 

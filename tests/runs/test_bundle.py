@@ -125,7 +125,7 @@ def flip(path):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("rounds.parquet", flip, "rounds.parquet cannot be read: it is not the file that bundle.json was written for"),
+        ("rounds.parquet", flip, "rounds.parquet is not the file that bundle.json was written for"),
         ("clients.parquet", lambda path: path.unlink(), "clients.parquet cannot be read"),
         ("bundle.json", lambda path: path.write_text("{}"), "bundle.json cannot be read: 'format'"),
         ("bundle.json", lambda path: path.write_text('{"format": 9}'), "format 9, and this version reads 1"),
@@ -244,7 +244,7 @@ def test_a_damaged_bundle_is_named_and_none_of_its_runs_counts(results):
     store = Results(results, [PAPER])
     assert names(store) == [("fedprox", 0, "done", True)]
     (why,) = store.damaged
-    assert why.startswith(f"published/{PAPER}/evidence: curves.parquet cannot be read")
+    assert why.startswith(f"published/{PAPER}/evidence: curves.parquet is not the file")
     assert store.find(at(results, "fedavg")) is None
     elsewhere = Results(results, [OTHER])
     assert (names(elsewhere), elsewhere.damaged) == (names(store), [])
