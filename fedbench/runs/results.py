@@ -35,7 +35,7 @@ class Results:
             those of the experiments ``<name>/...``.
         below: Path below the directory to which the runs are restricted, such as a paper's.
         check: Whether all that a report reads of a run is read at once, so that damaged runs are left out. Without it,
-            a fault in the rounds or clients is found where they are read.
+            only the last round is; a fault in earlier rounds or in clients is found where they are read.
 
     Attributes:
         damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
@@ -83,6 +83,8 @@ class Results:
                 run = read_run(path)
                 if self._check:
                     run.check()
+                elif run.done:
+                    run.last_round()
                 first = seen.setdefault(run.identity, path) if run.done else path
                 if first != path:
                     raise DamagedRun(f"{path}: a copy of {first}: the same setting and the same seed")
