@@ -51,7 +51,7 @@ from fedbench.models.lstm import LSTM
 from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
-from fedbench.runs.train import PreparedRun, Session
+from fedbench.runs.training import PreparedRun, Session
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.task import Task

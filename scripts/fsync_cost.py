@@ -19,7 +19,7 @@ from statistics import quantiles
 from unittest.mock import patch
 
 import fedbench
-from fedbench.runs import train
+from fedbench.runs import training
 
 W1 = "algo=fedavg data=synthetic_leaf data.clients=100 local.batch_size=10 local.epochs=1 device=cpu force=true"
 
@@ -46,10 +46,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10, help="pairs of runs; at least 2")
     parser.add_argument("--folder", type=Path, help="where the runs are written (default: the system's temporary one)")
     asked = parser.parse_args()
-    by_default = train._CHECKPOINT_SHARE
+    by_default = training._CHECKPOINT_SHARE
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for share, name in ((0, "a checkpoint after every round"), (by_default, "at the defaults")):
-            train._CHECKPOINT_SHARE = share
+            training._CHECKPOINT_SHARE = share
             seconds(asked.rounds, Path(folder), os.fsync)  # imports, compiles, reads the data
             quotients, calls = [], 0
             for i in range(asked.repeats):

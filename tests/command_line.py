@@ -32,7 +32,7 @@ def run_dir(tmp_path, lines):
 
 def interrupted(fed, monkeypatch, at, *args):
     """Interrupt a run at its evaluation number ``at``; rounds 0 .. at-2 are checkpointed."""
-    from fedbench.runs import train as runner
+    from fedbench.runs import training as runner
 
     real, calls = runner.evaluate, []
 

@@ -19,7 +19,7 @@ from tools import ROOT
 import fedbench
 from fedbench.config.overrides import as_value, parse_overrides, quoted, to_overrides
 from fedbench.core.errors import RequestError
-from fedbench.runs import train as runner
+from fedbench.runs import training as runner
 
 SMALL = " ".join(FAST)
 

@@ -19,8 +19,8 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten
+from fedbench.runs.cached_run import cached_run, not_writable
 from fedbench.runs.data_sets import DataSets
-from fedbench.runs.execute import execute, not_writable
 from fedbench.runs.interrupts import raise_if_interrupted
 from fedbench.runs.progress import hidden
 from fedbench.runs.run import read_run
@@ -109,7 +109,7 @@ class Job:
         try:
             config = config or self.compose(overrides)
             path = str(config.path)
-            outcome = execute(config, self._data, cores)
+            outcome = cached_run(config, self._data, cores)
             if not self.quiet:
                 report(outcome)
             return Note(number, overrides, outcome.status, str(outcome.run.path), None)

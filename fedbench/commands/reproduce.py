@@ -150,7 +150,7 @@ def _carry_out(
         write_labels,
     )
     from fedbench.report.write import write_report
-    from fedbench.runs.execute import not_writable
+    from fedbench.runs.cached_run import not_writable
 
     results = published.root
     try:

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from fedbench.core.errors import RequestError
-from fedbench.runs.execute import Outcome
+from fedbench.runs.cached_run import Outcome
 from fedbench.runs.start import start
 
 

@@ -13,7 +13,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
 from fedbench.runs.run import Run, read_run
-from fedbench.runs.standing import standing
+from fedbench.runs.status import standing
 
 _NUMBERS = (
     "accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "accuracy_worst10", "accuracy_min", "accuracy_std",

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.runs.progress import duration
-from fedbench.runs.standing import GONE, STATES, Standing, standings
+from fedbench.runs.status import GONE, STATES, Standing, standings
 
 _HINTS = {
     GONE: "ended without a word; the same command resumes it",

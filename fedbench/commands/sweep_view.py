@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.config.schema import RunConfig
 from fedbench.runs import progress
 from fedbench.runs.progress import Ticker, duration, hidden
-from fedbench.runs.standing import last_whole_row
+from fedbench.runs.status import last_whole_row
 from fedbench.runs.sweep_notes import Note, notes
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.trackers.guarded import Guarded
-from fedbench.runs.train import PreparedRun
+from fedbench.runs.training import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.cost import cost
 from fedbench.simulation.diagnostics import DIAGNOSTICS

@@ -9,7 +9,7 @@ from typing import Any
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
-from fedbench.runs.execute import Outcome, execute
+from fedbench.runs.cached_run import Outcome, cached_run
 from fedbench.runs.run import Run
 
 
@@ -28,7 +28,7 @@ def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:
     from fedbench.config.compose import Composer
 
     with user_code_from(config_dir):
-        return execute(Composer(config_dir).config_with_departures(overrides))
+        return cached_run(Composer(config_dir).config_with_departures(overrides))
 
 
 def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:

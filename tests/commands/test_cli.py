@@ -188,7 +188,7 @@ def _text(path):
 
 
 def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
-    from fedbench.runs import train as runner
+    from fedbench.runs import training as runner
 
     real = runner.evaluate
     calls = []
@@ -210,7 +210,7 @@ def test_ctrl_c_exits_130_and_keeps_what_there_is(fed, tmp_path, monkeypatch):
 
 
 def test_a_failure_is_recorded_and_exits_1(fed, tmp_path, monkeypatch):
-    from fedbench.runs import train as runner
+    from fedbench.runs import training as runner
 
     def broken(*args):
         raise RuntimeError("no such luck")
@@ -239,7 +239,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
     """The second waits for the first, here a thread with a lock of its own, and answers from what it left."""
     from filelock import FileLock
 
-    from fedbench.runs import execute
+    from fedbench.runs import cached_run
 
     _, out, _ = fed(*FAST)
     path = run_dir(tmp_path, out)
@@ -258,7 +258,7 @@ def test_two_processes_do_not_train_one_run(fed, tmp_path, monkeypatch):
         print(*words, **how)
         waits.set()
 
-    monkeypatch.setattr(execute, "print", shown, raising=False)
+    monkeypatch.setattr(cached_run, "print", shown, raising=False)
     other = threading.Thread(target=first)
     other.start()
     assert locked.wait(60)

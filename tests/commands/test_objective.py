@@ -82,12 +82,12 @@ def test_a_sweeper_gets_the_accuracy_of_every_run(fed, tmp_path, sweeper):
 
 
 def test_a_failed_run_is_no_number_to_a_sweeper(fed, tmp_path, sweeper, monkeypatch):
-    from fedbench.runs import train
+    from fedbench.runs import training
 
     def broken(*_):
         raise OSError("no disk")
 
-    monkeypatch.setattr(train, "evaluate", broken)
+    monkeypatch.setattr(training, "evaluate", broken)
     fed("-m", sweeper, "local.lr=interval(0.01,0.5)", *FAST)
     assert all(math.isnan(value) for _, value in json.loads((tmp_path / "returned.json").read_text()))
 

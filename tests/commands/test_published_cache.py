@@ -13,7 +13,7 @@ from fedbench.commands.planned_runs import write_labels
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.plan import locate, plan
 from fedbench.report.write import write_report
-from fedbench.runs import train as runner
+from fedbench.runs import training as runner
 from fedbench.runs.results import Results
 
 TABLE = "report/tables/adafedadam_table4.csv"

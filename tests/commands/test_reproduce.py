@@ -29,7 +29,7 @@ from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.papers.stored_durations import StoredDurations
 from fedbench.report import write
-from fedbench.runs import train as runner
+from fedbench.runs import training as runner
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run, read_run
 

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from fedbench.commands.show import drawn
 from fedbench.runs.progress import duration
-from fedbench.runs.standing import Standing, is_held, standing
+from fedbench.runs.status import Standing, is_held, standing
 
 
 def rounds(path, *rows):

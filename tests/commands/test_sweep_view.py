@@ -85,7 +85,7 @@ def test_what_failed_is_named_with_the_command_that_repeats_it(fed, monkeypatch)
     def broken(*_, **__):
         raise OSError("no luck")
 
-    monkeypatch.setattr("fedbench.commands.launch.execute", broken)
+    monkeypatch.setattr("fedbench.commands.launch.cached_run", broken)
     status, _, err = fed("-m", "--jobs", "1", *FAST, "seed=0,1")
     assert status == 2
     lines = [line for line in err.splitlines() if "to repeat it" in line]

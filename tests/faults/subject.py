@@ -14,7 +14,7 @@ from faults.outcomes import Outcome, Tally, lasting
 from faults.process import Child, End, answer
 from faults.shim import Harm, arm, count
 from fedbench.cli import main
-from fedbench.runs import train
+from fedbench.runs import training
 from fedbench.runs.run import DamagedRun
 
 _SMALL = [
@@ -39,7 +39,7 @@ class Subject:
 
     def command(self) -> int:
         """Run it, with a checkpoint after every round."""
-        train._CHECKPOINT_SHARE = 0
+        training._CHECKPOINT_SHARE = 0
         return main([*self.overrides, f"results_dir={self.folder}"])
 
     def clear(self) -> None:

@@ -19,7 +19,7 @@ from fedbench.core.metrics import CATALOGUE
 from fedbench.core.trees import leaves
 from fedbench.papers.checks import All, CompareTables, Curves, Function, Limit, PropertyTest
 from fedbench.papers.registry import Reduction, Reported, papers
-from fedbench.runs.execute import execute
+from fedbench.runs.cached_run import cached_run
 
 PAPERS = tuple(papers())
 ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
@@ -259,7 +259,7 @@ def test_profiles_set_keys_that_are_there(paper, profile, composer):
 def run(tmp_path_factory):
     """One short run: what rounds.jsonl and clients.parquet hold."""
     chosen = ["experiment=fedfa/table2_synthetic_iid", "algo=fedavg", "rounds=1", "device=cpu", "participation=1.0"]
-    return execute(compose_run([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
+    return cached_run(compose_run([*chosen, f"results_dir={tmp_path_factory.mktemp('results')}"])).run
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -5,7 +5,7 @@ import json
 import pytest
 from command_line import FAST, run_dir
 
-from fedbench.runs import train as runner
+from fedbench.runs import training as runner
 
 LONG = [FAST[0], "rounds=7", "participation=1.0"]
 METHODS = [

@@ -9,7 +9,7 @@ from command_line import FAST, run_dir
 
 from fedbench.core import writing
 from fedbench.core.writing import NotWritten
-from fedbench.runs import tensors, train
+from fedbench.runs import tensors, training
 from fedbench.runs.checkpoints import Checkpoint, Checkpoints
 from fedbench.runs.recorder import Recorder
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_stays_if_its_files_cannot_be_cut_back(tmp_path, monkeypatc
 
 def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_later(fed, tmp_path, monkeypatch):
     """Neither the checkpoint nor the status fits; what was there stays."""
-    monkeypatch.setattr(train, "_CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr(training, "_CHECKPOINT_SHARE", 0)
     _, out, _ = fed(*FAST, "results_dir=whole")
     whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     real = Checkpoints.save

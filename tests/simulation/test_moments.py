@@ -14,7 +14,7 @@ from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
-from fedbench.runs import train as runner
+from fedbench.runs import training as runner
 from fedbench.runs.build_data import federated
 from fedbench.runs.run import DamagedRun, read_run
 from fedbench.simulation import diagnostics

@@ -47,7 +47,7 @@ class Outcome:
         return what + f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
 
 
-def execute(config: RunConfig, load: DataSets | None = None, cores: int | None = None) -> Outcome:
+def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
     If another process is working on the same run, wait for it and answer from disk.
@@ -72,7 +72,7 @@ def execute(config: RunConfig, load: DataSets | None = None, cores: int | None =
             return done
     with at_once():
         from fedbench.runs.build import build  # imports torch
-        from fedbench.runs.train import run
+        from fedbench.runs.training import run
 
     prepared = build(config, load or DataSets(), cores)
     try:
