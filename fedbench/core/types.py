@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 State: TypeAlias = dict[str, Tensor]
@@ -116,3 +117,12 @@ class ClientInfo:
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
     """Return the total size of the tensors in bytes."""
     return sum(v.numel() * v.element_size() for v in tensors.values())
+
+
+def upload(values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """An array as a tensor on ``device``, of ``dtype`` if given; on a CPU it may share the array's memory.
+
+    The host does not wait for a GPU to finish what it has been given: ordinary memory is staged before the call
+    returns, so that the array may change or go away, and the copy takes its place among the operations on the device.
+    """
+    return torch.from_numpy(values).to(device, dtype, non_blocking=True)

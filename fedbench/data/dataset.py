@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.transfers import upload
+from fedbench.core.types import upload
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, Limits, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.own_metrics import OwnMetric
-from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
@@ -206,8 +206,8 @@ class Session:
         self.finite = True
         folder = recorder.path / "checkpoint" / "client_states"
         self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
-        self.probes = SharedProbes(prepared.task, prepared.engine)
-        watched = Watched(prepared.stages, prepared.task, self.probes, prepared.evaluated)
+        self.measurements = Measurements(prepared.task, prepared.engine)
+        watched = Watched(prepared.stages, prepared.task, self.measurements, prepared.evaluated)
         self.deployed = watched.deployed
         self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
         prepared.engine.notify = self._announce
@@ -267,7 +267,7 @@ class Session:
             self.allocator,
             self.last,
             observers,
-            self.probes,
+            self.measurements,
         )
         while True:
             start = time.perf_counter()
@@ -329,9 +329,8 @@ class Session:
         ends = s.round == p.rounds or not self.finite
         wanted = p.keeps_clients(s.round, ends)
         train = wanted or ends or s.round % p.eval_train_every == 0
-        known = self._probe_ahead(s) if train and not ends else None
         start = time.perf_counter()
-        evaluation = evaluate(self.probes, s.data, self.deployed(s), train, known)
+        evaluation = evaluate(self.measurements, s.data, self.deployed(s), train)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
@@ -351,21 +350,6 @@ class Session:
         self.recorder.append(row)
         p.tracker.log(row)
         return row
-
-    def _probe_ahead(self, s: Snapshot) -> Tensor | None:
-        """Measure what the next round needs of all clients at the evaluated model; return their losses if it has them.
-
-        Whether that is done depends on the snapshot alone: the losses are recorded, and must not depend on what this
-        process has computed before. The time counts as training, since the next round is spared it.
-        """
-        able, w = np.flatnonzero(s.data.train.counts), s.server["w"]
-        if self.deployed(s) is not w or not np.array_equal(s.cohort, able):
-            return None
-        start = time.perf_counter()
-        losses = self.probes.measure_ahead(s.data, able, w, self.prepared.stages[s.stage].algorithm.needs)
-        self._synchronize()
-        self.seconds["train"] += time.perf_counter() - start
-        return losses
 
     def _synchronize(self) -> None:
         if self.prepared.task.device.type == "cuda":

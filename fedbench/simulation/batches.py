@@ -17,8 +17,7 @@ from torch import Tensor
 
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.transfers import upload
-from fedbench.core.types import Batch
+from fedbench.core.types import Batch, upload
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 

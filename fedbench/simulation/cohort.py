@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, weighted_sum
 from fedbench.core.randomness import Purpose, hashes, key
-from fedbench.core.transfers import upload
-from fedbench.core.types import ClientInfo, State, nbytes
+from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import client_rows, write_rows
@@ -17,7 +16,7 @@ from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.gathering import Gathered, Trained
 from fedbench.simulation.local_phases import Chunk, Part, Share
-from fedbench.simulation.shared_probes import SharedProbes
+from fedbench.simulation.measurements import Measurements
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
@@ -77,9 +76,9 @@ class Cohort:
             return False
         return kernel.carries_out(algo.step) and kernel.reads(self.data)
 
-    def probe(self, algo: Algorithm, probes: SharedProbes, w: Tensor, initial_losses: Tensor | None) -> State:
+    def probe(self, algo: Algorithm, measurements: Measurements, w: Tensor, initial_losses: Tensor | None) -> State:
         """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
-        found = probes.at_broadcast(self.data, self.ids, w, algo.needs)
+        found = measurements.at_broadcast(self.data, self.ids, w, algo.needs)
         return found if initial_losses is None else found | {"loss_init": initial_losses[self._facts["id"]]}
 
     @torch.no_grad()

@@ -18,8 +18,8 @@ from fedbench.core.algorithm import Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.loop import Exchange, Observer, Snapshot
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.metrics import linear_cka
-from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared
@@ -32,13 +32,13 @@ class Watched:
     Attributes:
         stages: The stages of the run.
         task: The model and its loss.
-        probes: Measures losses.
+        measurements: Measures losses.
         evaluated: Whether the model is evaluated after a round, by its number.
     """
 
     stages: Sequence[Stage]
     task: Task
-    probes: SharedProbes
+    measurements: Measurements
     evaluated: Callable[[int], bool]
 
     @property
@@ -113,7 +113,7 @@ class ImprovedClients(Diagnostic):
             return None
         # both from the same blocks of examples: a loss that did not change is not a rounding error away
         models = (self._before, (snapshot.data, snapshot.server["w"]))
-        before, after = (self.run.probes.mean_losses(data, snapshot.cohort, w) for data, w in models)
+        before, after = (self.run.measurements.mean_losses(data, snapshot.cohort, w) for data, w in models)
         return float((after <= before).double().mean())
 
     def follow(self, snapshot: Snapshot) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.metrics import accuracy_metrics
-from fedbench.simulation.shared_probes import SharedProbes
 
 
 @dataclass(frozen=True)
@@ -85,51 +85,46 @@ class Evaluation:
             return columns
 
 
-def evaluate(
-    probes: SharedProbes, data: FederatedDataset, w: Tensor, train: bool = True, known: Tensor | None = None
-) -> Evaluation:
+def evaluate(measurements: Measurements, data: FederatedDataset, w: Tensor, train: bool = True) -> Evaluation:
     """Evaluate the model w [P], or each client's own [N, P], on the examples of every client, in all splits.
 
     One model on a central test set is evaluated once.
 
     Args:
-        probes: Carries out the measurement.
+        measurements: Carries them out.
         data: The federated data set.
         w: The model or the models.
         train: Whether the training examples are evaluated too.
-        known: Sums of the training losses of the clients that have training examples under the model [P], if they have
-            been measured.
     """
     everyone, n = np.arange(data.num_clients), data.train.counts
-    held_out = _held_out(probes, data, w)
+    held_out = _held_out(measurements, data, w)
     if w.dim() == 2:
-        test_loss, correct = probes.plan(data, data.test, everyone).sums(w, hits=True)
-        train_loss = probes.plan(data, data.train, everyone).sums(w)[0].cpu().numpy() if train else None
+        test_loss, correct = measurements.plan(data, data.test, everyone).sums(w, hits=True)
+        train_loss = measurements.plan(data, data.train, everyone).sums(w)[0].cpu().numpy() if train else None
     else:
-        sums = probes.sums(data, data.test, everyone[:1] if data.central else everyone, w, hits=True)
+        sums = measurements.sums(data, data.test, everyone[:1] if data.central else everyone, w, hits=True)
         test_loss, correct = (v.expand(len(everyone)) for v in sums)
-        train_loss = _training_losses(probes, data, w, known) if train else None
+        train_loss = _training_losses(measurements, data, w) if train else None
     right, tested = (v.cpu().numpy() for v in (correct, test_loss))
     return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1, held_out)
 
 
-def _held_out(probes: SharedProbes, data: FederatedDataset, w: Tensor) -> HeldOut | None:
+def _held_out(measurements: Measurements, data: FederatedDataset, w: Tensor) -> HeldOut | None:
     """Return what the models w [P] or [N, P] reach on the validation examples; None if there are none."""
     if (rows := data.validation) is None:
         return None
     everyone = np.arange(data.num_clients)
     if w.dim() == 2:
-        loss, correct = probes.plan(data, rows, everyone).sums(w, hits=True)
+        loss, correct = measurements.plan(data, rows, everyone).sums(w, hits=True)
     else:
-        loss, correct = probes.sums(data, rows, everyone, w, hits=True)
+        loss, correct = measurements.sums(data, rows, everyone, w, hits=True)
     return HeldOut(rows.counts, correct.cpu().numpy(), loss.cpu().numpy())
 
 
-def _training_losses(probes: SharedProbes, data: FederatedDataset, w: Tensor, known: Tensor | None) -> np.ndarray:
+def _training_losses(measurements: Measurements, data: FederatedDataset, w: Tensor) -> np.ndarray:
     """Return the sum of the training losses of each client under the model w [P], [N]."""
     able, total = np.flatnonzero(data.train.counts), np.zeros(data.num_clients)
-    losses = probes.sums(data, data.train, able, w)[0] if known is None else known
-    total[able] = losses.cpu().numpy()
+    total[able] = measurements.sums(data, data.train, able, w)[0].cpu().numpy()
     return total
 
 

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, Step
 from fedbench.core.randomness import Purpose, key
-from fedbench.core.transfers import upload
-from fedbench.core.types import Batch, ClientInfo, Oracle, State
+from fedbench.core.types import Batch, ClientInfo, Oracle, State, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import Work
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.probes import ExamplePlan
+from fedbench.simulation.measurements import ExamplePlan
 from fedbench.simulation.steps import descend_, in_place
 
 

@@ -13,15 +13,13 @@ from torch import Tensor
 
 from fedbench.core.algorithm import After, Algorithm, Averaging, Sampler, Stage, Trials
 from fedbench.core.randomness import Purpose, key, without_replacement
-from fedbench.core.transfers import upload
-from fedbench.core.types import ClientInfo, State, nbytes
+from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator, write_rows
 from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.probes import Inspection
-from fedbench.simulation.shared_probes import SharedProbes
+from fedbench.simulation.measurements import Inspection, Measurements
 from fedbench.simulation.task import Task
 
 
@@ -71,7 +69,7 @@ def simulate(
     allocator: StateAllocator | None = None,
     resume: Snapshot | None = None,
     observers: Sequence[Observer] = (),
-    probes: SharedProbes | None = None,
+    measurements: Measurements | None = None,
 ) -> Iterator[Snapshot]:
     """Run the stages one after another and yield a snapshot before the first round and after every round.
 
@@ -89,11 +87,11 @@ def simulate(
         allocator: Allocates the client states; None keeps them on the device.
         resume: Snapshot of the same stages and seed to continue from; it is not yielded again.
         observers: Look at the uploads and client states of the cohort, in the rounds that they want.
-        probes: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
+        measurements: Measures losses, and shares them with those who evaluate the snapshots; None makes its own.
     """
     allocator = allocator or StateAllocator(w.device, "device")
-    probes = probes or SharedProbes(task, engine)
-    loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers, probes)
+    measurements = measurements or Measurements(task, engine)
+    loop = _Loop(task, data, work, engine, w, seed, sampler, allocator, observers, measurements)
     snapshot = resume or loop.begin(0, Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0), stages[0])
     if resume is None:
         yield snapshot
@@ -132,7 +130,7 @@ class _Loop:
     sampler: Sampler
     allocator: StateAllocator
     observers: Sequence[Observer]
-    probes: SharedProbes
+    measurements: Measurements
     cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
 
     def begin(self, number: int, snapshot: Snapshot, stage: Stage) -> Snapshot:
@@ -154,7 +152,9 @@ class _Loop:
         cohort = self._cohort(Purpose.BATCHES, ids, tau, data)
         own = {k: v for k, v in snapshot.server.items() if k not in stage.keep}  # the method knows only its own entries
         msg = algo.broadcast(own)
-        probe = cohort.probe(algo, self.probes, msg["w"], self._initial_losses if "loss_init" in algo.needs else None)
+        probe = cohort.probe(
+            algo, self.measurements, msg["w"], self._initial_losses if "loss_init" in algo.needs else None
+        )
         info = cohort.info(algo.weights, probe, seed, snapshot.round)
         told: State = {} if algo.instruct is None else algo.instruct(own, info)
         if told:
@@ -208,7 +208,7 @@ class _Loop:
         if trials.drawn:
             ids = without_replacement(key(self.seed, Purpose.TRIALS, snapshot.round), len(ids), data.train.counts)
             found["trial_id"] = upload(ids, models.device)
-        found["loss_trials"] = self.probes.losses_of_several(data, ids, models)
+        found["loss_trials"] = self.measurements.losses_of_several(data, ids, models)
         vectors, steps = (len(models), 0) if trials.vectors is None else (trials.vectors, len(models))
         sent = (vectors * models.shape[1] + steps) * models.element_size()  # a model per step on a line, or each model
         return _Tried(proposed, found, found["loss_trials"].nbytes, sent * len(ids))
@@ -261,4 +261,4 @@ class _Loop:
 
     @cached_property
     def _initial_losses(self) -> Tensor:
-        return self.probes.mean_losses(self.data, np.arange(self.data.num_clients), self.w)
+        return self.measurements.mean_losses(self.data, np.arange(self.data.num_clients), self.w)

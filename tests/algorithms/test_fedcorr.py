@@ -25,8 +25,8 @@ from fedbench.core.samplers import one_by_one
 from fedbench.core.types import Batch, ClientInfo
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.measurements import Inspection
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.probes import Inspection
 
 D = torch.float64
 SIZES = (30, 25, 1, 40, 22, 28)

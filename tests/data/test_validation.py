@@ -17,9 +17,9 @@ from fedbench.data.validation import with_validation
 from fedbench.runs.build_data import federated
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.metrics import accuracy_metrics
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.shared_probes import SharedProbes
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
 FRACTIONS = st.one_of(st.just(0.2), st.floats(0, 0.99))
@@ -91,7 +91,7 @@ def test_fractions_out_of_range_are_refused(value):
 
 
 def measured(data, w, task):
-    return evaluate(SharedProbes(task, Engine(make_oracle(task, "stacked"), "stacked", 100)), data, w)
+    return evaluate(Measurements(task, Engine(make_oracle(task, "stacked"), "stacked", 100)), data, w)
 
 
 @pytest.mark.parametrize("personal", [False, True])

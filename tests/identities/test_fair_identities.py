@@ -38,7 +38,7 @@ def facts(ids, **probe):
 
 
 class Losses:
-    """What ``SharedProbes`` measures, of F = a/2 ||w - b||² with rows (a, b)."""
+    """What ``Measurements`` measures, of F = a/2 ||w - b||² with rows (a, b)."""
 
     def __init__(self, rows):
         self.rows = torch.tensor(rows, dtype=D)

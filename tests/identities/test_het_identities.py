@@ -44,7 +44,7 @@ def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
 
 
 class Slopes:
-    """The full gradients that ``SharedProbes`` measures, of the same functions."""
+    """The full gradients that ``Measurements`` measures, of the same functions."""
 
     def __init__(self, rows):
         self.rows = torch.tensor(rows, dtype=D)

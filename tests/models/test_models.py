@@ -28,9 +28,8 @@ from fedbench.models.vgg import VGG11
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.measurements import Measurements, _block
 from fedbench.simulation.oracles import LoopOracle, make_oracle
-from fedbench.simulation.probes import _block
-from fedbench.simulation.shared_probes import SharedProbes
 from fedbench.simulation.task import Task, example_losses
 
 
@@ -321,7 +320,7 @@ def test_accuracy_of_a_label_per_token():
     with torch.device("meta"):
         task = Task(lstm(6, 5, every=True), torch.device("cpu"), torch.float64)
     w = task.init(torch.Generator().manual_seed(0))
-    record = evaluate(SharedProbes(task, Engine(LoopOracle(task), "loop", 1)), data, w)
+    record = evaluate(Measurements(task, Engine(LoopOracle(task), "loop", 1)), data, w)
     for k, rows in enumerate(data.train.split()):
         logits = task.predict(w, data.features(torch.from_numpy(rows)))
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), data.y[rows].flatten())
@@ -334,7 +333,7 @@ def test_accuracy_of_a_label_per_token():
         local_test="auto",
         seed=0,
     ).to(torch.device("cpu"), torch.float64)
-    record = evaluate(SharedProbes(task, Engine(LoopOracle(task), "loop", 1)), tested, w)
+    record = evaluate(Measurements(task, Engine(LoopOracle(task), "loop", 1)), tested, w)
     hits = task.predict(w, data.x[40:].long()).argmax(-1) == data.y[40:]
     assert record.correct[0] == pytest.approx(hits.double().mean(1).sum().item())
     assert record.per_client(("a",))["accuracy"][0] == pytest.approx(hits.double().mean().item())

@@ -22,7 +22,7 @@ from fedbench.simulation.compiled import library
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import balanced
-from fedbench.simulation.probes import ExamplePlan, client_sums
+from fedbench.simulation.measurements import ExamplePlan, client_sums
 
 
 def test_a_step_by_hand():
@@ -206,7 +206,7 @@ def test_a_limit_on_steps_ends_within_an_epoch():
 
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
 def test_measurements_are_those_of_plain_passes(own, monkeypatch):
-    monkeypatch.setattr("fedbench.simulation.probes._PIECE", 9)  # several pieces for the larger clients
+    monkeypatch.setattr("fedbench.simulation.compiled.sums._PIECE", 9)  # several pieces for the larger clients
     data = federation(tests=(0, 3, 12, 1, 40, 2, 5))
     task, ids = task_for(data, MLP, hidden=[6]), np.array([6, 0, 2, 4])
     generator = torch.Generator().manual_seed(3)

@@ -18,9 +18,8 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine, Limits, chunks
 from fedbench.simulation.evaluation import evaluate
 from fedbench.simulation.loop import simulate
+from fedbench.simulation.measurements import ExamplePlan, Inspection, Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed, client_bytes
-from fedbench.simulation.probes import ExamplePlan, Inspection
-from fedbench.simulation.shared_probes import SharedProbes
 
 SIZES = (1, 23, 4, 9, 40, 10, 2, 31, 7)
 WORK = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))
@@ -150,9 +149,9 @@ def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
     def measured(engine):
         try:
             if kind == "sums":
-                return SharedProbes(task, engine).mean_losses(data, ids, w)
+                return Measurements(task, engine).mean_losses(data, ids, w)
             if kind == "own":
-                return torch.from_numpy(evaluate(SharedProbes(task, engine), data, w.expand(len(ids), -1)).train_loss)
+                return torch.from_numpy(evaluate(Measurements(task, engine), data, w.expand(len(ids), -1)).train_loss)
             if kind == "logits":
                 return Inspection(task, data, engine).examine(w, ids, data.y).logits
             return ExamplePlan(data, data.train, ids, engine).gradients(w)[1]
@@ -189,7 +188,7 @@ def test_an_example_that_does_not_fit_is_an_error():
             raise MemoryError
 
         task.predict = fails
-        SharedProbes(task, engine).mean_losses(data, np.arange(9), task.init(torch.Generator()))
+        Measurements(task, engine).mean_losses(data, np.arange(9), task.init(torch.Generator()))
     assert engine.workers == 1
 
 

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedbench.core.errors import RequestError, install_hint
-from fedbench.core.transfers import upload
-from fedbench.core.types import Lab, State
+from fedbench.core.types import Lab, State, upload
 
 _ROWS = 1024  # rows of the distance matrix computed at once
 

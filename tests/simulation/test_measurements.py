@@ -1,4 +1,4 @@
-"""What is measured at the broadcast model, and evaluation."""
+"""What is measured at the broadcast model, and evaluation; what several ask of the same model is measured once."""
 
 from dataclasses import replace
 
@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from tools import UNEQUAL, federation, task_for
 
 from fedbench.data.dataset import Rows
-from fedbench.simulation import probes, shared_probes
+from fedbench.simulation import measurements
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.measurements import ExamplePlan, Measurements, _number_of_blocks, client_sums
 from fedbench.simulation.oracles import make_oracle
-from fedbench.simulation.probes import ExamplePlan, client_sums
-from fedbench.simulation.shared_probes import SharedProbes
 
 
 @pytest.fixture(params=["stacked", "loop"])
@@ -32,11 +31,11 @@ def rows_of(rows: Rows, k):
 @pytest.mark.parametrize("most", [2048, 7, 1])
 def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
     """Over all its examples, whether they go through in one block or in many."""
-    monkeypatch.setattr(probes, "_MOST_ROWS", most)
+    monkeypatch.setattr(measurements, "_MOST_ROWS", most)
     data, task, w, engine = setting
     ids = np.array([4, 1, 0, 6])
     losses, (with_them, grads) = (
-        SharedProbes(task, engine).mean_losses(data, ids, w),
+        Measurements(task, engine).mean_losses(data, ids, w),
         ExamplePlan(data, data.train, ids, engine).gradients(w),
     )
     assert losses.dtype == with_them.dtype == torch.float64
@@ -51,7 +50,7 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
 
 def test_evaluation_by_hand(setting):
     data, task, w, engine = setting
-    record = evaluate(SharedProbes(task, engine), data, w)
+    record = evaluate(Measurements(task, engine), data, w)
     assert record.n_train.tolist() == list(UNEQUAL)
     assert record.n_test.tolist() == [0, 3, 1, 2, 0, 5, 4]
     for k in range(len(UNEQUAL)):
@@ -75,14 +74,14 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
     data, task, w, engine = setting
     shared = replace(data, test=Rows.shared(data.test.index.numpy(), 7), central=True)
     seen = []
-    inner = probes.client_sums
-    monkeypatch.setattr(shared_probes, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
-    record = evaluate(SharedProbes(task, engine), shared, w)
+    inner = measurements.client_sums
+    monkeypatch.setattr(measurements, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
+    record = evaluate(Measurements(task, engine), shared, w)
     assert seen == [1, 7]  # test, training
-    plain = evaluate(SharedProbes(task, engine), replace(shared, central=False), w)
+    plain = evaluate(Measurements(task, engine), replace(shared, central=False), w)
     assert record.summary() == plain.summary()
     assert record.n_test.tolist() == [15] * 7
-    own = evaluate(SharedProbes(task, engine), shared, w.expand(7, -1).clone())
+    own = evaluate(Measurements(task, engine), shared, w.expand(7, -1).clone())
     assert own.correct.tolist() == record.correct.tolist() == plain.correct.tolist()
 
 
@@ -97,7 +96,7 @@ def test_nobody_with_test_examples():
     data = federation(sizes=(4, 5), tests=(0, 0))
     task = task_for(data)
     record = evaluate(
-        SharedProbes(task, Engine(make_oracle(task, "loop"), "loop", 1)), data, task.init(torch.Generator())
+        Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1)), data, task.init(torch.Generator())
     )
     assert np.isnan(record.summary()["accuracy_mean"])
     assert np.isnan(record.summary()["test_loss"])
@@ -108,6 +107,78 @@ def test_small_blocks_change_nothing(setting, monkeypatch):
     data, task, w, engine = setting
     ids = np.arange(7)
     whole = client_sums(task, data, data.train, ids, w, engine, hits=True)
-    monkeypatch.setattr(probes, "_BLOCK_VALUES", 1)
+    monkeypatch.setattr(measurements, "_BLOCK_VALUES", 1)
     many = client_sums(task, data, data.train, ids, w, engine, hits=True)
     assert all(torch.allclose(a, b, rtol=1e-13) for a, b in zip(whole, many, strict=True))
+
+
+@pytest.fixture
+def passing(monkeypatch):
+    """Data, a model, and probes that note every pass over the examples of clients: (kind, number of clients)."""
+    data = federation(tests=(0, 3, 1, 2, 0, 5, 4))
+    task = task_for(data)
+    passes = []
+    flat, gradients = measurements.client_sums, ExamplePlan.gradients
+
+    def noted(task, data, rows, ids, *rest):
+        passes.append(("train" if rows is data.train else "test", len(ids)))
+        return flat(task, data, rows, ids, *rest)
+
+    def noted_gradients(plan, w):
+        passes.append(("gradients", plan.count))
+        return gradients(plan, w)
+
+    monkeypatch.setattr(measurements, "client_sums", noted)
+    monkeypatch.setattr(ExamplePlan, "gradients", noted_gradients)
+    return data, task.init(torch.Generator().manual_seed(3)), task, passes
+
+
+def measured_by(task):
+    return Measurements(task, Engine(make_oracle(task, "loop"), "loop", 1))
+
+
+def test_a_loss_is_measured_once_whoever_asks(passing):
+    data, w, task, passes = passing
+    asked, everyone = measured_by(task), np.arange(7)
+    record = evaluate(asked, data, w)
+    probed = asked.at_broadcast(data, everyone, w, {"loss"})
+    diagnosed = asked.mean_losses(data, everyone, w)
+    assert passes == [("test", 7), ("train", 7)]
+    assert probed["loss"].tolist() == diagnosed.tolist() == (record.train_loss / record.n_train).tolist()
+
+
+def test_only_the_same_pass_is_shared(passing):
+    """Not that of other clients, of another model with the same values, of other labels, or without the accuracies."""
+    data, w, task, passes = passing
+    asked, everyone = measured_by(task), np.arange(7)
+    asked.mean_losses(data, everyone, w)
+    asked.mean_losses(data, np.array([1, 4]), w)
+    asked.mean_losses(data, everyone, w.clone())
+    asked.mean_losses(data.relabelled(data.y.flip(0)), everyone, w)
+    asked.at_broadcast(data, everyone, w, {"accuracy"})
+    assert passes == [("train", 7), ("train", 2), ("train", 7), ("train", 7), ("train", 7)]
+    asked.at_broadcast(data, everyone, w, {"accuracy", "loss"})
+    asked.mean_losses(data, everyone, w)
+    assert len(passes) == 5
+
+
+def test_no_pass_is_made_for_a_method_that_asks_nothing(passing):
+    data, w, task, passes = passing
+    assert measured_by(task).at_broadcast(data, np.arange(7), w, frozenset()) == {}
+    assert passes == []
+
+
+@pytest.mark.parametrize(
+    ("examples", "most", "number"),
+    [
+        (2500, 668, 8),  # 4 are enough; 8 equal ones can be shared among 2, 4 or 8 threads
+        (1024, 170, 8),  # 7 are enough
+        (10_000, 668, 16),  # 15 are enough
+        (160, 6553, 4),  # 8 would have 20 examples each, fewer than 32
+        (63, 100, 1),  # two would have fewer than 32
+        (5, 1, 5),
+        (0, 10, 1),
+    ],
+)
+def test_blocks_are_equal_and_can_be_shared_evenly(examples, most, number):
+    assert _number_of_blocks(examples, most) == number
