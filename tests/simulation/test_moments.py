@@ -16,7 +16,7 @@ from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
 from fedbench.runs import training as runner
 from fedbench.runs.build_data import federated
-from fedbench.runs.run import DamagedRun, read_run
+from fedbench.runs.run import read_run
 from fedbench.simulation import diagnostics
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity
@@ -237,16 +237,6 @@ def test_training_again_does_not_leave_old_moments(fed, tmp_path, monkeypatch):
     path = run_dir(tmp_path, fed(*FAST, "algo=local_adam")[1])
     interrupted(fed, monkeypatch, 3, *FAST, "algo=local_adam", "force=true")
     assert not (path / "moments.json").exists()
-
-
-def test_a_table_of_clients_that_cannot_be_read_names_its_run(fed, tmp_path):
-    path = run_dir(tmp_path, fed(*FAST)[1])
-    (path / "clients.parquet").write_bytes(b"torn")
-    with pytest.raises(DamagedRun, match=r"seed_0: clients\.parquet .*force=true trains it again"):
-        read_run(path).clients()
-    (path / "clients.parquet").unlink()
-    with pytest.raises(DamagedRun, match=r"seed_0: .*clients\.parquet"):
-        read_run(path).clients()
 
 
 # ---- the norm of an update
