@@ -154,7 +154,7 @@ def launch(composer: Composer, config_name: str | None, overrides: Sequence[str]
     Raises:
         RequestError: If the directory cannot be written to, or the sweep is refused; what it left there is removed.
     """
-    from fedbench.config.explain import explain
+    from fedbench.config.hints import explain
 
     make_directory(folder)
     place = f"hydra.sweep.dir={quoted(str(folder))}"

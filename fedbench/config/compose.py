@@ -1,44 +1,45 @@
-"""From override texts to a typed configuration: Hydra composes, presets are merged in, and the schema parses."""
+"""From override texts to a typed configuration: Hydra composes the groups, keys and presets are set, the schema parses.
+
+Hydra takes 0.1 s for a choice of config groups, and a plan has thousands of configurations. So the groups are composed
+once per process, without the method, whose section is composed apart and merged in; keys are set on a copy.
+"""
 
 from __future__ import annotations
 
-import pickle
+import copy
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf, open_dict
 
-from fedbench.config.explain import explain
+from fedbench.config.hints import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
-from fedbench.config.overrides import GROUPS, Override, by_hydra, parse_overrides, quoted
+from fedbench.config.overrides import GROUPS, Override, parse_overrides, quoted
 from fedbench.config.places import config_dir
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, options, parse, with_integers
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 
-if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override as HydraOverride
-
-# last parts of the keys that take a list of values
-_LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}
+_Choices = dict[str, str | None]  # config group -> choice
+_LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}  # take lists
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
 _HYDRAS = ("~hydra/help", "~hydra/hydra_help", "~hydra/output", "~hydra/launcher", "~hydra/sweeper")
-_LOCK = threading.RLock()  # Hydra's state is global: threads take turns
-_UNRESOLVED = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
-_OF_KEYS = re.compile(r"\$\{(?!oc\.env:)")  # interpolations other than those of environment variables
+_NO_METHOD = "algo=_none"
+_REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
+_LOCK = threading.RLock()  # Hydra's state is global: threads take turns
+_composed: dict[tuple[str | None, ...], tuple[Tree, _Choices]] = {}  # of fedbench's own files
 
 
 def compose_run(overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration that overrides make; its departures from the experiment are not looked up.
+    """The configuration that overrides make of fedbench's own config tree.
 
     Raises:
         RequestError: If a key is unknown or a value is out of range.
@@ -52,14 +53,16 @@ class Composer:
     Hydra's global state is the same after every call, also inside another program that uses Hydra.
 
     Args:
-        own: A config tree in addition to fedbench's own.
+        own: A config tree in addition to fedbench's own. Its files are read once.
     """
 
     def __init__(self, own: Path | None = None) -> None:
         self.own = own
+        self._composed: dict[tuple[str | None, ...], tuple[Tree, _Choices]] = {}
+        self._baselines: dict[tuple[str, ...], Tree] = {}
 
     def config(self, texts: Sequence[str]) -> RunConfig:
-        """Return the configuration that overrides make, without its departures from the experiment.
+        """The configuration that overrides make.
 
         Raises:
             RequestError: If a key is unknown or a value is out of range.
@@ -67,26 +70,19 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            tree, written, names = self._merged(overrides)
+            written, choices = self._written(overrides)
+            tree = resolved(written)
+        algo, data, model = (str(choices[group]) for group in ("algo", "data", "model"))
+        names = Choices(algo, data, model, choices.get("experiment"))
         config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
-        return replace(config, stored_tree=stored(written, config.tree))
-
-    def config_with_departures(self, texts: Sequence[str]) -> RunConfig:
-        """Return the configuration that overrides make, with its departures from the experiment.
-
-        Raises:
-            RequestError: If a key is unknown or a value is out of range.
-        """
-        config = self.config(texts)
-        if config.names.experiment is None:
+        config = replace(config, stored_tree=stored(written, config.tree))
+        if names.experiment is None:
             return config
-        baseline, written, _ = self._merged(
-            parse_overrides([f"experiment={config.names.experiment}", f"algo={config.names.algo}"])
-        )
-        return replace(config, departures=_departures(config.stored_tree, stored(written, with_integers(baseline))))
+        baseline = self._baseline(f"experiment={names.experiment}", f"algo={algo}")
+        return replace(config, departures=_departures(baseline, leaves(core(config.stored_tree))))
 
-    def unresolved(self, texts: Sequence[str]) -> tuple[Tree, dict[str, str | None]]:
-        """Return the configuration with presets merged in and interpolations as they are written.
+    def unresolved(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+        """The configuration with presets merged in and interpolations as they are written.
 
         The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
 
@@ -96,12 +92,20 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            tree, choices = self._chosen([o.text for o in overrides], resolve=False)
-            return self._with_presets_merged(tree, str(choices["algo"]), overrides), choices
+            return self._written(overrides)
+
+    def with_presets(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+        """As ``unresolved``, with the section ``presets`` as it is written instead of merged in."""
+        return self._with_keys(parse_overrides(texts))
+
+    def keys(self, overrides: Sequence[Override]) -> list[str]:
+        """The keys of the configuration that the choices of groups among some overrides make."""
+        chosen = [o.text for o in overrides if o.group and options(o.key) and not self._sets_key(o)]
+        return list(leaves(self._by_hydra("config", [text for text in chosen if "@" not in text])[0]))
 
     @contextmanager
     def hydra(self) -> Iterator[Any]:
-        """Return Hydra, initialised on the config tree inside this block."""
+        """Hydra, initialised on the config tree inside this block."""
         from hydra import initialize_config_dir
         from hydra.core.global_hydra import GlobalHydra
 
@@ -110,94 +114,74 @@ class Composer:
         with _LOCK, _hydra_put_back():
             GlobalHydra.instance().clear()
             with initialize_config_dir(str(config_dir()), "fedbench", version_base="1.3"):
-                hydra = GlobalHydra.instance().hydra
-                assert hydra is not None
-                yield hydra
+                yield GlobalHydra.instance().hydra
 
     def search_path(self) -> list[str]:
-        """Return the overrides that make Hydra look into the user's own directory too."""
+        """The overrides that make Hydra look into the user's own directory too."""
         return [] if self.own is None else [f"hydra.searchpath=[{quoted(f'file://{self.own.resolve()}')}]"]
 
-    def keys(self, overrides: Sequence[Override]) -> list[str]:
-        """Return the keys of the configuration that the choices of groups among some overrides make."""
-        with self.hydra():
-            cfg, _ = self._composed(
-                [
-                    o.text
-                    for o in overrides
-                    if o.group and options(o.key) and not isinstance(o.value, dict) and "@" not in o.text
-                ]
-            )
-        return list(leaves(plain(cfg, resolve=False)))
+    def _baseline(self, *texts: str) -> Tree:
+        """The dotted keys of an experiment with its settings for a method, which departures are counted from."""
+        if texts not in self._baselines:
+            written, _ = self._written(parse_overrides(texts))
+            self._baselines[texts] = leaves(core(stored(written, with_integers(resolved(written)))))
+        return self._baselines[texts]
 
-    def _composed(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
-        """Return the configuration that Hydra composes, without Hydra's own section, and the choice of each group.
+    def _written(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:
+        for o in overrides:
+            if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
+                raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
+        tree, choices = self._with_keys(overrides)
+        return merge_presets(tree, str(choices["algo"]), {k for o in overrides for k in o.keys}), choices
 
-        Hydra takes a tenth of a second for the choices of groups, which are therefore composed once. Keys are set on
-        a copy, as Hydra does; where that fails or keys are added, Hydra composes all.
+    def _with_keys(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:
+        """The configuration that overrides make, as it is written, and the choices of the groups.
+
+        Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that cannot be set.
         """
-        parsed = [by_hydra(text) for text in texts]
-        keys = [] if any(o.is_add() or o.is_force_add() for o in parsed) else [o for o in parsed if self._sets_keys(o)]
-        cfg, choices = self._kept([text for text in texts if by_hydra(text) not in keys])
-        try:
-            for o in keys:
-                OmegaConf.update(cfg, o.key_or_group, o.value(), merge=True)
-        except OmegaConfBaseException:
-            return self._kept(texts)
-        return cfg, choices
+        keys = [] if any(o.added for o in overrides) else [o for o in overrides if self._sets_key(o)]
+        tree, choices = self._of_groups([o.text for o in overrides if o not in keys])
+        if all(_put(tree, o.key.split("."), o.value) for o in keys):
+            return tree, choices
+        return self._by_hydra("config", [o.text for o in overrides])
 
-    def _kept(self, texts: Sequence[str]) -> tuple[DictConfig, dict[str, str | None]]:
-        typed = next((text for text in texts if text.lstrip("+").startswith("hydra.searchpath")), None)
-        if self.own is not None and typed is not None:
-            raise RequestError(f"{typed} cannot be combined with --config-dir {self.own}, which takes its place")
-        only_ours = self.own is None and not any("hydra" in text for text in texts)
-        composed, choices = _composed_groups((*texts, *self.search_path()), _written() if only_ours else self)
-        return pickle.loads(composed), dict(choices)
-
-    def _sets_keys(self, o: HydraOverride) -> bool:
-        """Return whether an override changes keys, and neither chooses from a group nor configures Hydra."""
-        name = o.key_or_group
-        if o.is_delete():
+    def _sets_key(self, o: Override) -> bool:
+        """Whether an override changes keys, and neither chooses from a group nor configures Hydra."""
+        if o.added or "@" in o.text.partition("=")[0] or o.key.split(".")[0] == "hydra" or "/" in o.key:
             return False
-        if o.is_sweep_override() or o.package is not None or "/" in name or name.split(".")[0] == "hydra":
-            return False
-        own_group = self.own is not None and (self.own / name).is_dir()
-        return "." in name or isinstance(o.value(), dict) or (name in TOP_KEYS - {*GROUPS} and not own_group)
+        own_group = self.own is not None and (self.own / o.key).is_dir()
+        return "." in o.key or isinstance(o.value, dict) or (o.key in TOP_KEYS - {*GROUPS} and not own_group)
 
-    def with_presets(self, texts: Sequence[str], resolve: bool = True) -> tuple[Tree, Choices]:
-        """Return the configuration with the section ``presets`` as it is written, and the choices of the groups.
+    def _of_groups(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+        """The configuration of choices: all but the method's section, into which what other files set is merged."""
+        methods = [text for text in texts if text.startswith("algo=")]
+        if len(methods) != 1:
+            return self._by_hydra("config", texts)
+        method, chosen = self._by_hydra(None, [f"+{methods[0]}"])
+        if set(method) != {"algo"}:  # its file sets more than its section
+            return self._by_hydra("config", texts)
+        tree, choices = self._by_hydra("config", [_NO_METHOD if text in methods else text for text in texts])
+        tree["algo"] = OmegaConf.to_container(OmegaConf.merge(method["algo"], tree["algo"]))
+        return tree, choices | chosen
 
-        Args:
-            texts: Overrides that Hydra accepts as they are.
-            resolve: Whether interpolations are replaced by their values.
-        """
-        tree, choices = self._chosen(texts, resolve)
-        return tree, _names(choices)
+    def _by_hydra(self, name: str | None, texts: Sequence[str]) -> tuple[Tree, _Choices]:
+        """What Hydra composes, without its own section, and the choice of each group."""
+        from hydra import compose
 
-    def _chosen(self, texts: Sequence[str], resolve: bool) -> tuple[Tree, dict[str, str | None]]:
-        with self.hydra():
-            cfg, choices = self._composed(texts)
-            return plain(cfg, resolve), choices
-
-    def with_references(self, texts: Sequence[str]) -> tuple[Tree, Tree, Choices]:
-        """Return the configuration with ``presets``, resolved and as it is written, and the choices of the groups.
-
-        Args:
-            texts: Overrides that Hydra accepts as they are.
-        """
-        with self.hydra():
-            cfg, choices = self._composed(texts)
-            return plain(cfg, resolve=True), plain(cfg, resolve=False), _names(choices)
-
-    def _merged(self, overrides: Sequence[Override]) -> tuple[Tree, Tree, Choices]:
-        """Return the configuration with presets merged in, resolved and as it is written, and the choices."""
-        *both, names = self.with_references([o.text for o in overrides])
-        tree, written = (self._with_presets_merged(t, names.algo, overrides) for t in both)
-        return tree, written, names
-
-    def _with_presets_merged(self, tree: Tree, algo: str, overrides: Sequence[Override]) -> Tree:
-        _refuse_new_data_keys(overrides)
-        return merge_presets(tree, algo, {k for o in overrides for k in o.keys})
+        of_hydra = any("hydra" in text for text in texts)
+        if self.own is not None and any(text.lstrip("+").startswith("hydra.searchpath") for text in texts):
+            raise RequestError(f"hydra.searchpath cannot be combined with --config-dir {self.own}; remove one of them")
+        cache = _composed if self.own is None and not of_hydra else self._composed
+        if (name, *texts) not in cache:
+            with self.hydra():
+                unused = () if of_hydra else _HYDRAS
+                cfg = compose(name, [*texts, *self.search_path(), *unused], return_hydra_config=True)
+                choices = {group: c for group, c in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
+                with open_dict(cfg):
+                    del cfg["hydra"]
+                cache[name, *texts] = _plain(cfg, resolve=False), choices
+        tree, choices = cache[name, *texts]
+        return copy.deepcopy(tree), dict(choices)
 
     @contextmanager
     def _explained(self, overrides: Sequence[Override]) -> Iterator[None]:
@@ -211,29 +195,6 @@ class Composer:
             if clear is error:
                 raise
             raise clear from error
-
-
-@lru_cache(maxsize=256)
-def _composed_groups(texts: tuple[str, ...], valid: object) -> tuple[bytes, dict[str, str | None]]:
-    """Return what Hydra composes, without its own section and pickled, and the choice of each group.
-
-    Args:
-        texts: Overrides.
-        valid: What the result is valid for: a state of the config files, or a ``Composer``.
-    """
-    from hydra import compose
-
-    unused = () if any("hydra" in text for text in texts) else _HYDRAS
-    cfg = compose("config", [*texts, *unused], return_hydra_config=True)
-    choices = dict(cfg.hydra.runtime.choices)
-    with open_dict(cfg):
-        del cfg["hydra"]
-    return pickle.dumps(cfg), choices
-
-
-def _written() -> frozenset[tuple[str, int]]:
-    """Return when each file of the config tree was last written."""
-    return frozenset((str(file), file.stat().st_mtime_ns) for file in config_dir().rglob("*.yaml"))
 
 
 @contextmanager
@@ -253,8 +214,21 @@ def _hydra_put_back() -> Iterator[None]:
         JobRuntime.instance().conf["name"] = job
 
 
+def _put(tree: Tree, path: Sequence[str], value: Any) -> bool:
+    """Set a value at a path that exists, of a mapping the values in it; whether it does."""
+    section: Any = tree
+    for part in path[:-1]:
+        section = section.get(part) if isinstance(section, dict) else None
+    if not isinstance(section, dict) or path[-1] not in section:
+        return False
+    if isinstance(value, dict) and isinstance(section[path[-1]], dict):
+        return all(_put(section[path[-1]], [str(key)], v) for key, v in value.items())
+    section[path[-1]] = copy.deepcopy(value)
+    return True
+
+
 def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
-    """Return the configuration with the experiment's settings for the chosen algorithm instead of its defaults.
+    """The configuration with the experiment's settings for the chosen algorithm instead of its defaults.
 
     A key under ``presets.<algo>.local`` belongs to ``local``, any other to ``algo``.
 
@@ -283,11 +257,7 @@ def merge_presets(tree: Tree, algo: str, given: set[str]) -> Tree:
 
 
 def _refuse_hidden_files(own: Path) -> None:
-    """Refuse config files of the user that would never be read, since fedbench has others under the same names.
-
-    Raises:
-        RequestError: Naming the file.
-    """
+    """Refuse config files of the user that would never be read, since fedbench has others under the same names."""
     ours = config_dir()
     for file in sorted(path for group in GROUPS for path in (own / group).rglob("*.yaml")):
         twin = ours / file.relative_to(own)
@@ -304,24 +274,21 @@ def refuse_sweeps(overrides: Sequence[Override]) -> None:
     for o in overrides:
         if o.sweeps:
             values = f" ({', '.join(o.values)})" if o.values else ""
-            as_list = (
-                f", or type a list as {o.key}=[{','.join(o.values)}]"
-                if o.values and o.key.split(".")[-1] in _LISTS
-                else ""
-            )
+            is_list = o.values and o.key.split(".")[-1] in _LISTS
+            as_list = f", or type a list as {o.key}=[{','.join(o.values)}]" if is_list else ""
             raise RequestError(f"{o.key} has several values{values}; to run each of them, add -m{as_list}")
 
 
 def resolved(written: Tree) -> Tree:
-    """Return a configuration with its interpolations replaced by their values.
+    """A configuration with its interpolations replaced by their values.
 
-    OmegaConf takes 15 ms for a whole one, and most have a single interpolation, of an environment variable. So it gets
-    the sections that have interpolations or missing values, and all if one of these refers to another key.
+    OmegaConf takes 15 ms for a whole one, so it gets the sections that have interpolations or missing values, and those
+    that these may refer to.
     """
-    sections = {key: value for key, value in written.items() if _UNRESOLVED.search(str(value))}
-    if _OF_KEYS.search(str(sections)):
-        return plain(OmegaConf.create(written), resolve=True)
-    return {**written, **plain(OmegaConf.create(sections), resolve=True)}
+    found = {key for key, value in written.items() if _REFERENCE.search(str(value))}
+    words = re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str([written[key] for key in found]))))
+    sections = {key: value for key, value in written.items() if key in found or key in words}
+    return {**written, **_plain(OmegaConf.create(sections), resolve=True)}
 
 
 def stored(written: Tree, tree: Tree) -> Tree:
@@ -347,22 +314,8 @@ def stored(written: Tree, tree: Tree) -> Tree:
     return texts(resolved(escaped(written)), tree) if "oc.env" in str(written) else tree
 
 
-def plain(cfg: DictConfig, resolve: bool) -> Tree:
-    """Return a composed configuration as dictionaries."""
-    tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
-    assert isinstance(tree, dict)
-    return {str(k): v for k, v in tree.items()}
-
-
-def _refuse_new_data_keys(overrides: Sequence[Override]) -> None:
-    for o in overrides:
-        if o.added and o.key.startswith("data.") and not o.key.startswith(_OPEN):
-            raise RequestError(f"unknown key {o.key}; `fedbench --cfg job data=NAME` shows the keys of a data set")
-
-
-def _departures(tree: Tree, baseline: Tree) -> dict[str, list[Any]]:
-    """Return the keys whose values differ: [value of the baseline, value here]."""
-    here, there = leaves(core(tree)), leaves(core(baseline))
+def _departures(there: Tree, here: Tree) -> dict[str, list[Any]]:
+    """The dotted keys whose values differ: [value there, value here]."""
     departures: dict[str, list[Any]] = {}
     for key in sorted(here.keys() | there.keys()):
         change = [there.get(key), here.get(key)]
@@ -372,6 +325,8 @@ def _departures(tree: Tree, baseline: Tree) -> dict[str, list[Any]]:
     return departures
 
 
-def _names(choices: Mapping[str, str | None]) -> Choices:
-    algo, data, model = (str(choices[group]) for group in ("algo", "data", "model"))
-    return Choices(algo, data, model, choices.get("experiment"))
+def _plain(cfg: Any, resolve: bool) -> Tree:
+    """A configuration of OmegaConf's as dictionaries."""
+    tree = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
+    assert isinstance(tree, dict)
+    return {str(k): v for k, v in tree.items()}
