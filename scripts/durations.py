@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedbench.config.experiment_composer import ExperimentComposer
+from fedbench.config.compose import compose_run
 from fedbench.papers.registry import home_of
 from fedbench.papers.stored_durations import FILE, StoredDurations, Timing, from_text, merged, timing_of, to_text
 from fedbench.runs.results import Results
@@ -33,8 +33,7 @@ def main() -> None:
     timings: dict[str, tuple[Timing, ...]] = {}
     for t in merged([*old, *new]):
         timings[t.experiment] = (*timings.get(t.experiment, ()), t)
-    composer = ExperimentComposer([])
-    rounds = {e: composer.config(e, of[0].algo, {}).rounds for e, of in timings.items()}
+    rounds = {e: compose_run([f"experiment={e}", f"algo={of[0].algo}"]).rounds for e, of in timings.items()}
     asked.into.write_text(to_text(StoredDurations(asked.machine, rounds, timings)), encoding="utf-8")
     print(f"{asked.into}: {len(new)} settings measured, {len(old)} kept", file=sys.stderr)
 

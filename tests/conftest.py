@@ -1,6 +1,7 @@
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # read when NumPy is imported
 
@@ -30,10 +31,16 @@ def compiled():
 
 @pytest.fixture(scope="session")
 def composer():
-    """Compose settings of experiments, each experiment once; tests/commands/test_reproduce.py compares with Hydra."""
-    from fedbench.config.experiment_composer import ExperimentComposer
+    """Composes settings of experiments from their keys."""
+    from fedbench.config.compose import compose_run
+    from fedbench.core.trees import config_value
 
-    return ExperimentComposer([])
+    def config(experiment, algo, keys):
+        return compose_run(
+            [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in keys.items())]
+        )
+
+    return SimpleNamespace(config=config)
 
 
 @pytest.fixture

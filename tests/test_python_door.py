@@ -218,7 +218,7 @@ def test_importing_is_light():
 
 
 def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(tmp_path, monkeypatch):
-    """Also where its modules are loaded already; afterwards the caller's own modules are back."""
+    """Afterwards the caller's own modules are back."""
     monkeypatch.chdir(tmp_path)
     for folder, rate in (("one", 1.0), ("two", 0.1)):
         (tmp_path / folder / "algo").mkdir(parents=True)
@@ -235,10 +235,6 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
     import door_method
     import door_rate
 
-    with pytest.raises(
-        RequestError, match=r"door_method is in .*/one \(it hides the one in .*/two, which needs another"
-    ):
-        fedbench.run(f"{asked} force=true", config_dir="two")
     assert fedbench.run(f"{asked} force=true", config_dir="one").last_round()["train_loss"] == alone["one"]
     assert (sys.modules["door_method"], sys.modules["door_rate"]) == (door_method, door_rate)
     del sys.modules["door_method"], sys.modules["door_rate"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fedbench.config.experiment_composer import ExperimentComposer
+from fedbench.config.compose import compose_run
 from fedbench.papers.known.plan import Wanted
 from fedbench.papers.plan import PlannedRun
 from fedbench.runs.results import Results
@@ -16,12 +16,12 @@ class KnownRuns:
     """The finished runs of known numbers.
 
     Args:
-        composer: Composes their configurations.
+        common: Overrides for all runs, such as results_dir.
         find: Returns the run with an experiment, and the directory of a finished run, if there is one.
     """
 
-    def __init__(self, composer: ExperimentComposer, find: Callable[[str, Path], Run | None]) -> None:
-        self._composer, self._find = composer, find
+    def __init__(self, common: Sequence[str], find: Callable[[str, Path], Run | None]) -> None:
+        self._common, self._find = common, find
         self._folders: dict[tuple[str, ...], Path] = {}
 
     def of(self, planned: Sequence[PlannedRun]) -> list[Run | None]:
@@ -30,11 +30,12 @@ class KnownRuns:
 
     def rounds(self, wanted: Wanted) -> int:
         """Return the number of rounds on record of a number's experiment."""
-        return self._composer.config(wanted.number.experiment, wanted.number.algo, {}).rounds
+        chosen = [f"experiment={wanted.number.experiment}", f"algo={wanted.number.algo}"]
+        return compose_run([*chosen, *self._common]).rounds
 
     def _folder(self, run: PlannedRun) -> Path:
         if run.setting not in self._folders:
-            self._folders[run.setting] = self._composer.config(run.experiment, run.algo, run.keys).path.parent
+            self._folders[run.setting] = compose_run([*run.setting, *self._common]).path.parent
         return self._folders[run.setting]
 
 
@@ -45,10 +46,10 @@ def finished_runs(common: Sequence[str], published: Results) -> KnownRuns:
         common: Overrides for all runs, such as results_dir.
         published: The published reports of the directory.
     """
-    return KnownRuns(ExperimentComposer(common), lambda _, path: published.find(path))
+    return KnownRuns(common, lambda _, path: published.find(path))
 
 
 def runs_among(runs: Iterable[Run]) -> KnownRuns:
     """Return the finished runs among some, by experiment, algorithm, hash and seed."""
     found = {(run.meta["experiment"], *run.path.parts[-3:]): run for run in runs if run.done}
-    return KnownRuns(ExperimentComposer([]), lambda experiment, path: found.get((experiment, *path.parts[-3:])))
+    return KnownRuns([], lambda experiment, path: found.get((experiment, *path.parts[-3:])))

@@ -78,7 +78,7 @@ class Job:
         Raises:
             RequestError: If the request is wrong.
         """
-        config = self.composer.config_with_departures(overrides)
+        config = self.composer.config(overrides)
         objective_of(config)  # refused now and not after the training
         return config
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from fedbench.config.sources_of import source_of
+from fedbench.config.compose import compose_run
 from fedbench.data.files.places import Places, missing
 
 
@@ -25,6 +25,6 @@ def missing_files(experiments: Iterable[str], data_dir: Path) -> dict[str, str]:
 @cache
 def _places(experiment: str) -> Places:
     """Return where the data of an experiment are looked for; nowhere if they are generated."""
-    source = source_of(experiment)
-    places: Places = () if source is None else getattr(importlib.import_module(source.rpartition(".")[0]), "PLACES", ())
+    source = compose_run([f"experiment={experiment}", "algo=fedavg"]).data.source.target or ""
+    places: Places = getattr(importlib.import_module(source.rpartition(".")[0]), "PLACES", ())
     return places

@@ -18,7 +18,6 @@ from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.workers import start_importing
 from fedbench.config.compose import compose_run
-from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.config.overrides import parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
@@ -68,7 +67,7 @@ def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float
     """Show the plan of papers, and carry it out unless only the plan is asked for."""
     for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
         refuse_bad_checks(paper)
-    paths = ExperimentComposer(common).without
+    paths = compose_run(common)
     planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     published = Results(paths.results_dir)
     runs = locate(planned, common, asked.plan, published)

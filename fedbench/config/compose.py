@@ -158,7 +158,7 @@ class Composer:
         if len(methods) != 1:
             return self._by_hydra("config", texts)
         method, chosen = self._by_hydra(None, [f"+{methods[0]}"])
-        if set(method) != {"algo"}:  # its file sets more than its section
+        if set(method) != {"algo"} or not isinstance(method["algo"], dict):  # its file sets more than its section
             return self._by_hydra("config", texts)
         tree, choices = self._by_hydra("config", [_NO_METHOD if text in methods else text for text in texts])
         tree["algo"] = OmegaConf.to_container(OmegaConf.merge(method["algo"], tree["algo"]))

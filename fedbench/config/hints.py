@@ -40,7 +40,8 @@ def explain(error: Exception, known: Callable[[], list[str]]) -> Exception:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         file = str(error.missing_cfg_file)  # experiments have folders, other groups have groups inside
         group, _, name = file.partition("/") if file.startswith("experiment/") else file.rpartition("/")
-        return unknown_choice(group, name, sorted({*error.options, *options(group)}))
+        choices = {choice for choice in error.options if not choice.startswith("_")}
+        return unknown_choice(group, name, sorted({*choices, *options(group)}))
     if isinstance(error, MissingMandatoryValue):
         return RequestError(f"{error.full_key} is required; type {error.full_key}=...")
     text = str(error)

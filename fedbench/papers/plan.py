@@ -179,15 +179,14 @@ def locate(
     Raises:
         RequestError: If a configuration cannot be composed.
     """
-    from fedbench.config.experiment_composer import ExperimentComposer  # late: `list` shows names, and composes nothing
+    from fedbench.config.compose import Composer  # late: `list` shows names, and composes nothing
 
-    composers = {folder: ExperimentComposer(common, folder) for folder in {None, *(run.config_dir for run in runs)}}
-    composer = composers[None]
+    composers = {folder: Composer(folder) for folder in {None, *(run.config_dir for run in runs)}}
     settings = {run.setting: run for run in runs}
     ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in settings.values():
         ways.setdefault((run.experiment, run.algo), []).append(run.keys)
-    here = composer.without.results_dir
+    here = composers[None].config(common).results_dir
     needed = {
         pair
         for pair, keys in ways.items()
@@ -195,11 +194,9 @@ def locate(
     }
     composed = {s: run for s, run in settings.items() if not only_existing or (run.experiment, run.algo) in needed}
     found, folders = {}, {}
-    for own in composers.values():
-        own.expect({run.algo for run in composed.values()}, {run.keys.get("model", "") for run in composed.values()})
     for setting, run in composed.items():
         with user_code_from(run.config_dir):  # whose content is part of the path
-            found[setting] = composers[run.config_dir].config(run.experiment, run.algo, run.keys)
+            found[setting] = composers[run.config_dir].config([*setting, *common])
             folders[setting] = found[setting].path.parent
     once: dict[object, PlannedRun] = {}
     for run in runs:

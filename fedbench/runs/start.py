@@ -28,7 +28,7 @@ def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:
     from fedbench.config.compose import Composer
 
     with user_code_from(config_dir):
-        return cached_run(Composer(config_dir).config_with_departures(overrides))
+        return cached_run(Composer(config_dir).config(overrides))
 
 
 def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:

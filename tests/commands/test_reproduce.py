@@ -19,7 +19,6 @@ from fedbench.cli import main
 from fedbench.commands import planned_runs
 from fedbench.commands.planned_runs import carry_out, missing_data, write_labels
 from fedbench.config.compose import compose_run
-from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
 from fedbench.papers.durations import Duration, Durations
@@ -318,27 +317,6 @@ def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
     )
     assert [r.parts for r in short] == [r.parts for r in full]
     assert {r.path for r in short} < {r.path for r in full} | {None}
-
-
-@pytest.fixture(scope="module")
-def for_all_runs():
-    """Overrides for all runs, and what composes with them."""
-    common = ["engine.precision=float64", "device=cpu"]
-    return common, ExperimentComposer(common)
-
-
-@pytest.mark.parametrize("paper", list(papers()))
-def test_settings_are_composed_as_hydra_does(paper, for_all_runs):
-    """Some of every paper, with group choices, keys that others refer to, and overrides for all runs."""
-    common, composer = for_all_runs
-    settings = list({r.setting: r for r in plan([paper], "smoke")}.values())
-    for run in settings[:: max(1, len(settings) // 4)]:
-        assert composer.config(run.experiment, run.algo, run.keys) == compose_run([*run.setting, *common])
-
-
-def test_a_key_that_does_not_exist_is_refused():
-    with pytest.raises(RequestError, match="unknown key algo.gama"):
-        ExperimentComposer([]).config("adafedadam/table5_synthetic", "adafed", {"algo.gama": 1.0})
 
 
 # ---- the command

@@ -6,7 +6,6 @@ from pkgutil import iter_modules
 import pytest
 
 from fedbench.commands.planned_data import missing_files
-from fedbench.config.sources_of import source_of
 from fedbench.data import sources
 from fedbench.data.files.places import any_of, missing
 from fedbench.papers.registry import papers
@@ -54,8 +53,3 @@ def test_experiments_whose_data_are_missing(tmp_path):
         "adafed/table2_cifar100_s1": "cifar-100-python.tar.gz",
         "fedfa/table2_sent140": "sent140/trainingandtestdata.zip, glove/glove.6B.zip",
     }
-
-
-def test_the_source_of_an_experiment_is_that_of_its_configuration(composer):
-    for experiment in dict.fromkeys(EXPERIMENTS):
-        assert source_of(experiment) == composer.config(experiment, "fedavg", {}).data.source.target, experiment

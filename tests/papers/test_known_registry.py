@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from fedbench.config.experiment_composer import ExperimentComposer
 from fedbench.core.errors import RequestError
 from fedbench.papers.known.plan import wanted
 from fedbench.papers.known.registry import Measure, chosen_references, references
@@ -12,11 +11,6 @@ from fedbench.papers.reading import fill
 
 NUMBERS = [(r, n) for r in references().values() for n in r.numbers]
 by_name = pytest.mark.parametrize(("reference", "number"), NUMBERS, ids=[f"{r.id}-{n.id}" for r, n in NUMBERS])
-
-
-@pytest.fixture(scope="module")
-def composer():
-    return ExperimentComposer([])
 
 
 @by_name

@@ -76,7 +76,7 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
-    config = Composer().config_with_departures(typed)
+    config = Composer().config(typed)
     for i, seed in enumerate(seeds):
         path = config.path.parent / f"seed_{seed}"
         path.mkdir(parents=True)
