@@ -158,6 +158,11 @@ class MatchedRuns:
     def _value(self, run: Run, metric: PrintedMetric, which: str) -> float | None:
         if metric.field.startswith("client:"):
             return run.accuracy_of(int(metric.field[7:]))
+        if metric.target is not None:
+            reached = rounds_to(self._curve(run, metric.field), metric.target, lower_is_better(metric.field))
+            return reached if math.isfinite(reached) else None
+        if metric.rounds is not None:
+            return mean_between(self._curve(run, metric.field), *metric.rounds, _length(run))
         if which == "best":
             found = self._best(run, metric.field)
             return None if found is None else found[1]
@@ -173,6 +178,33 @@ class MatchedRuns:
             self.memory[key] = best_rounds(run, (name,)).get(name)
         best: tuple[int, float] | None = self.memory[key]
         return best
+
+
+def _length(run: Run) -> float:
+    """Return the rounds of a run as a share of those of its experiment."""
+    whole, own = run.meta["departures"].get("rounds", (1, 1))
+    return float(own / whole)
+
+
+def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
+    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
+    reached = curve.index[(curve <= target) if lower else (curve >= target)]
+    return float(reached[0]) if len(reached) else math.inf
+
+
+def mean_between(curve: pd.Series, first: int, last: int, length: float) -> float | None:
+    """Return the mean of a curve from one round to another; None if none of these rounds was evaluated.
+
+    Args:
+        curve: Values by round.
+        first: The first round, of a run of full length.
+        last: The last round, of a run of full length.
+        length: Rounds of the run as a share of the full length; the rounds of a shorter run are scaled.
+    """
+    share = min(1.0, length)
+    start = max(1, math.ceil(share * first))
+    part = curve.loc[start : max(start, math.floor(share * last))]
+    return None if part.empty else float(part.mean())
 
 
 def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:

@@ -49,12 +49,14 @@ class Column:
     @property
     def name(self) -> str:
         """Name in files: the key of ``rounds.jsonl``, with the prefix ``best_`` if the best round counts."""
+        if self.metric.target is not None or self.metric.rounds is not None:
+            return self.metric.id
         return ("best_" if self.round == "best" else "") + self.metric.field
 
     @property
     def digits(self) -> int:
         """Number of shown digits after the decimal point."""
-        return metric_info(self.metric.field).digits
+        return 1 if self.metric.target is not None else metric_info(self.metric.field).digits
 
 
 @dataclass(frozen=True)

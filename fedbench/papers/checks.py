@@ -159,6 +159,33 @@ class NotBehind:
 
 
 @dataclass(frozen=True)
+class WithinBand:
+    """The mean of a row's metric, once all seeds have run, is within a band; a seed without a number is outside.
+
+    Attributes:
+        against: A method of the setup whose number is subtracted, seed by seed; None for the number itself.
+        low: Lower bound in the printed unit; None if there is none.
+        high: Upper bound in the printed unit; None if there is none.
+    """
+
+    kind: ClassVar[str] = "within_band"
+    table: TableId
+    setup: SetupId
+    algo: MethodId
+    metric: MetricId
+    against: MethodId | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def validate(self, where: str, known: Known) -> None:
+        """Refuse a band without bounds, or one that contains nothing."""
+        if self.low is None and self.high is None:
+            raise RequestError(f"{where}: within_band needs low, high or both")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise RequestError(f"{where}: low must be below high; got {self.low:g} and {self.high:g}")
+
+
+@dataclass(frozen=True)
 class EqualRows:
     """Two tables print the same numbers for the rows of some methods."""
 
@@ -353,8 +380,8 @@ class All:
         if not self.checks:
             raise RequestError(f"{where}: checks must have at least one check")
         for check in self.checks:
-            if isinstance(check, PropertyTest | EqualRows | EqualCells):
-                raise RequestError(f"{where}: {check.kind} is not decided by runs; make it a claim of its own")
+            if isinstance(check, PropertyTest | EqualRows | EqualCells | WithinBand):
+                raise RequestError(f"{where}: {check.kind} is not decided by comparisons; make it a claim of its own")
 
 
 Check: TypeAlias = (
@@ -365,6 +392,7 @@ Check: TypeAlias = (
     | Trend
     | CompareTables
     | NotBehind
+    | WithinBand
     | EqualRows
     | EqualCells
     | Curves

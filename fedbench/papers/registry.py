@@ -50,6 +50,8 @@ class PrintedMetric:
         field: Field of a run: a key of ``rounds.jsonl``, or ``client:<k>``, the accuracy of client k.
         factor: Factor from the run's unit to the printed one.
         fraction: Share of the clients in a tail; None for other metrics.
+        target: Value of the field up to which rounds are counted; None for the field itself.
+        rounds: First and last round of a mean over rounds, of a run of full length; None for the round of the table.
     """
 
     id: str
@@ -59,6 +61,8 @@ class PrintedMetric:
     factor: Annotated[float, AtLeast(0)] = 100.0
     definition: str = ""
     fraction: Annotated[float, AtLeast(0)] | None = None
+    target: float | None = None
+    rounds: tuple[int, int] | None = None
 
     def validate(self, where: str, known: Known) -> None:
         """Refuse a tail metric without the share of its clients."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, settled, worst_of
-from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, rounds_to, tail
+from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
 from fedbench.analysis.claims.tables import Cells
-from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.matching import Evidence, MatchedRuns, rounds_to
 from fedbench.papers.registry import Paper
 
 if TYPE_CHECKING:  # a plan does without it

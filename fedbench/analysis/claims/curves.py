@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
+from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients, rounds_to
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
@@ -57,12 +57,6 @@ def tail(curve: pd.Series) -> float:
 def decline(curve: pd.Series) -> float:
     """Return the mean over the last tenth of a curve as a share of its first value."""
     return tail(curve) / float(curve.iloc[0])
-
-
-def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
-    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
-    reached = curve.index[(curve <= target) if lower else (curve >= target)]
-    return float(reached[0]) if len(reached) else float("inf")
 
 
 _OF_CURVE: dict[str, Callable[[pd.Series], float]] = {

@@ -9,10 +9,12 @@ reasons.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
+from statistics import mean
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -39,6 +41,7 @@ from fedbench.papers.checks import (
     NotBest,
     PropertyTest,
     Trend,
+    WithinBand,
 )
 from fedbench.papers.registry import Claim, Paper
 
@@ -141,10 +144,41 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Verdict:
             if differing:
                 return Verdict("fails", f"printed numbers differ: {'; '.join(differing)}", basis="print")
             return Verdict("holds", f"all {total} printed numbers agree", basis="print")
+        case WithinBand() as check:
+            return _within_band(paper, check, evidence)
         case _:
             found = decide(comparisons_of(paper, claim, evidence))
             by_group = {title: _as_reduced(claim, one) for title, one in found.by_group.items()}
             return replace(_as_reduced(claim, found), by_group=by_group)
+
+
+def _within_band(paper: Paper, check: WithinBand, evidence: Evidence) -> Verdict:
+    """Return the verdict on a mean over seeds: it has one once all seeds of the paper have run.
+
+    A run that ends before the upper bound of the band cannot show that a target is reached too late.
+    """
+    cells, metric = tables.Cells(paper, evidence), paper.metrics[check.metric]
+    rows = [cells.row(check.table, check.setup, algo) for algo in (check.algo, check.against) if algo is not None]
+    sides = evidence.comparable(paper, rows)
+    numbers = [side.values(metric, paper.tables[check.table].round) for side in sides]
+    values = dict(numbers[0]) if len(numbers) == 1 else {u: v - numbers[1][u] for u, v in numbers[0].items() if u in numbers[1]}
+    diverged = set().union(*(side.diverged for side in sides))
+    missed = [run for side, found in zip(sides, numbers, strict=True) for u, run in side.runs.items() if u not in found]
+    values = {unit: value for unit, value in values.items() if unit not in diverged}
+    seeds, wanted, reduced = len(values) + len(missed) + len(diverged), paper.setups[check.setup].seeds, any(s.reduced for s in sides)
+    if not seeds:
+        return Verdict("not run", f"none of {wanted} seeds has run")
+    low, high = (-math.inf if check.low is None else check.low), (math.inf if check.high is None else check.high)
+    short = not diverged and any(run.config["rounds"] < high < math.inf for run in missed)
+    done = f"{len(values)} of {wanted} seeds"
+    if seeds < wanted or short:
+        why = f"{len(missed)} did not reach the target in fewer rounds than the band allows" if short else "a mean has a verdict once all are"
+        return Verdict("partly measured", f"{done} have a number; {why}", reduced)
+    if diverged or missed:
+        return Verdict("fails", f"{len(diverged)} of {seeds} seeds diverged and {len(missed)} did not reach the target", reduced)
+    found = mean(values.values())
+    word = "within" if low <= found <= high else "outside"
+    return Verdict("holds" if word == "within" else "fails", f"mean {found:.4g} over {seeds} seeds, {word} {low:g} to {high:g}", reduced)
 
 
 def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
@@ -170,8 +204,8 @@ def is_settled(found: Verdict) -> bool:
     """
     if found.basis != "runs" or found.verdict != "fails":
         return found.basis == "runs" and found.verdict == "holds"
-    least = min(c.against_p for c in found.comparisons if c.against_p is not None)
-    return least * found.counts.total / found.counts.run <= ALPHA
+    least = min((c.against_p for c in found.comparisons if c.against_p is not None), default=0.0)
+    return found.counts.run == 0 or least * found.counts.total / found.counts.run <= ALPHA
 
 
 def refuse_bad_checks(paper: Paper) -> None:
@@ -194,6 +228,8 @@ def refuse_bad_checks(paper: Paper) -> None:
                     continue
                 case EqualRows() | EqualCells() as check:
                     compared = tables.printed_differences(paper, check)[0]
+                case WithinBand() as check:
+                    compared = bool(_within_band(paper, check, nothing))
                 case _:
                     compared = len(comparisons_of(paper, claim, nothing))
         except RequestError as error:
@@ -204,7 +240,7 @@ def refuse_bad_checks(paper: Paper) -> None:
 
 def comparisons_of(paper: Paper, claim: Claim, evidence: Evidence) -> list[Comparison]:
     """Return the comparisons of a claim, not judged; none if it is not decided by runs."""
-    if isinstance(claim.check, None | PropertyTest | EqualRows | EqualCells):
+    if isinstance(claim.check, None | PropertyTest | EqualRows | EqualCells | WithinBand):
         return []
     return _checked(paper, claim, claim.check, evidence)
 
