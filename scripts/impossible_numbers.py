@@ -113,6 +113,8 @@ def _statistics(paper: Paper, clients: int, printed: Mapping[str, float]) -> Ite
 
 def _role(metric: PrintedMetric) -> str | None:
     """Return which of the ``Statistics`` a column has, weighted or not; None for other metrics."""
+    if metric.target is not None:
+        return None
     if metric.field.startswith("client:"):
         return "single"
     roles = {"mean": "average", "std": "deviation", "variance": "deviation", "worst": "worst", "best": "best"}

@@ -21,7 +21,8 @@ from functools import cache
 from statistics import NormalDist, stdev
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.claims.judge import ALPHA, comparisons_of
+from fedbench.analysis.claims.judge import comparisons_of
+from fedbench.analysis.claims.verdict import ALPHA
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.papers.registry import Claim, Paper, PrintedMetric, Row
 

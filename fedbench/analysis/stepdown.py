@@ -3,7 +3,7 @@
 The blocks are flipped as a whole: one assignment of signs turns the differences of all comparisons in a block, so that
 the dependence between comparisons (of the same seeds, of the same baseline) is that of the data. Each comparison is
 measured by its own sign-flip p-value under the assignment, and equal p-values by Σd / √Σd², the larger the more
-extreme. docs/adr/0021 gives the reasons.
+extreme. docs/adr/0013 gives the reasons.
 """
 
 from __future__ import annotations

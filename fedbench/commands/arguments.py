@@ -156,7 +156,7 @@ def _report(p: Parser) -> None:
         help="directory to publish the report in, without links to the runs, and with what it needs of them "
         "(default: DIR/report, without)",
     )
-    p.add_argument("--paper", metavar="ID", help="report the runs of one paper only; known: of known numbers")
+    p.add_argument("--paper", metavar="ID", help="report the runs of one paper only")
     p.add_argument(
         "--compare",
         metavar="KEY",
@@ -220,8 +220,8 @@ def _reproduce(p: Parser) -> None:
         "words",
         nargs="*",
         metavar="NAME|KEY=VALUE",
-        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything); or known, known/ID: "
-        "numbers of public benchmarks; and overrides of directories, device, engine and tracker",
+        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: numbers "
+        "of public benchmarks); and overrides of directories, device, engine and tracker",
     )
     p.add_argument(
         "--profile",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from fedbench.analysis.claims.judge import TO_HOLD, Verdict, by_reduced_runs, is_settled, judge
+from fedbench.analysis.claims.judge import by_reduced_runs, is_settled, judge
+from fedbench.analysis.claims.verdict import TO_HOLD, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.power import compared, enough, needed
 from fedbench.commands.readable_runs import ReadableRuns

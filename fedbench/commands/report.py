@@ -20,8 +20,6 @@ from fedbench.report.best import best_text
 from fedbench.report.compared import compared_text
 from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
 from fedbench.report.front import is_collection, write_front
-from fedbench.report.known_report import NAME as KNOWN
-from fedbench.report.known_report import is_known_bundle, report_known
 from fedbench.report.write import Extras, name_left_out, write_report
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -78,9 +76,7 @@ def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None)
                 )
             return write_front(folder)
         if asked.paper is not None:
-            choice("--paper", asked.paper, (*papers(), KNOWN))
-        if asked.paper == KNOWN or is_known_bundle(folder):
-            return report_known(folder, into)
+            choice("--paper", asked.paper, papers())
         return write_report(folder, into, asked.paper, Extras(footer=_footer(asked.dated)))
     if asked.paper:
         raise RequestError("--paper cannot be combined with --compare, which compares all runs")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.commands.deadline import Deadline
-from fedbench.commands.known import is_known, reproduce_known
 from fedbench.commands.plan_text import ShownPlan
 from fedbench.commands.planned_cells import cell_notes
 from fedbench.commands.planned_claims import PlannedClaim, decided_claims, planned_claims
@@ -41,12 +40,6 @@ def carry_out(asked: argparse.Namespace) -> int:
         raise RequestError(
             f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
             "are up; remove one of them, or set the launcher's own limit of time"
-        )
-    if is_known(asked.names) and hours is not None:
-        raise RequestError("--hours cannot be combined with known numbers, which are no claims; remove it")
-    if is_known(asked.names):
-        return reproduce_known(
-            asked.names, asked.profile, asked.seeds, asked.jobs, common, launcher, only_plan=asked.plan
         )
     return _reproduce_papers(asked, common, hours, launcher)
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from fedbench.analysis.claims.comparison import Comparison
-from fedbench.analysis.claims.judge import ALPHA, Verdict
 from fedbench.analysis.claims.multiverse import Multiverse, is_measured, multiverse
+from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper

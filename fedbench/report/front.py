@@ -14,7 +14,6 @@ from html import unescape
 from pathlib import Path
 
 from fedbench.analysis.coverage import coverage
-from fedbench.analysis.known import KnownResult, seconds_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
 from fedbench.core.errors import RequestError, nearest
@@ -26,14 +25,11 @@ from fedbench.report.claim_views import claim_views
 from fedbench.report.drawing import Drawing
 from fedbench.report.export import claims_csv, headline
 from fedbench.report.figures import FigureMaker
-from fedbench.report.front_views import FrontView, KnownView, LearntView, ReportView, claim_states
-from fedbench.report.known import known_row, sentence
-from fedbench.report.known_report import NAME as KNOWN
-from fedbench.report.known_report import results_of_bundle
+from fedbench.report.front_views import FrontView, LearntView, ReportView, claim_states
 from fedbench.report.learnt import FILE, Learnt, read_learnt, refuse_stale
 from fedbench.report.page import assets, claim_anchor, environment
 from fedbench.report.views import ClaimView, FigureView
-from fedbench.report.words import HEADLINES, Mark, claim_mark, coverage_text, mark
+from fedbench.report.words import HEADLINES, claim_mark, coverage_text, mark
 from fedbench.report.write import environment_of
 from fedbench.runs.bundle import Bundle, is_bundle
 from fedbench.runs.results import Results
@@ -64,14 +60,8 @@ def write_front(folder: Path) -> str:
     """
     runs: list[Run] = []
     reports = tuple(_report(paper, folder, runs) for paper in papers().values())
-    known, known_runs = _known(folder / KNOWN)
-    runs += known_runs
     view = FrontView(
         reports=reports,
-        known=tuple(map(_known_view, known)),
-        known_learnt=_known_learnt(known, folder / KNOWN),
-        known_hours=_hours(known_runs),
-        known_runs=len(known_runs),
         others=_others(folder),
         environment=environment_of(runs),
     )
@@ -94,7 +84,8 @@ def _said(view: FrontView) -> str:
 
 
 def _hours(runs: Sequence[Run]) -> float:
-    return sum(seconds_of(run) for run in runs if run.done) / 3600
+    last = (run.last_round() for run in runs if run.done)
+    return sum(float(row["seconds_train"] + row["seconds_eval"]) for row in last) / 3600
 
 
 def _report(paper: Paper, folder: Path, every: list[Run]) -> ReportView:
@@ -168,49 +159,11 @@ def _figure(paper: Paper, evidence: Evidence, name: str, place: Path) -> FigureV
     return found[0]
 
 
-def _known(place: Path) -> tuple[list[KnownResult], list[Run]]:
-    """Return the known numbers of a published report, and its runs; nothing without a report."""
-    return results_of_bundle(Results(place)) if is_bundle(place) else ([], [])
-
-
-def _known_view(result: KnownResult) -> KnownView:
-    _, unit, published, band, measured, seeds, *_ = known_row(result)
-    reference = result.wanted.reference
-    return KnownView(
-        benchmark=reference.title,
-        label=result.wanted.number.label,
-        href=f"{KNOWN}/{_PAGE}#{reference.id}",
-        published=published,
-        band=band,
-        measured=measured,
-        unit=unit,
-        seeds=seeds,
-        verdict=result.verdict,
-        reduced=bool(result.reduced and result.values),
-        sentence=sentence(result),
-    )
-
-
-def _known_learnt(results: Sequence[KnownResult], place: Path) -> tuple[LearntView, ...]:
-    """Return what was learnt from known numbers."""
-    if not results:
-        return ()
-    learnt = read_learnt(place)
-    verdicts = {f"{r.wanted.reference.id}/{r.wanted.number.id}": r.verdict for r in results}
-    refuse_stale(learnt, {name: (verdict, "") for name, verdict in verdicts.items()}, place)
-    found = []
-    for s in learnt.sentences:
-        m: Mark = mark("known", verdicts[s.claim])
-        href = f"{KNOWN}/{_PAGE}#{s.claim.partition('/')[0]}"
-        found.append(LearntView(s.text, s.claim, href, ((m, m.word),)))
-    return tuple(found)
-
-
 def _others(folder: Path) -> tuple[tuple[str, str], ...]:
     """Return further reports in the directory, those of no paper, as (title of their page, href)."""
     found = []
     for child in sorted(folder.iterdir()):
-        if not child.name.startswith(".") and child.name not in (*papers(), KNOWN) and (child / _PAGE).is_file():
+        if not child.name.startswith(".") and child.name not in papers() and (child / _PAGE).is_file():
             title = re.search(r"<title>(.*?)</title>", (child / _PAGE).read_text(encoding="utf-8"), re.S)
             found.append((unescape(title[1]).strip() if title else child.name, f"{child.name}/{_PAGE}"))
     return tuple(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from fedbench.analysis.coverage import Coverage
 from fedbench.report.views import ClaimView, FigureView
@@ -112,46 +111,15 @@ class ReportView:
 
 
 @dataclass(frozen=True)
-class KnownView:
-    """A known number on the front page.
-
-    Attributes:
-        href: Its place on the page of known numbers.
-        verdict: Its verdict.
-        sentence: What the verdict rests on.
-    """
-
-    benchmark: str
-    label: str
-    href: str
-    published: str
-    band: str
-    measured: str
-    unit: str
-    seeds: str
-    verdict: str
-    reduced: bool
-    sentence: str
-
-
-@dataclass(frozen=True)
 class FrontView:
     """The front page.
 
     Attributes:
-        known: The known numbers; empty without a report on them.
-        known_learnt: What was learnt from these.
-        known_hours: Hours of training and evaluation of their runs.
-        known_runs: Number of these runs.
         others: Further reports, as (title, href).
         environment: Versions, devices and commits of all runs, as (name, value).
     """
 
     reports: tuple[ReportView, ...]
-    known: tuple[KnownView, ...]
-    known_learnt: tuple[LearntView, ...]
-    known_hours: float
-    known_runs: int
     others: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
 
@@ -166,21 +134,11 @@ class FrontView:
         return sum((r.claims for r in self.reports), ClaimStates())
 
     @property
-    def benchmarks(self) -> list[tuple[str, list[KnownView]]]:
-        """The known numbers by the title of their benchmark."""
-        return [(title, list(members)) for title, members in groupby(self.known, key=lambda n: n.benchmark)]
-
-    @property
-    def agreeing(self) -> int:
-        """Number of known numbers that agree."""
-        return sum(number.verdict == "agrees" for number in self.known)
-
-    @property
     def hours(self) -> float:
         """Hours of training and evaluation of all runs, added up."""
-        return sum(r.hours for r in self.reports) + self.known_hours
+        return sum(r.hours for r in self.reports)
 
     @property
     def runs(self) -> int:
         """Number of runs of all reports."""
-        return sum(r.runs for r in self.reports) + self.known_runs
+        return sum(r.runs for r in self.reports)

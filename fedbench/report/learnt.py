@@ -8,8 +8,6 @@ They are in the file ``learnt.yaml`` of the report, since they hold for its runs
       claim: c13
       verdict: holds
       readings: 'depends on: weighting'  # as in tables/<paper>_claims.csv; left out where it is empty
-
-A report on known numbers has sentences on ``<reference>/<number>``.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class Sentence:
     """A sentence.
 
     Attributes:
-        claim: Id of the claim, or name of the known number, that it rests on.
+        claim: Id of the claim that it rests on.
         verdict: The verdict that it states.
         readings: What the readings of the claim amount to, in the words of the tables; empty if it has none.
     """

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from fedbench.analysis.coverage import Coverage
 from fedbench.report.canvas import WIDTH
 from fedbench.report.views import ChapterView, LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
-from fedbench.report.words import BASES, CELLS, CLAIMS, KNOWN, claim_mark, claims_text, coverage_text, mark
+from fedbench.report.words import BASES, CELLS, CLAIMS, claim_mark, claims_text, coverage_text, mark
 
 _ASSETS = Path(__file__).parent / "assets"
 Context = dict[str, Any]  # values by the names that the template uses
@@ -241,5 +241,5 @@ def environment() -> Environment:
     )
     made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
     made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
-    made.globals.update(reasons=reasons, zip=zip, inf=math.inf, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS, KNOWN=KNOWN)
+    made.globals.update(reasons=reasons, zip=zip, inf=math.inf, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
     return made

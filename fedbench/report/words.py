@@ -83,13 +83,6 @@ ROWS = {
     "failed": Mark("bad", "cross", "failed"),
     "no data": Mark("mute", "dash", "no data"),
 }
-KNOWN = {
-    "agrees": Mark("good", "tick", "agrees"),
-    "differs": Mark("bad", "cross", "differs"),
-    "measured": Mark("mute", "dash", "measured"),
-    "incomplete": Mark("warn", "part", "incomplete"),
-    "not run": Mark("mute", "ring", "not run"),
-}
 PRINTED = {
     "supports": Mark("good", "tick", "support it"),
     "contradicts": Mark("bad", "cross", "contradict it"),
@@ -105,7 +98,6 @@ MARKS = {
     "cell": CELLS,
     "claim": CLAIMS,
     "row": ROWS,
-    "known": KNOWN,
     "printed": PRINTED,
     "headline": HEADLINES,
     "comparison": COMPARISONS,

@@ -184,9 +184,6 @@ def test_hours_are_a_number_above_0(text):
 
 def test_hours_as_numbers():
     assert (checked_hours(None), checked_hours("1"), checked_hours("0.25")) == (None, 1.0, 0.25)
-    status, _, err = call("reproduce", "known", "--hours=1")
-    assert status == 2
-    assert "--hours cannot be combined with known numbers" in err
     status, _, err = call("reproduce", "adafedadam/table4", "--hours=1", "--launcher=joblib")
     assert status == 2
     assert "--hours cannot be combined with --launcher joblib" in err

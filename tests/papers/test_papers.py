@@ -22,6 +22,7 @@ from fedbench.papers.registry import Reduction, Reported, papers
 from fedbench.runs.cached_run import cached_run
 
 PAPERS = tuple(papers())
+TRANSCRIBED = tuple(p for p in PAPERS if p != "known")  # the numbers of public benchmarks are of several papers
 ORIGINAL = ROOT / os.environ.get("FEDBENCH_PAPERS", "")
 at_hand = pytest.mark.skipif(
     not os.environ.get("FEDBENCH_PAPERS"), reason="FEDBENCH_PAPERS, the papers as YAML, is not set"
@@ -89,7 +90,7 @@ def test_the_transcription_is_that_of_the_texts():
 
 
 @at_hand
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_every_printed_row_is_there_number_by_number(paper):
     source = {t["id"]: t for t in theirs(paper)["tables"] if t["kind"] in ("results", "missing")}
     tables = ours(paper).tables
@@ -107,7 +108,7 @@ def test_every_printed_row_is_there_number_by_number(paper):
 
 
 @at_hand
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_everything_else_has_its_counterpart(paper):
     source, mine = theirs(paper), ours(paper)
     assert [s["id"] for s in source["setups"]] == list(mine.setups)
@@ -130,7 +131,7 @@ def test_everything_else_has_its_counterpart(paper):
 
 
 @at_hand
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_printed_numbers_are_compared_as_transcribed(paper):
     """The checks of printed numbers are the transcription's; those of runs are ours (docs/claims.md)."""
     others = {c["id"]: c for c in theirs(paper)["claims"]}
@@ -142,7 +143,7 @@ def test_printed_numbers_are_compared_as_transcribed(paper):
 
 
 @at_hand
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_every_number_occurs_in_the_text(paper):
     """As the transcription is checked: 1000 may stand there as 1,000, and 13.2 as 13.20."""
     text, check = text_of(paper), checker()
@@ -156,7 +157,7 @@ def test_every_number_occurs_in_the_text(paper):
 
 
 @at_hand
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_captions_and_claims_are_in_our_words(paper):
     """No eight words in a row are the paper's."""
 
@@ -320,6 +321,9 @@ def test_claims_name_what_exists(paper):
 def test_every_function_is_that_of_a_claim(paper):
     own = {c.id for c in ours(paper).claims if any(isinstance(p, Function) for p in parts_of(c.check))}
     file = ROOT / f"fedbench/analysis/claims/{paper}.py"
+    if not own:
+        assert not file.exists()
+        return
     public = [n for n in ast.parse(file.read_text()).body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
     assert {n.name for n in public} == own
     assert all(ast.get_docstring(n).startswith("Test ") for n in public)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fedbench.analysis.claims.comparison import Comparison, above
-from fedbench.analysis.claims.judge import Counts, Verdict, decide
 from fedbench.analysis.claims.multiverse import Multiverse, headline
+from fedbench.analysis.claims.verdict import Counts, Verdict, decide
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from fedbench.analysis.claims.judge import TO_HOLD, Verdict, judge
+from fedbench.analysis.claims.judge import judge
+from fedbench.analysis.claims.verdict import TO_HOLD, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
 from fedbench.papers.registry import Claim, Paper

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedbench.analysis.claims.comparison import Comparison, above, best_of, contest, settled
 from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
@@ -26,6 +26,7 @@ from fedbench.papers.checks import (
     Place,
     PrintedRow,
     Trend,
+    WithinBand,
 )
 from fedbench.papers.registry import Paper, PrintedMetric, Row
 
@@ -217,6 +218,52 @@ def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:
             others = [r for r in others if r.algo in check.against]
         out += [cells.compare(check.table, own, r, metric, by=-check.margin) for r in others]
     return out
+
+
+class SeedMeans(NamedTuple):
+    """The numbers of a row by seed, of which the mean is to be within a band.
+
+    Attributes:
+        values: The numbers of runs that have one, in the printed unit.
+        missed: Rounds of the runs that did not reach the target of the metric.
+        diverged: Number of seeds that diverged.
+        wanted: Number of seeds of the paper.
+        reduced: Whether a run has another setting than the paper's.
+    """
+
+    values: tuple[float, ...]
+    missed: tuple[int, ...]
+    diverged: int
+    wanted: int
+    reduced: bool
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds with an outcome."""
+        return len(self.values) + len(self.missed) + self.diverged
+
+
+def mean_over_seeds(paper: Paper, check: WithinBand, evidence: Evidence) -> SeedMeans:
+    """Return the numbers by seed that a band is about: those of a row, or of a row minus another one."""
+    cells, metric = Cells(paper, evidence), paper.metrics[check.metric]
+    algos = [check.algo] if check.against is None else [check.algo, check.against]
+    sides = evidence.comparable(paper, [cells.row(check.table, check.setup, algo) for algo in algos])
+    numbers = [side.values(metric, paper.tables[check.table].round) for side in sides]
+    diverged = set().union(*(side.diverged for side in sides))
+    common = sorted(set(numbers[0]).intersection(*numbers) - diverged)
+    missed = [
+        int(run.config["rounds"])
+        for side, known in zip(sides, numbers, strict=True)
+        for unit, run in side.runs.items()
+        if unit not in known
+    ]
+    return SeedMeans(
+        values=tuple(numbers[0][u] - (numbers[1][u] if check.against else 0.0) for u in common),
+        missed=tuple(missed),
+        diverged=len(diverged),
+        wanted=paper.setups[check.setup].seeds,
+        reduced=any(side.reduced for side in sides),
+    )
 
 
 def printed_differences(paper: Paper, check: EqualRows | EqualCells) -> tuple[int, list[str]]:

@@ -8,8 +8,9 @@ import yaml
 from fake_runs import nested
 
 from fedbench.analysis.claims.comparison import Comparison, above
-from fedbench.analysis.claims.judge import decide, judge
+from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
+from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.matching import Evidence, Unit, wanted_under
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection

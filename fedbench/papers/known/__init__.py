@@ -1,1 +1,0 @@
-"""Known numbers: what other groups have published of public benchmarks, and the runs that should repeat it."""
