@@ -1,4 +1,4 @@
-"""The keys of ``rounds.jsonl`` that a paper's figures and claims read at all rounds."""
+"""The keys of ``rounds.jsonl`` that a paper's figures, claims and metrics read at all rounds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from fedbench.papers.registry import Paper
 
 
 def curve_fields(paper: Paper) -> list[str]:
-    """Return the keys that the figures and claims of a paper read at all rounds, in both weightings of the clients."""
+    """Return the keys that a paper reads at all rounds, in both weightings if it has a reading with the other one."""
     named = {name for figure in paper.figures.values() for name in getattr(figure.spec, "fields", ())}
     named |= {name for claim in paper.claims if claim.check is not None for name in _fields_of(claim.check)}
-    both = {twin for name in named for w in (True, False) if (twin := weighted_or_not(name, w)) is not None}
+    named |= {m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None}
+    weightings = (True, False) if paper.readings.weighting else ()
+    both = named | {twin for name in named for w in weightings if (twin := weighted_or_not(name, w)) is not None}
     return sorted({key for name in both for key in metric_info(name).needs or (name,)})
 
 
