@@ -29,7 +29,8 @@ from fedbench.simulation.client_states import Place, StateAllocator
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, Limits, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.loop import Snapshot, simulate
+from fedbench.simulation.exchanges import Snapshot
+from fedbench.simulation.loop import simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.own_metrics import OwnMetric

@@ -16,7 +16,6 @@ from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.engine import Engine, balanced, chunks
 from fedbench.simulation.gathering import Gathered, Trained
 from fedbench.simulation.local_phases import Chunk, Part, Share
-from fedbench.simulation.measurements import Measurements
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
@@ -31,12 +30,22 @@ class Cohort:
         data: The data set.
         work: The local work.
         engine: How the work is carried out.
+        seed: Random seed of the run.
+        purpose: The stream that the order of the examples is drawn from.
     """
 
     def __init__(
-        self, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset, work: LocalWork, engine: Engine
+        self,
+        ids: np.ndarray,
+        tau: np.ndarray,
+        data: FederatedDataset,
+        work: LocalWork,
+        engine: Engine,
+        seed: int,
+        purpose: Purpose = Purpose.BATCHES,
     ) -> None:
         self.ids, self.tau, self.data, self.work, self.engine = ids, tau, data, work, engine
+        self.seed, self.purpose = seed, purpose
         n, device = data.train.counts[ids], data.x.device
         count = upload(n, device, data.dtype)
         self._parts: dict[bool, list[Part]] = {}
@@ -54,12 +63,12 @@ class Cohort:
         """Return whether this is the cohort of these clients with this work."""
         return data is self.data and np.array_equal(ids, self.ids) and np.array_equal(tau, self.tau)
 
-    def info(self, weights: str, probe: State, seed: int, round: int) -> ClientInfo:
+    def info(self, weights: str, probe: State, round: int) -> ClientInfo:
         """Return the facts of the cohort, leaves [C]; ``weights`` is "size" or "uniform" and decides p."""
         if weights not in self._weights:
             n = self._facts["n"]
             self._weights[weights] = n / n.sum() if weights == "size" else torch.full_like(n, 1 / len(n))
-        draws = upload(hashes(key(seed, Purpose.LOCAL, round), self.ids), self.data.x.device)
+        draws = upload(hashes(key(self.seed, Purpose.LOCAL, round), self.ids), self.data.x.device)
         return ClientInfo(**self._facts, lr=self._rate(round), p=self._weights[weights], key=draws, probe=probe)
 
     def _rate(self, round: int) -> Tensor:
@@ -76,11 +85,6 @@ class Cohort:
             return False
         return kernel.carries_out(algo.step) and kernel.reads(self.data)
 
-    def probe(self, algo: Algorithm, measurements: Measurements, w: Tensor, initial_losses: Tensor | None) -> State:
-        """Return what ``algo.needs`` at the broadcast model w [P], leaves [C] (a gradient [C, P])."""
-        found = measurements.at_broadcast(self.data, self.ids, w, algo.needs)
-        return found if initial_losses is None else found | {"loss_init": initial_losses[self._facts["id"]]}
-
     @torch.no_grad()
     def train(
         self,
@@ -88,9 +92,7 @@ class Cohort:
         msg: State,
         clients: State,
         info: ClientInfo,
-        seed: int,
         round: int,
-        purpose: Purpose = Purpose.BATCHES,
         weights: State | None = None,
         in_place: bool = False,
     ) -> Trained:
@@ -101,9 +103,7 @@ class Cohort:
             msg: The broadcast.
             clients: States of all clients, [N, ...].
             info: Facts of the cohort; leaves [C].
-            seed: Random seed of the run.
             round: Rounds done before this one.
-            purpose: The stream that the order of the examples is drawn from.
             weights: Weights [C] of the uploads that are added up, by name.
             in_place: Whether the new states of the clients replace the old ones in ``clients``.
 
@@ -121,7 +121,7 @@ class Cohort:
             number, part = task
             own = info.take(part.rows)
             states = client_rows(clients, own.id)
-            uploads, states, last = part.local_phase(algo, msg, states, own, seed, round, purpose)
+            uploads, states, last = part.local_phase(algo, msg, states, own, self.seed, round, self.purpose)
             if measured:
                 found = part.examples.sums(last["w"], hits="accuracy_after" in algo.needs, threads=False)
                 means = dict(zip(("loss_after", "accuracy_after"), (v / own.n for v in found), strict=False))

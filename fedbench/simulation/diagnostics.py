@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbench.core.algorithm import Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.evaluation import Evaluation
-from fedbench.simulation.loop import Exchange, Observer, Snapshot
+from fedbench.simulation.exchanges import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.metrics import linear_cka
 from fedbench.simulation.task import Task

@@ -18,7 +18,7 @@ from fedbench.core.randomness import Purpose, key, without_replacement
 from fedbench.core.samplers import sample_cohort
 from fedbench.core.types import ClientInfo
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.loop import Observer
+from fedbench.simulation.exchanges import Observer
 
 D = torch.float64
 UNIFORM = {"weights": "uniform"}
@@ -55,7 +55,7 @@ class Losses:
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
     """The states of the server on these quadratics."""
     work = LocalWork(lr=lr, batch_size=None, steps=steps)
-    return [s.server for s in run_on(QUADRATIC, rows, algo, work, rounds, w, probes=Losses(rows))]
+    return [s.server for s in run_on(QUADRATIC, rows, algo, work, rounds, w, measurements=Losses(rows))]
 
 
 def moved(name, updates, loss, rounds=1, **options):

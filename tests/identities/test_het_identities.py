@@ -40,7 +40,9 @@ def facts(count, p=None, lr=1.0, steps=1.0):
 
 def on_quadratics(algo, rows, rounds, w, lr=0.5, steps=1):
     """The snapshots of a run on F = a/2 ||w - b||² with rows (a, b), full batches."""
-    return run_on(QUADRATIC, rows, algo, LocalWork(lr=lr, batch_size=None, steps=steps), rounds, w, probes=Slopes(rows))
+    return run_on(
+        QUADRATIC, rows, algo, LocalWork(lr=lr, batch_size=None, steps=steps), rounds, w, measurements=Slopes(rows)
+    )
 
 
 class Slopes:
