@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.contents import content_digest, file_digest
+from fedbench.config.contents import content_digest
 from fedbench.config.keys import USER_FILES, changes_no_numbers, is_neutral, without_added
 from fedbench.config.names import present, renamed, stable, within_fedbench
-from fedbench.config.user_code import source_files, versions
+from fedbench.config.user_code import marks
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree
@@ -201,26 +201,20 @@ def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
 
 
 def _user_code(config: Tree) -> dict[str, dict[str, str]]:
-    """Return what identifies each module outside fedbench that a configuration names.
-
-    That is the digests of the source files by relative name, or the version of the package it is installed with.
+    """What identifies each module outside fedbench that a configuration names (``user_code.marks``).
 
     Raises:
         RequestError: If there is no such module.
     """
     code: dict[str, dict[str, str]] = {}
-    sources: dict[Path, str] = {}
     for what, target in _targets(_relevant(config), ""):
         module = target.rpartition(".")[0]
         if not module or within_fedbench(target):
             continue
         try:
-            files = source_files(module)
+            code[module] = marks(module)
         except ModuleNotFoundError as error:
             raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-        if not (installed := versions(files.values(), module)):
-            sources |= {file: file_digest(file) for file in files.values() if file not in sources}
-        code[module] = installed or {name: sources[file] for name, file in files.items()}
     return {module: content for module, content in code.items() if content}
 
 

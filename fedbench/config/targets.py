@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from fedbench.config.contents import file_digest
 from fedbench.config.names import present, within_fedbench
-from fedbench.config.user_code import is_installed, source_files
+from fedbench.config.user_code import forget_other_code
 from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
 from fedbench.core.trees import Tree
-
-_imported: dict[Path, str] = {}  # source file of user code -> digest when it was imported
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
     module, name = present(target).rsplit(".", 1)
     try:
         if not within_fedbench(target):
-            _forget_other_code(module)
+            forget_other_code(module)
         imported = importlib.import_module(module)
     except Exception as error:
         clear = _import_error(error, target, what)
@@ -128,35 +123,8 @@ def _error_of_own(error: Exception, target: object, what: str) -> RequestError:
 
 
 def _line_of(error: Exception) -> str:
-    """Return the file and line of user code, or of a library, that raised an error."""
+    """The file and line of user code, or of a library, that raised an error."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     return f"{frames[-1].filename}, line {frames[-1].lineno}"
-
-
-def _forget_other_code(module: str) -> None:
-    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
-
-    Modules of the same name may have been loaded from another directory, or from these files before an edit.
-
-    Raises:
-        ModuleNotFoundError: If there is no such module.
-    """
-    files = {_dotted(name): file for name, file in source_files(module).items() if not is_installed(file)}
-    digests = {file: file_digest(file) for file in files.values()}
-    loaded = {name: getattr(sys.modules[name], "__file__", None) for name in files if name in sys.modules}
-    if all(
-        found is not None and Path(found) == files[name] and _imported.get(files[name]) == digests[files[name]]
-        for name, found in loaded.items()
-    ):
-        _imported.update(digests)
-        return
-    _imported.update(digests)
-    for name, module_ in list(sys.modules.items()):
-        origin = getattr(module_, "__file__", None)
-        if name != "__main__" and (name in files or (origin is not None and Path(origin) in digests)):
-            del sys.modules[name]
-
-
-def _dotted(name: str) -> str:
-    """Return the name of the module in a source file: ``pkg/__init__.py`` is ``pkg``."""
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

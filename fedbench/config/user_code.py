@@ -1,32 +1,29 @@
-"""User code: where it is imported from, and its source files, whose content is part of a run's identity.
-
-The files are found without importing them.
-"""
+"""User code: where it is imported from, and its source files, whose content is part of a run's identity."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 import site
 import sys
 import sysconfig
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
-from fedbench.core.errors import RequestError
+from fedbench.config.contents import file_digest
 
 _SCHEME = ("stdlib", "platstdlib", "purelib", "platlib")
 _INSTALLED = {Path(p).resolve() for p in (*map(sysconfig.get_path, _SCHEME), site.getusersitepackages())}
+_config_dir: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+_imported: dict[Path, str] = {}  # source file -> its digest when it was imported
 
 
 @contextmanager
 def user_code_from(folder: Path | None) -> Iterator[None]:
-    """Put a directory at the end of Python's path inside this block, so that ``_target_`` finds what it contains.
+    """Put a configuration directory at the end of Python's path inside this block, so that ``_target_`` finds its code.
 
     It comes last, so that a file in it never takes the place of an installed module. Afterwards its modules are
     forgotten, so that the next run reads the files as they are then, and modules that were loaded under the same names
@@ -37,10 +34,11 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
         return
     root, before = folder.resolve(), dict(sys.modules)
     sys.path.append(str(root))
-    importlib.invalidate_caches()
+    token = _config_dir.set(root)
     try:
         yield
     finally:
+        _config_dir.reset(token)
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index(str(root))]  # it may be on the path before, too
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
@@ -51,134 +49,82 @@ def user_code_from(folder: Path | None) -> Iterator[None]:
 
 
 def source_files(module: str) -> dict[str, Path]:
-    """Return the source files of a module and of what it imports from its own directory, transitively.
+    """The source files that stand for a module of the user's own, by name relative to its directory on Python's path.
 
-    The directory is the one on Python's path that contains the module or its outermost package. Imports of an
-    installed module are not followed.
-
-    Args:
-        module: The dotted name, outside fedbench.
-
-    Returns:
-        The files by their names relative to the directory, in the order of the names.
-
-    Raises:
-        ModuleNotFoundError: If there is no such module; ``name`` is the part that is missing.
-    """
-    base, origin = _base(module)
-    if base is None:
-        return {origin.name: origin} if origin.is_file() else {}
-    found = _along(base, module)
-    if found is None:
-        raise ModuleNotFoundError(f"No module named {module!r}", name=_missing(base, module))
-    if is_installed(base):
-        return {file.relative_to(base).as_posix(): file for file in found}
-    files: dict[str, Path] = {}
-    waiting = list(found)
-    while waiting:
-        file = waiting.pop()
-        name = file.relative_to(base).as_posix()
-        if name in files:
-            continue
-        files[name] = file
-        for imported in _imports(file, base):
-            if imported.split(".")[0] != "fedbench":
-                waiting += _along(base, imported) or []
-    return dict(sorted(files.items()))
-
-
-def versions(files: Iterable[Path], module: str) -> dict[str, str]:
-    """Return name and version of the distributions that a module with these files comes from; none for user code."""
-    if not all(map(is_installed, files)):
-        return {}
-    return {name: _metadata().version(name) for name in _distributions().get(module.split(".")[0], ())}
-
-
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    found: Mapping[str, list[str]] = _metadata().packages_distributions()
-    return found
-
-
-def _metadata() -> ModuleType:
-    """Return the module that knows installed packages: it takes 0.06 s to import, and most commands do without it."""
-    return importlib.import_module("importlib.metadata")
-
-
-def is_installed(path: Path) -> bool:
-    """Return whether a path belongs to Python itself or to an installed package."""
-    return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
-
-
-def _base(module: str) -> tuple[Path | None, Path]:
-    """Return the directory on Python's path that a module is imported from, and the file of its outermost package.
-
-    The directory is None for modules that are compiled, or built into Python.
+    They are all Python files of the configuration directory if the module lies there, and elsewhere those of its
+    package, or its own file. There are none for modules of Python and of installed packages.
 
     Raises:
         ModuleNotFoundError: If there is no such top-level module or package.
     """
-    spec = _spec(module.split(".")[0])
-    places = spec.submodule_search_locations
+    spec = _spec(module.partition(".")[0])
+    packages = [Path(place).absolute() for place in spec.submodule_search_locations or ()]
     origin = Path(spec.origin or "").absolute()
-    if not places and origin.suffix != ".py":
-        return None, origin
-    bases = [Path(p).absolute().parent for p in (places or [str(origin)])]
-    return next((b for b in bases if _along(b, module) is not None), bases[0]), origin
+    base = packages[0].parent if packages else origin.parent
+    if is_installed(base) or not (packages or origin.suffix == ".py"):
+        return {}
+    if base.resolve() == _config_dir.get():
+        roots, found = [base], [file for file in base.rglob("*.py") if not _is_hidden(file.relative_to(base))]
+    else:
+        roots = [package.parent for package in packages] or [base]
+        found = [file for package in packages for file in package.rglob("*.py")] or [origin]
+    names = {next(file.relative_to(root) for root in roots if file.is_relative_to(root)): file for file in found}
+    return {name.as_posix(): names[name] for name in sorted(names)}
+
+
+def _is_hidden(name: Path) -> bool:
+    return any(part.startswith(".") for part in name.parts)
+
+
+def marks(module: str) -> dict[str, str]:
+    """What identifies a module: digests of its source files by name, or the version of the package it comes with.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    if files := source_files(module):
+        return {name: file_digest(file) for name, file in files.items()}
+    from importlib.metadata import version
+
+    return {name: version(name) for name in _distributions().get(module.partition(".")[0], ())}
+
+
+def forget_other_code(module: str) -> None:
+    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
+
+    Modules of the same name may have been loaded from another directory, or from these files before an edit.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    found = source_files(module).items()
+    files = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for name, file in found}
+    digests = {file: file_digest(file) for file in files.values()}
+    origins = {name: getattr(sys.modules[name], "__file__", None) for name in files if name in sys.modules}
+    loaded = {name: Path(origin) for name, origin in origins.items() if origin and not is_installed(Path(origin))}
+    if any(file != files[name] or _imported.get(file) != digests[file] for name, file in loaded.items()):
+        for name in loaded.keys() - {"__main__"}:
+            del sys.modules[name]
+    _imported.update(digests)
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a path belongs to Python itself or to an installed package."""
+    return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
 
 
 def _spec(top: str) -> ModuleSpec:
-    """Return where Python finds a top-level module or package now; one imported before may be of another directory."""
+    """Where Python finds a top-level module or package now; one imported before may be of another directory."""
     importlib.invalidate_caches()  # a file may have been written a moment ago
-    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
-    spec = next((s for s in specs if s is not None), None)
+    spec = next((s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None)
     if spec is None:
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
     return spec
 
 
-def _along(base: Path, module: str) -> list[Path] | None:
-    """Return the files that importing ``module`` from ``base`` runs, packages first; None if it does not exist."""
-    found: list[Path] = []
-    folder = base
-    parts = module.split(".")
-    for depth, part in enumerate(parts, 1):
-        package, file = folder / part / "__init__.py", folder / f"{part}.py"
-        if package.is_file():
-            found.append(package)
-        elif file.is_file():
-            return [*found, file] if depth == len(parts) else None
-        elif not (folder / part).is_dir():  # a directory without __init__.py is a namespace package
-            return None
-        folder = folder / part
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    from importlib.metadata import packages_distributions
+
+    found: Mapping[str, list[str]] = packages_distributions()
     return found
-
-
-def _missing(base: Path, module: str) -> str:
-    """Return the shortest prefix of ``module`` that does not exist."""
-    parts = module.split(".")
-    prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-    return next((p for p in prefixes if _along(base, p) is None), module)
-
-
-def _imports(file: Path, base: Path) -> Iterator[str]:
-    """Yield the dotted names, seen from ``base``, that a file imports anywhere in it.
-
-    Raises:
-        RequestError: If the file is not Python.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # importing the file shows them
-            tree = ast.parse(file.read_bytes(), filename=str(file))
-    except (SyntaxError, ValueError) as error:
-        raise RequestError(f"{file} is not valid Python: {error}") from error
-    package = file.parent.relative_to(base).parts
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: max(0, len(package) - node.level + 1)] if node.level else ()
-            origin = ".".join([*above, *([node.module] if node.module else [])])
-            yield from ([origin] if origin else [])
-            yield from (f"{origin}.{alias.name}".lstrip(".") for alias in node.names)

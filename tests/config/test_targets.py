@@ -34,7 +34,7 @@ def refused(tmp_path, monkeypatch):
         ("import nowhere.near", "algo needs the package nowhere, which is not installed"),
         ("def maker(): pass", "algo._target_=mine.make: mine has no function make; did you mean maker?"),
         ("make = 3", "algo._target_=mine.make: mine has no function make"),
-        ("make(", "mine.py is not valid Python: '(' was never closed (mine.py, line 1)"),
+        ("make(", "algo._target_=mine.make: mine.py, line 1: SyntaxError: '(' was never closed"),
     ],
 )
 def test_an_error_in_user_code_is_reported_with_its_place(refused, text, message):

@@ -1,69 +1,42 @@
-"""Which source files belong to a module of the user's own."""
+"""What stands for a module of the user's own in a run's identity, and where its code is imported from."""
 
 import sys
 
 import pytest
 import yaml
 
-from fedbench.config.user_code import source_files, user_code_from, versions
+from fedbench.config.user_code import marks, source_files, user_code_from
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    """Write files, by name and content, into a directory on Python's path."""
-    monkeypatch.syspath_prepend(str(tmp_path))
+def project(tmp_path):
+    """Write files, by name and content, into a directory."""
 
     def write(**files):
         for name, text in files.items():
             path = tmp_path.joinpath(*name.split("__")).with_suffix(".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        return tmp_path
 
     return write
 
 
-def test_imports_are_followed_without_importing(project):
-    project(
-        a="import os, torch\nimport b\nraise SystemExit('imported')",
-        b="def f():\n    from c import *\n'\\d'",  # wherever it is; with a warning
-        c="import a\nimport fedbench.core.optim\n",  # in a circle
-        d="",
-    )
-    assert list(source_files("a")) == ["a.py", "b.py", "c.py"]
-    assert "a" not in sys.modules
+def test_all_python_files_of_the_configuration_directory_count_without_being_imported(project):
+    folder = project(code_a="raise SystemExit('imported')", code_b="", pkg__sub__c="", **{".venv__lib__d": ""})
+    (folder / "notes.txt").write_text("no code")
+    with user_code_from(folder):
+        assert list(source_files("code_a")) == ["code_a.py", "code_b.py", "pkg/sub/c.py"]
+        assert source_files("pkg.sub.c") == source_files("code_a")
+    assert "code_a" not in sys.modules
 
 
-def test_packages_and_relative_imports(project):
-    project(
-        outside="",
-        pkg__sub__method="from . import near\nfrom ..other import x\nfrom .. import more\nimport outside",
-        pkg__sub__near="",
-        pkg__other="",
-        pkg__more="",
-        pkg__apart="",
-    )
-    expected = ["outside.py", "pkg/more.py", "pkg/other.py", "pkg/sub/method.py", "pkg/sub/near.py"]
-    assert list(source_files("pkg.sub.method")) == expected
-
-
-def test_the_packages_around_a_module_count(tmp_path, project):
-    project(pkg__method="")
-    (tmp_path / "pkg/__init__.py").write_text("from . import late\n")
-    (tmp_path / "pkg/late.py").write_text("")
-    assert list(source_files("pkg.method")) == ["pkg/__init__.py", "pkg/late.py", "pkg/method.py"]
-
-
-def test_imports_of_installed_packages_are_not_followed():
-    assert list(source_files("yaml.loader")) == ["yaml/__init__.py", "yaml/loader.py"]
-    assert list(source_files("textwrap")) == ["textwrap.py"]
-    assert source_files("sys") == {}  # built into Python
-
-
-def test_what_is_installed_goes_by_its_version(project):
-    project(yaml_of_mine="")
-    assert versions(source_files("yaml.loader").values(), "yaml.loader") == {"PyYAML": yaml.__version__}
-    assert versions(source_files("textwrap").values(), "textwrap") == {}  # part of Python
-    assert versions(source_files("yaml_of_mine").values(), "yaml_of_mine") == {}
+def test_elsewhere_a_module_stands_for_itself_and_a_package_for_its_files(project, monkeypatch):
+    folder = project(code_a="", code_b="", pkg__sub__c="", pkg__d="")
+    (folder / "pkg/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(folder))
+    assert source_files("code_a") == {"code_a.py": folder / "code_a.py"}
+    assert list(source_files("pkg.sub.c")) == ["pkg/__init__.py", "pkg/d.py", "pkg/sub/c.py"]
 
 
 def test_a_namespace_package_may_have_several_parts(tmp_path, monkeypatch):
@@ -71,16 +44,18 @@ def test_a_namespace_package_may_have_several_parts(tmp_path, monkeypatch):
         (tmp_path / part / "space").mkdir(parents=True)
         (tmp_path / part / "space" / f"{part}.py").write_text("")
         monkeypatch.syspath_prepend(str(tmp_path / part))
-    assert source_files("space.one") == {"space/one.py": tmp_path / "one/space/one.py"}
-    assert source_files("space.two") == {"space/two.py": tmp_path / "two/space/two.py"}
+    assert list(source_files("space.one")) == ["space/one.py", "space/two.py"]
 
 
-@pytest.mark.parametrize(("module", "missing"), [("nowhere", "nowhere"), ("pkg.no.more", "pkg.no"), ("a.b", "a.b")])
-def test_a_missing_module_is_named(project, module, missing):
-    project(pkg__method="", a="")
+def test_what_is_installed_goes_by_its_version():
+    assert marks("yaml.loader") == {"PyYAML": yaml.__version__}
+    assert marks("textwrap") == marks("sys") == {}  # parts of Python
+
+
+def test_a_missing_module_is_named():
     with pytest.raises(ModuleNotFoundError) as caught:
-        source_files(module)
-    assert caught.value.name == missing
+        source_files("nowhere.near")
+    assert caught.value.name == "nowhere"
 
 
 def test_the_first_directory_on_the_path_counts_whatever_was_imported_before(tmp_path, monkeypatch):
