@@ -11,36 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
+    from fedbench.runs.api import run
     from fedbench.runs.results import load_results
-    from fedbench.runs.start import run
 
     __version__: str
 
 __all__ = ["Algorithm", "Averaging", "Stage", "descent", "load_results", "run", "server_descent"]
 
-_HOMES = {
-    "Algorithm": "fedbench.core.algorithm",
-    "Averaging": "fedbench.core.algorithm",
-    "Stage": "fedbench.core.algorithm",
-    "descent": "fedbench.core.algorithm",
-    "server_descent": "fedbench.core.algorithm",
-    "load_results": "fedbench.runs.results",
-    "run": "fedbench.runs.start",
-}
+_OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.api"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch, Hydra and pandas take seconds together."""
     if name == "__version__":
-        globals()[name] = found = _version()
-        return found
-    if name not in _HOMES:
+        return _version()
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_OTHER_HOMES.get(name, "fedbench.core.algorithm")), name)
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # late: it takes 0.06 s
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("fedbench-harness")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from fedbench.config.compose import Composer
+from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.runs.cached_run import Outcome
-from fedbench.runs.start import start
+from fedbench.runs.cached_run import Outcome, cached_run
 
 
 def carry_out(asked: Namespace) -> int:
@@ -23,7 +24,8 @@ def carry_out(asked: Namespace) -> int:
     for text in asked.overrides:
         if text.lstrip("+").startswith(("hydra.", "hydra/")) and not text.startswith("hydra.searchpath"):
             raise RequestError(f"{text} configures a sweep; add -m, or remove it")
-    outcome = start(asked.overrides, asked.config_dir)
+    with user_code_from(asked.config_dir):
+        outcome = cached_run(Composer(asked.config_dir).config(asked.overrides))
     report(outcome)
     return 0 if outcome.status == "done" else 1
 

@@ -1,4 +1,4 @@
-"""A run from override texts: composed, then carried out."""
+"""``fedbench.run``: one run from Python."""
 
 from __future__ import annotations
 
@@ -6,29 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.compose import Composer
+from fedbench.config.overrides import to_overrides
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
-from fedbench.runs.cached_run import Outcome, cached_run
+from fedbench.runs.cached_run import cached_run
 from fedbench.runs.run import Run
-
-
-def start(overrides: Sequence[str], config_dir: Path | None = None) -> Outcome:
-    """Compose a configuration and carry it out.
-
-    Args:
-        overrides: ``KEY=VALUE`` texts.
-        config_dir: A config tree, and Python files, of the user's own.
-
-    Raises:
-        RequestError: If the request is wrong; nothing is left on disk.
-        DamagedRun: If the run is done and its files cannot be read.
-        Exception: Whatever ended the training.
-    """
-    from fedbench.config.compose import Composer
-
-    with user_code_from(config_dir):
-        return cached_run(Composer(config_dir).config(overrides))
 
 
 def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:
@@ -47,11 +31,10 @@ def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: 
         RequestError: If the request is wrong; nothing is left on disk.
         Exception: Whatever ended the training; calling ``run`` again resumes it.
     """
-    from fedbench.config.overrides import to_overrides
-
     if not isinstance(config_dir, str | Path | None):
         raise RequestError(f"config_dir must be a path, got {config_dir!r}")
     folder = None if config_dir is None else user_path("config_dir", config_dir)
     if folder is not None and not folder.is_dir():
         raise RequestError(f"config_dir={folder} is not a directory")
-    return start(to_overrides(overrides), folder).run
+    with user_code_from(folder):
+        return cached_run(Composer(folder).config(to_overrides(overrides))).run
