@@ -1,23 +1,23 @@
-"""Write fedbench/papers/durations.json: the times of finished runs, which say what a plan takes on other machines.
+"""Write fedbench/reproduce/durations.json: the mean times of rounds, which say what a plan takes on other machines.
 
     python scripts/durations.py results results/published/fedfa --machine "2 cores of an Intel Xeon, PyTorch 2.13.0"
 
-reads the finished runs of directories, or of the bundles of published reports. Times of other settings that are in the
-file are kept, as long as the machine has the same name; with another name they are dropped.
+reads the finished runs of directories, or of the bundles of published reports. Times of other experiments and
+algorithms that are in the file are kept, as long as the machine has the same name; with another name they are dropped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterable
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
-from fedbench.config.compose import compose_run
 from fedbench.papers.registry import home_of
-from fedbench.papers.stored_durations import FILE, StoredDurations, Timing, from_text, merged, timing_of, to_text
-from fedbench.runs.results import Results
-from fedbench.runs.run import Run
+from fedbench.reproduce.durations import FILE, per_round
+from fedbench.runs.bundle import stored
 
 
 def main() -> None:
@@ -27,27 +27,19 @@ def main() -> None:
     p.add_argument("--machine", required=True, help="what the runs were made on: cores, processor, PyTorch")
     p.add_argument("--into", type=Path, default=FILE, help="the file (default: that of fedbench)")
     asked = p.parse_args()
-    new = merged(t for folder in asked.folders for t in _timings(Results(folder)))
-    before = from_text(asked.into.read_text(encoding="utf-8")) if asked.into.exists() else None
-    old = _kept(before, new) if before is not None and before.machine == asked.machine else []
-    timings: dict[str, tuple[Timing, ...]] = {}
-    for t in merged([*old, *new]):
-        timings[t.experiment] = (*timings.get(t.experiment, ()), t)
-    rounds = {e: compose_run([f"experiment={e}", f"algo={of[0].algo}"]).rounds for e, of in timings.items()}
-    asked.into.write_text(to_text(StoredDurations(asked.machine, rounds, timings)), encoding="utf-8")
-    print(f"{asked.into}: {len(new)} settings measured, {len(old)} kept", file=sys.stderr)
-
-
-def _timings(runs: Iterable[Run]) -> list[Timing]:
-    """Return the times of the finished runs of the papers' experiments."""
-    mine = (run for run in runs if run.done and home_of(run.meta["experiment"]) is not None)
-    return [t for run in mine if (t := timing_of(run)) is not None]
-
-
-def _kept(before: StoredDurations, new: Iterable[Timing]) -> list[Timing]:
-    measured = {(t.experiment, t.algo, t.work, t.rounds) for t in new}
-    every = (t for of in before.timings.values() for t in of)
-    return [t for t in every if (t.experiment, t.algo, t.work, t.rounds) not in measured]
+    measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in (run for folder in asked.folders for run in stored(folder)):
+        experiment = run.meta["experiment"]
+        if run.done and home_of(experiment) is not None and (seconds := per_round(run.last_round())) is not None:
+            measured[experiment][run.meta["algo"]].append(seconds)
+    before = json.loads(asked.into.read_text(encoding="utf-8")) if asked.into.exists() else {}
+    times = before["seconds_per_round"] if before.get("machine") == asked.machine else {}
+    for experiment, of in measured.items():
+        times.setdefault(experiment, {}).update({algo: round(mean(s), 4) for algo, s in of.items()})
+    lines = ",\n".join(f"  {json.dumps(e)}: {json.dumps(of, sort_keys=True)}" for e, of in sorted(times.items()))
+    text = f'{{\n "machine": {json.dumps(asked.machine)},\n "seconds_per_round": {{\n{lines}\n }}\n}}\n'
+    asked.into.write_text(text, encoding="utf-8")
+    print(f"{asked.into}: {sum(map(len, measured.values()))} times measured", file=sys.stderr)
 
 
 if __name__ == "__main__":

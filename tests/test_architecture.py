@@ -24,8 +24,20 @@ ROOMS = {
     "papers": {"config", "core", "runs"},
     "analysis": {"config", "core", "papers", "runs", "simulation"},
     "tuning": {"config", "core"},
+    "reproduce": {"config", "core", "data", "papers", "runs"},
     "report": {"analysis", "config", "core", "papers", "runs", "tuning"},
-    "commands": {"analysis", "config", "core", "data", "papers", "report", "runs", "simulation", "tuning"},
+    "commands": {
+        "analysis",
+        "config",
+        "core",
+        "data",
+        "papers",
+        "report",
+        "reproduce",
+        "runs",
+        "simulation",
+        "tuning",
+    },
     "cli": {"commands", "config", "core", "runs"},
     "__main__": {"cli"},
     "__init__": {"core", "runs"},  # when a public name is first used
@@ -94,7 +106,7 @@ def test_hydra_is_known_to_the_entrance_only():
 
     known = {name(p) for p in FILES if knows(p, "hydra|omegaconf")}
     assert known == {
-        "commands/launch", "commands/show_config", "config/compose", "config/hints", "config/overrides",
+        "commands/show_config", "config/compose", "config/hints", "config/overrides",
     }  # fmt: skip
     assert not [name(p) for p in FILES if knows(p, r"hydra\._internal")]
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from fedbench.analysis.compare import compare as compare_runs
-from fedbench.commands.gpus import placement
-from fedbench.commands.launch import Job, make_directory
-from fedbench.commands.side_by_side import announce, jobs_by_default
 from fedbench.commands.study import Study
 from fedbench.commands.tune import name_of, search_all, studies_of, write_results
 from fedbench.commands.tuning_request import TuningRequest, read_request
-from fedbench.commands.workers import work_through
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.user_code import user_code_from
@@ -26,9 +20,9 @@ from fedbench.report.compared import compared_text
 from fedbench.report.tuned import write_tables
 from fedbench.report.views import ChapterView
 from fedbench.report.write import Extras, write_report
+from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
-from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.trials import Tuned
 
 
@@ -51,7 +45,7 @@ def carry_out(asked: Namespace) -> int:
         if len(chosen) < 2:
             raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
         ended = _run_all(request, composer, chosen, asked.loud)
-    runs = [read_run(Path(note.path)) for note in ended if note.path is not None]
+    runs = [read_run(note.path) for note in ended if note.path is not None]
     print("\n" + _write(request, studies, runs, tuning))
     return 0 if len(chosen) == len(studies) and all(note.status == "done" for note in ended) else 1
 
@@ -81,22 +75,16 @@ def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) ->
 
 def _run_all(
     request: TuningRequest, composer: Composer, chosen: Sequence[tuple[Study, Tuned]], loud: bool
-) -> list[Note]:
+) -> list[Ended]:
     """Carry out the runs of the table and return what became of them."""
     runs, configs = table_runs(request, chosen), [study.config for study, _ in chosen]
-    folder = (configs[0].results_dir / "sweeps" / f"compare_{os.getpid()}").resolve()
-    jobs, gpus = min(request.jobs or jobs_by_default(configs, len(runs)), len(runs)), placement(configs)
-    forget(folder)
-    try:
-        make_directory(folder)
-        announce(len(runs), jobs, gpus)
-        work_through(Job(composer, loud), runs, folder, jobs, gpus)
-        ended = notes(folder)
-    finally:
-        forget(folder)
-    for note in ended:
-        if note.error is not None:
-            print(f"fedbench: {note.status}: {' '.join(note.overrides)}: {note.error}", file=sys.stderr)
+    jobs = min(request.jobs or jobs_by_default(configs, len(runs)), len(runs))
+    announce(len(runs), jobs)
+    several = Runs(runs, composer.config, composer.own, loud)
+    ended = carry_out_all(several, jobs, shared_gpus(configs))
+    for e in ended:
+        if e.error:
+            print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
     return ended
 
 

@@ -69,7 +69,7 @@ def list_choices(args: Sequence[str], own: Path | None) -> str:
 def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
     """Return a row per choice: its name, for algorithms their costs and probes, and a description."""
     if group == "table":
-        from fedbench.papers.plan import table_names
+        from fedbench.reproduce.plan import table_names
 
         return [*table_names()]
     if group == "engine":

@@ -1,13 +1,10 @@
-"""The number by which a sweeper judges a run."""
+"""The metric by which trials are judged."""
 
 from __future__ import annotations
 
-import math
-
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.metrics import CATALOGUE, lower_is_better
-from fedbench.runs.run import Run
+from fedbench.core.metrics import CATALOGUE
 
 
 def objective_of(config: RunConfig) -> str:
@@ -30,14 +27,3 @@ def objective_of(config: RunConfig) -> str:
     if name != plain and not held_out:
         raise RequestError(f"objective={name} needs validation examples; add data.validation=0.2, for example")
     return name
-
-
-def objective_value(run: Run, name: str) -> float:
-    """Return a metric of a run's last round; of a run that diverged the worst: 0 if higher is better, else infinity.
-
-    It is NaN if the run did not measure it, as without validation examples on any client.
-    """
-    if not run.counts:
-        return math.inf if lower_is_better(name) else 0.0
-    value = run.last_round().get(name)
-    return math.nan if value is None else float(value)

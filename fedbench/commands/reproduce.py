@@ -1,122 +1,71 @@
-"""``fedbench reproduce``: its arguments, the plan that it shows, and the runs that it starts."""
+"""``fedbench reproduce``: the plan that it shows, and the runs that it starts."""
 
 from __future__ import annotations
 
-import argparse
+import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
-from fedbench.commands.deadline import Deadline
-from fedbench.commands.plan_text import ShownPlan
-from fedbench.commands.planned_cells import cell_notes
-from fedbench.commands.planned_claims import PlannedClaim, decided_claims, planned_claims
-from fedbench.commands.planned_data import missing_files
-from fedbench.commands.planned_hours import choose, selection_text
-from fedbench.commands.planned_power import power_lines
-from fedbench.commands.readable_runs import ReadableRuns
-from fedbench.commands.side_by_side import jobs_by_default
-from fedbench.commands.workers import start_importing
+from fedbench.commands.launch import train
 from fedbench.config.compose import compose_run
 from fedbench.config.overrides import parse_overrides
-from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.papers.durations import Durations
-from fedbench.papers.plan import PlannedRun, chosen, locate, missing_variants, plan
+from fedbench.report.write import write_report
+from fedbench.reproduce.carry_out import carry_out as carry_out_plan
+from fedbench.reproduce.carry_out import missing_files, record, rows_within, unreadable_data, write_labels
+from fedbench.reproduce.deadline import Deadline
+from fedbench.reproduce.durations import Durations, time_text
+from fedbench.reproduce.plan import PlannedRun, chosen, locate, missing_variants, plan
+from fedbench.reproduce.text import plan_text
+from fedbench.runs.cached_run import not_writable
+from fedbench.runs.pool import Ended, jobs_by_default, start_importing
 from fedbench.runs.results import Results
 
-_MORE = "name a paper or a table to see how many seeds decide its claims: fedbench reproduce NAME --plan"
 _COMMON = ("results_dir", "data_dir", "device", "engine.", "tracker", "data.download")
 
 
-def carry_out(asked: argparse.Namespace) -> int:
+def carry_out(asked: Namespace) -> int:
     """Carry out ``fedbench reproduce`` and return the exit status: 1 if a run with data is not done.
 
     Raises:
         RequestError: If the request is wrong; nothing is changed on disk.
     """
-    asked.names, common = _request(asked.words)
-    hours, launcher = asked.hours, _launcher(asked, common)
-    if launcher and hours is not None:
-        raise RequestError(
-            f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
-            "are up; remove one of them, or set the launcher's own limit of time"
-        )
-    return _reproduce_papers(asked, common, hours, launcher)
-
-
-def _request(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names of tables and figures, and the overrides for all runs."""
-    given = parse_overrides([word for word in words if "=" in word])
-    for override in given:
-        if not override.key.startswith(_COMMON):
-            raise RequestError(
-                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
-                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
-            )
-    return [word for word in words if "=" not in word], [override.text for override in given]
-
-
-def _reproduce_papers(asked: argparse.Namespace, common: list[str], hours: float | None, launcher: list[str]) -> int:
-    """Show the plan of papers, and carry it out unless only the plan is asked for."""
-    for paper in dict.fromkeys(p for p, _ in chosen(asked.names)):
+    names = [word for word in asked.words if "=" not in word]
+    common = _common([word for word in asked.words if "=" in word])
+    launcher = _launcher(asked, common)
+    for paper in dict.fromkeys(p for p, _ in chosen(names)):
         refuse_bad_checks(paper)
     paths = compose_run(common)
-    planned = _of_experiment(plan(asked.names, asked.profile, asked.seeds, asked.readings), asked.experiment)
     published = Results(paths.results_dir)
-    runs = locate(planned, common, asked.plan, published)
-    jobs = 1 if launcher else asked.jobs or _jobs(runs, common)
-    check = bool(asked.names)  # a plan of everything reads little of each
-    finished = ReadableRuns(paths.results_dir, check)
-    shown = _shown(asked, runs, paths, jobs, finished)
-    _print_plan(asked, runs, shown, finished)
-    taken = range(len(runs)) if hours is None else _taken(asked, runs, shown, finished, hours, jobs)
+    planned = plan(names, asked.profile, asked.seeds, asked.readings)
+    runs = locate(_of_experiment(planned, asked.experiment), common, published)
+    for fault in published.broken.values():
+        print(f"fedbench: left out: {fault}", file=sys.stderr)
+    todo = [run for run in runs if not run.done]
+    jobs = 1 if launcher else asked.jobs or jobs_by_default([r.config for r in todo if r.config is not None], len(todo))
+    durations, lacks = Durations(paths.results_dir), missing_files(todo, paths.data_dir)
+    print(plan_text(names, runs, durations, lacks, jobs, asked.profile), flush=True)
+    if asked.readings:
+        _name_missing_variants(names)
+    taken = todo
+    if asked.hours is not None:
+        ready = [run for run in todo if run.experiment not in lacks]
+        taken = rows_within(ready, durations.of, asked.hours * 3600, jobs)
+        print(f"{len(taken)} of {len(todo)} runs are taken within {time_text(asked.hours * 3600)}", flush=True)
     if asked.plan:
         return 0
-    if jobs > 1:
-        start_importing()
-    deadline = None if hours is None else Deadline(hours * 3600)
-    others = [runs[n] for n in sorted({*range(len(runs))} - {*taken})]
-    return _carry_out(asked.names, [runs[n] for n in taken], others, published, common, launcher, jobs, deadline)
-
-
-def _print_plan(
-    asked: argparse.Namespace, runs: Sequence[PlannedRun], shown: ShownPlan, finished: ReadableRuns
-) -> None:
-    print(shown.text(asked.profile), flush=True)
-    for paper, variant in missing_variants(asked.names) if asked.readings else ():
-        print(
-            f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
-            f"repository; type the command there to run it",
-            flush=True,
-        )
-    if asked.plan:
-        for line in power_lines(asked.names, runs, finished) if asked.names else [_MORE]:
-            print(line)
-        if lines := shown.undecided():
-            print("\n".join(lines))
-
-
-def _taken(
-    asked: argparse.Namespace,
-    runs: Sequence[PlannedRun],
-    shown: ShownPlan,
-    finished: ReadableRuns,
-    hours: float,
-    jobs: int,
-) -> Sequence[int]:
-    """Print the runs that fit into the hours, and return their numbers."""
-    decided = decided_claims(asked.names, finished, asked.profile)
-    selection = choose(shown.claims, shown.to_do(), hours * 3600, jobs, decided)
-    print(selection_text(selection, runs, hours, jobs), flush=True)
-    if not (asked.plan or selection.runs or any(run.done for run in runs)):
-        raise RequestError(f"--hours {asked.hours} takes no run, for the reasons above; type more hours")
-    return selection.runs
+    deadline = None if asked.hours is None else Deadline(asked.hours * 3600)
+    left = {id(run) for run in todo} - {id(run) for run in taken}
+    runs = [run for run in runs if id(run) not in left]
+    return _carry_out(names, runs, published, common, launcher, jobs, deadline)
 
 
 def _carry_out(
     names: Sequence[str],
     runs: list[PlannedRun],
-    others: list[PlannedRun],
     published: Results,
     common: list[str],
     launcher: list[str],
@@ -127,32 +76,29 @@ def _carry_out(
 
     Args:
         names: Names of the tables and figures.
-        runs: The runs that are carried out.
-        others: The other runs of the plan, of which those that are done are part of the report.
+        runs: The runs that are done, which are part of the report, and those that are carried out.
         published: The published reports of the results directory.
         common: Overrides for all runs.
         launcher: Overrides that choose Hydra's launcher; none for no launcher.
         jobs: Number of runs at a time without a launcher.
         deadline: When to stop, or None.
     """
-    from fedbench.commands.planned_runs import (  # imports torch; a plan does not
-        carry_out,
-        missing_data,
-        record_done,
-        write_labels,
-    )
-    from fedbench.report.write import write_report
-    from fedbench.runs.cached_run import not_writable
-
+    if jobs > 1:
+        start_importing()
     results = published.root
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_writable(f"results_dir={results}", results, error) from error
-    faults = missing_data([r for r in runs if not r.done])
+    faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common, published)
-    record_done(results, others)
-    entries = carry_out(runs, faults, common, results, launcher, jobs, deadline)
+    record(results, runs, faults)
+    ended: list[Ended] = []
+    try:
+        with deadline or nullcontext():
+            carry_out_plan(runs, faults, common, partial(train, results, launcher, jobs, ended))
+    finally:
+        entries = record(results, runs, faults, ended, common)
     print(write_report(results))
     late = sum(e.status == "planned" for e in entries) if deadline is not None and deadline.over else 0
     if late:
@@ -163,49 +109,54 @@ def _carry_out(
     return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
 
 
-def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:
-    """Return the runs of one experiment; all of them if none is named."""
-    if name is None:
-        return runs
-    found = [run for run in runs if run.experiment == name]
-    if not found:
-        known = list(dict.fromkeys(run.experiment for run in runs))
-        raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
-    return found
+def _common(texts: Sequence[str]) -> list[str]:
+    """Return the overrides for all runs.
+
+    Raises:
+        RequestError: If one is of a key that the papers determine.
+    """
+    given = parse_overrides(texts)
+    for override in given:
+        if not override.key.startswith(_COMMON):
+            raise RequestError(
+                f"{override.text}: reproduce takes overrides of {', '.join(_COMMON)} only, since the papers "
+                f"determine the other keys; to run a variant, type fedbench -m experiment=NAME {override.text}"
+            )
+    return [override.text for override in given]
 
 
-def _launcher(asked: argparse.Namespace, common: Sequence[str]) -> list[str]:
+def _launcher(asked: Namespace, common: Sequence[str]) -> list[str]:
+    """Return the overrides that choose Hydra's launcher.
+
+    Raises:
+        RequestError: If it is unknown, or cannot be combined with another flag.
+    """
     if asked.launcher is None:
         return []
+    if asked.hours is not None:
+        raise RequestError(
+            f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
+            "are up; remove one of them, or set the launcher's own limit of time"
+        )
     if asked.jobs is not None:
         raise RequestError(f"--jobs cannot be combined with --launcher {asked.launcher}; remove one of them")
     compose_run([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
     return [choice]
 
 
-def _jobs(runs: Sequence[PlannedRun], common: Sequence[str]) -> int:
-    """Return how many of the runs to carry out at a time."""
-    todo = [run for run in runs if not run.done]
-    configs = [run.config for run in todo if run.config is not None]  # of a mere plan, some are not composed
-    return jobs_by_default(configs or [compose_run(common)], len(todo))
+def _of_experiment(runs: list[PlannedRun], name: str | None) -> list[PlannedRun]:
+    """Return the runs of one experiment; all of them if none is named."""
+    found = [run for run in runs if name in (None, run.experiment)]
+    if not found:
+        known = list(dict.fromkeys(run.experiment for run in runs))
+        raise RequestError(f"--experiment {name} has no row here; the experiments are {', '.join(known)}")
+    return found
 
 
-def _shown(
-    asked: argparse.Namespace, runs: Sequence[PlannedRun], paths: RunConfig, jobs: int, finished: ReadableRuns
-) -> ShownPlan:
-    """Return what the plan's text is made of."""
-    missing = missing_files((run.experiment for run in runs if not run.done), paths.data_dir)
-    claims: list[PlannedClaim] = []
-    if asked.plan or asked.hours:
-        claims = planned_claims(asked.names, runs, missing, asked.profile, finished if asked.names else None)
-    cells = cell_notes(asked.names, finished) if asked.plan else {}
-    return ShownPlan(
-        asked.names,
-        runs,
-        Durations(paths.results_dir),
-        claims,
-        missing,
-        cells,
-        jobs,
-        asked.experiment is None,
-    )
+def _name_missing_variants(names: Sequence[str]) -> None:
+    for paper, variant in missing_variants(names):
+        print(
+            f"without the variant {variant.id} of {paper.id}: its algorithms are in {variant.config_dir} of fedbench's "
+            f"repository; type the command there to run it",
+            flush=True,
+        )

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedbench.commands.gpus import placement
-from fedbench.commands.launch import Job, make_directory
 from fedbench.commands.objective import objective_of
-from fedbench.commands.side_by_side import jobs_by_default
 from fedbench.commands.tuning_request import TuningRequest
-from fedbench.commands.workers import work_through
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
@@ -25,9 +21,9 @@ from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
 from fedbench.core.writing import replace_file
 from fedbench.runs.donors import depends_on_rounds
+from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run
-from fedbench.runs.sweep_notes import Note, forget, notes
 from fedbench.tuning.sampling import STARTUP, drawn
 from fedbench.tuning.space import Axis, Values, search_space
 from fedbench.tuning.trials import Trial, Tuned, history, promoted, ranking, rungs
@@ -181,31 +177,27 @@ class Study:
             return
         runs = [self.overrides(trial.values, seed, rounds) for trial, seed in tasks]
         jobs = self.request.jobs or jobs_by_default([self.config], len(runs))
-        place = (self.folder / "sweep").resolve()
-        forget(place)
-        try:
-            make_directory(place)
-            job = Job(self.composer, self.loud, quiet=True)
-            work_through(job, runs, place, min(jobs, len(runs)), placement([self.config]))
-            found = {note.job: note for note in notes(place)}
-        finally:
-            forget(place)
-        for number, (trial, _) in enumerate(tasks):
-            trial.scores.setdefault(rounds, []).append(self._score(found[number]))
+        several = Runs(runs, self._composed, self.composer.own, self.loud, quiet=True)
+        found = {e.overrides: e for e in carry_out_all(several, jobs, shared_gpus([self.config]))}
+        for (trial, _), overrides in zip(tasks, runs, strict=True):
+            trial.scores.setdefault(rounds, []).append(self._score(found[tuple(overrides)]))
 
-    def _score(self, note: Note) -> float | None:
+    def _composed(self, overrides: Sequence[str]) -> RunConfig:
+        return self.composer.config(overrides)
+
+    def _score(self, note: Ended) -> float | None:
         """Return the metric of a run; None if it diverged or failed.
 
         Raises:
             RequestError: If the run was refused, or there is nothing to measure.
         """
         if note.status == "refused":
-            raise RequestError(str(note.error))
+            raise RequestError(note.error)
         if note.status == "failed":
             print(f"fedbench: failed: {' '.join(note.overrides)}: {note.error}", file=sys.stderr)
         if note.status != "done" or note.path is None:
             return None
-        value = read_run(Path(note.path)).last_round().get(self.metric.name)
+        value = read_run(note.path).last_round().get(self.metric.name)
         if value is None or math.isnan(value):
             raise RequestError(
                 f"{note.path} has no {self.metric.name}: no client has enough training examples for "

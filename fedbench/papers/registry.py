@@ -18,6 +18,7 @@ from fedbench.papers.readings import NO_READINGS, Readings
 
 RunFields = tuple[Annotated[str, RunField()], ...]
 SetupIds = tuple[Annotated[str, Ref("setups")], ...]
+LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, l
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.core.metrics import metric_info
-from fedbench.papers.registry import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
+from fedbench.papers.registry import (
+    LABELS,
+    Adjustments,
+    CurvesPerSetup,
+    Figure,
+    FrontPerSetup,
+    Paper,
+    Row,
+    SweepPerSetup,
+)
 from fedbench.report import alt_text, grids, plots
 from fedbench.report.drawing import Drawing
 from fedbench.report.looks import Look, looks
@@ -28,7 +37,6 @@ from fedbench.runs.run import Run
 _FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
 _MOST = 24  # settings in a figure of runs of no paper; more cannot be told apart
 _OF_COHORT = ("improved_clients",)  # fields measured on the clients of a round, which are few
-LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 Found = dict[int, MatchedRuns]  # the runs of a figure's rows, by the index of the row
 Looks = dict[tuple[str, str], Look]  # by method and label
 

@@ -19,7 +19,7 @@ from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
-from fedbench.papers.registry import Paper, home_of, papers
+from fedbench.papers.registry import LABELS, Paper, home_of, papers
 from fedbench.report.compared_chapter import compared_chapter
 from fedbench.report.compared_files import write_compared
 from fedbench.report.drawing import Drawing
@@ -32,7 +32,7 @@ from fedbench.report.export import (
     table_latex,
     table_markdown,
 )
-from fedbench.report.figures import LABELS, FigureMaker, run_figures
+from fedbench.report.figures import FigureMaker, run_figures
 from fedbench.report.page import page
 from fedbench.report.present import as_text, paper_view, view
 from fedbench.report.stale import earlier_runs, file_name, remove_stale

@@ -12,8 +12,6 @@ from fedbench.analysis.coverage import Coverage, coverage, splits
 from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
-from fedbench.commands.planned_cells import cell_notes
-from fedbench.commands.readable_runs import ReadableRuns
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers
 from fedbench.runs.bundle import write_bundle
@@ -64,15 +62,6 @@ def test_one_value_of_each_published_number_gives_the_same_counts(tmp_path, pape
     assert coverage([short], agreement=False) == replace(coverage([full]), agreement=Counter())
     assert {len(cell.values) for b in short.blocks for line in b.lines for cell in line.cells} == {0, 1}
     assert 0 < coverage([full]).full < coverage([full]).measured < coverage([full]).total
-
-
-def test_a_plan_of_everything_names_what_is_damaged_and_leaves_it_out(tmp_path, capsys):
-    p = papers()["adafed"]
-    _, path, *_ = fake_row(tmp_path, p, p.tables["table7"].rows[0])
-    (path / "rounds.jsonl").write_text("{broken\n")
-    notes = cell_notes(["adafed/table7"], ReadableRuns(tmp_path, check=False))
-    assert notes == {"adafed/table7": "numbers: 0 full, 5 reduced, 20 not run"}  # four seeds of five
-    assert path.relative_to(tmp_path).as_posix() in capsys.readouterr().err
 
 
 def without_the_end(path):

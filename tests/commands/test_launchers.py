@@ -5,16 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import psutil
 import pytest
 from command_line import FAST
 from tools import ROOT
-
-from fedbench.commands.launch import sweep_plan
-from fedbench.commands.sweep import loky_silent
-from fedbench.config.compose import Composer
 
 SIX = ["algo=fedavg,fedadam", "seed=0,1,2"]
 LAUNCHERS = {
@@ -35,12 +30,6 @@ def environment():
 
 def models(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
-
-
-@pytest.mark.parametrize("name", ["slurm", "slurm_gpu"])
-def test_presets_leave_the_runs_to_a_launcher(name, tmp_path):
-    plan = sweep_plan(Composer(None), "config", [f"hydra/launcher={name}", f"results_dir={tmp_path}", "seed=0,1"])
-    assert (plan.enumerates, plan.basic) == (True, False)
 
 
 def test_a_preset_without_its_package_says_what_to_install(fed, tmp_path):
@@ -86,26 +75,3 @@ def test_a_job_that_is_preempted_is_requeued_and_resumes(tmp_path):
     log = "".join(p.read_text() for p in tmp_path.glob("cut/sweeps/*/.submitit/**/*_log.*"))
     assert "Requeued job" in log
     assert list(models(tmp_path / "cut").values()) == list(models(tmp_path / "whole").values())
-
-
-LOKY = "A worker stopped while some jobs were given to the executor. This can be caused by a too short worker timeout"
-TRACKER = "resource_tracker: There appear to be 2 leaked folder objects to clean up at shutdown"
-
-
-@pytest.mark.parametrize("before", [None, "ignore:other:UserWarning"])
-def test_warnings_of_loky_stay_inside_and_no_others(monkeypatch, before):
-    if before is None:
-        monkeypatch.delenv("PYTHONWARNINGS", raising=False)
-    else:
-        monkeypatch.setenv("PYTHONWARNINGS", before)
-    said = f"import warnings; warnings.warn({TRACKER!r}); warnings.warn('mine')"
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        with loky_silent():
-            warnings.warn(LOKY, UserWarning, stacklevel=1)
-            done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-        warnings.warn("after", UserWarning, stacklevel=1)
-    assert [str(w.message) for w in seen] == ["after"]
-    assert "mine" in done.stderr
-    assert "resource_tracker" not in done.stderr
-    assert os.environ.get("PYTHONWARNINGS") == before

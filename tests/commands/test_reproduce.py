@@ -3,7 +3,9 @@
 import contextlib
 import io
 import json
+import re
 import shutil
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,23 +18,20 @@ from tools import ROOT, federation
 
 from fedbench.analysis.matching import Evidence, Unit
 from fedbench.cli import main
-from fedbench.commands import planned_runs
-from fedbench.commands.planned_runs import carry_out, missing_data, write_labels
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
-from fedbench.papers.durations import Duration, Durations
 from fedbench.papers.ledger import read_ledger
-from fedbench.papers.plan import chosen, locate, plan, table_names
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
-from fedbench.papers.stored_durations import StoredDurations
-from fedbench.report import write
+from fedbench.reproduce import carry_out as carrying_out
+from fedbench.reproduce.carry_out import missing_files, record, rows_within, unreadable_data, write_labels
+from fedbench.reproduce.durations import Durations, time_text
+from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run, read_run
 
-NOTHING = StoredDurations("", {}, {})
 # three runs of made data, in this process, where tests can reach into them
 SMOKE = ["reproduce", "adafedadam/table4", "--profile", "smoke", "--jobs", "1"]
 SETUPS = ["adafedadam/table5_synthetic", "adafedadam/table7_synthetic_momentum", "adafedadam/table7_synthetic_nesterov"]
@@ -56,7 +55,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
-    monkeypatch.setattr(write, "write_report", lambda folder: f"written: {folder}")
+    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder: f"written: {folder}")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +161,7 @@ def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
     """Its outcome, a failure above all, has to show in either row."""
     found = locate(plan(["adafedadam/table4", "adafedadam/figure3"], "full", seeds=1), [f"results_dir={tmp_path}"])
     (both,) = [j for j in found if len(j.parts) == 2]
-    carry_out([both], {both.experiment: "why"}, [], tmp_path, [], jobs=1)
+    record(tmp_path, [both], {both.experiment: "why"})
     ledger = read_ledger(tmp_path)
     for wanted in ({}, {"algo.alpha": 1.0}):
         assert [(e.status, e.error) for e in ledger.of(both.experiment, "adafedadam", wanted)] == [("refused", "why")]
@@ -206,7 +205,7 @@ def test_a_variant_of_one_method_is_planned_for_its_rows_only(monkeypatch):
     found = papers()["adafedadam"]
     variant = Variant("own", "", "", setups=("synthetic",), methods={"adafedadam": {"local.lr": 0.5, "rounds": 7}})
     changed = replace(found, readings=Readings(variants=(variant,)))
-    monkeypatch.setattr("fedbench.papers.plan.papers", lambda: {"adafedadam": changed})
+    monkeypatch.setattr("fedbench.reproduce.plan.papers", lambda: {"adafedadam": changed})
     for profile in ("full", "cpu"):
         runs = [j for j in plan(["adafedadam/table5"], profile, seeds=2, readings=True) if j.variant]
         assert [(j.row.setup, j.row.algo, j.seed) for j in runs] == [("synthetic", "adafedadam", s) for s in range(2)]
@@ -273,50 +272,52 @@ def finished(results, run, rounds, seconds, seed, algo=None, digest=None):
     (path / "DONE").touch()
 
 
-def test_times_are_those_of_finished_runs(tmp_path):
-    """Of the same setting their mean; else per round, of the same algorithm or of all: rough."""
+def test_times_are_per_round_of_finished_runs_of_the_same_experiment_and_algorithm(tmp_path):
     (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
     assert run.config.rounds == 1000
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration(unknown=1)
-    finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # 2 s per round
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration(2000.0, rough=True)
-    finished(tmp_path, run, 100, 300.0, 0, digest="reduced")  # 3 s per round
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration(3000.0, rough=True)
-    finished(tmp_path, run, 1000, 500.0, 1)
-    finished(tmp_path, run, 1000, 700.0, 2)
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration(600.0)
-    finished(tmp_path, run, 1000, 900.0, 0)
-    assert run.done
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration()
-
-
-def test_a_damaged_record_says_nothing_of_the_time(tmp_path):
-    (run,) = locate(plan(["adafedadam/table4"], "full", seeds=1)[:1], [f"results_dir={tmp_path}"])
-    finished(tmp_path, run, 1000, 500.0, 1)
-    next(tmp_path.rglob("rounds.jsonl")).write_text("torn")
-    assert Durations(tmp_path, NOTHING).of([run]) == Duration(unknown=1)
+    stored = Durations(tmp_path)
+    known = stored.of(run)
+    assert known is not None
+    assert stored.text([run], jobs=2) == time_text(known / 2)
+    finished(tmp_path, run, 50, 100.0, 0, algo="fedavg")  # another algorithm
+    assert Durations(tmp_path).of(run) == known
+    finished(tmp_path, run, 100, 300.0, 1)  # 3 s per round
+    finished(tmp_path, run, 100, 100.0, 2, digest="reduced")  # 1 s per round
+    assert Durations(tmp_path).of(run) == pytest.approx(2000)
+    run.wanted["data.clients"], run.config = 3, None
+    assert Durations(tmp_path).text([run]) == "unknown"
+    assert Durations(tmp_path).text([]) == "–"
 
 
 def test_times_in_words():
-    assert Duration().text() == "–"
-    assert Duration(unknown=3).text() == "unknown"
-    assert Duration(89.0).text() == "89 s"
-    assert Duration(600.0, rough=True).text() == "~10 min"
-    assert Duration(7200.0, unknown=1).text() == "2.0 h + ?"
-    assert Duration(7200.0).text(at_once=2) == "60 min"
-    assert Duration(200 * 3600.0).text() == "8 days"
+    times = {89.0: "89 s", 600.0: "10 min", 7200.0: "2.0 h", 200 * 3600.0: "8 days"}
+    assert {seconds: time_text(seconds) for seconds in times} == times
 
 
-def test_a_plan_composes_only_what_may_be_on_disk(tmp_path):
-    """Table 4 has a setting per experiment, without any runs. Figure 3 also names alpha=1, the default."""
-    runs = locate(plan(["adafedadam/table4"], "full", seeds=1), [f"results_dir={tmp_path}"], only_existing=True)
-    assert [r.path for r in runs] == [None] * 3
-    names = ["adafedadam/table4", "adafedadam/figure3"]
-    short, full = (
-        locate(plan(names, "full", seeds=1), [f"results_dir={tmp_path}"], only_existing=lazy) for lazy in (True, False)
-    )
-    assert [r.parts for r in short] == [r.parts for r in full]
-    assert {r.path for r in short} < {r.path for r in full} | {None}
+def test_hours_take_the_first_rows_that_fit():
+    """Rows of two seeds with 10 s each; two runs at a time, and at least one row."""
+    runs = plan(["adafedadam/table5"], "smoke", seeds=2)[:6]
+    taken = {s: len(rows_within(runs, lambda run: 10.0, s, jobs=2)) for s in (1, 10, 19, 20, 25, 1000)}
+    assert taken == {1: 2, 10: 2, 19: 2, 20: 4, 25: 4, 1000: 6}
+    assert rows_within(runs, lambda run: None, 1, jobs=1) == runs  # unknown times count nothing
+
+
+def test_a_deadline_leaves_runs_that_the_same_command_resumes(tmp_path, monkeypatch, no_report):
+    monkeypatch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+    real = runner.evaluate
+
+    def slow(*args):
+        time.sleep(0.2)
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", slow)
+        status, out, _ = call(*SMOKE, "--hours", "0.0001")
+    assert status == 0
+    assert re.search(r"the hours are up: [123] of 3 runs are left; the same command goes on with them", out)
+    status, out, _ = call(*SMOKE, "--hours", "1")
+    assert status == 0
+    assert [e[3] for e in entries(tmp_path / "results")] == ["done"] * 3
 
 
 # ---- the command
@@ -332,7 +333,6 @@ def test_the_rows_of_one_experiment(tmp_path):
         ["adafedadam/table5", "15", "0"],
         ["adafedadam/table3", "3", "0"],
     ]
-    assert rows[2][:2] == ["in", "all,"]
 
 
 def test_showing_the_plan_writes_nothing(tmp_path):
@@ -344,23 +344,10 @@ def test_showing_the_plan_writes_nothing(tmp_path):
     assert lines[2][:3] == ["adafedadam/table4", "6", "0"]
     assert lines[3][:3] == ["adafedadam/figure3", "24", "0"]
     assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
-    assert [words[i][0] for words, i in ((lines[2], 3), (lines[3], 3), (lines[4], 6))] == ["~"] * 3  # stored times
-    assert "numbers: 0 full, 0 reduced, " in out  # of the table; a figure prints none
-    assert out.count("numbers: ") == 1
     _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
     assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_help_shows_the_options_of_a_command(tmp_path):
-    for name, option in (("reproduce", "--profile"), ("report", "--compare")):
-        for flag in ("--help", "-h"):
-            status, out, _ = call(name, flag)
-            assert status == 0
-            assert out.startswith(f"usage: fedbench {name}")
-            assert option in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -372,14 +359,15 @@ BAD = [
     (["data.clients=3"], "data.clients=3: reproduce takes"),
     (["adafedadam/tabel4"], "did you mean adafedadam/table4?"),
     (["--profile", "big"], "invalid choice: 'big'"),
-    (["--foo"], "unrecognized arguments: --foo; see `fedbench reproduce --help`"),
-    (["--seeds", "0"], "--seeds must be an integer >= 1, got 0"),
-    (["--seeds", "two"], "invalid int value: 'two'"),
+    (["--foo"], "unknown flag --foo; see `fedbench reproduce --help`"),
+    (["--seeds", "0"], "argument --seeds: must be an integer >= 1, got 0"),
     (
         ["adafedadam/table4", "--experiment", "adafedadam/table5_femnist"],
         "has no row here; the experiments are adafedadam/",
     ),
-    (["--jobs", "0"], "--jobs must be an integer >= 1, got 0"),
+    (["--jobs", "0"], "argument --jobs: must be an integer >= 1, got 0"),
+    (["--hours", "0"], "argument --hours: must be a number above 0, such as 1 or 0.5, got 0"),
+    (["--hours", "1", "--launcher", "basic"], "--hours cannot be combined with --launcher basic"),
     (["--jobs", "2", "--launcher", "basic"], "--jobs cannot be combined with --launcher basic; remove one of them"),
     (["--launcher", "jobli"], "hydra/launcher=jobli is unknown; did you mean joblib? It is one of basic, joblib"),
     (["adafedadam/table4", "device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
@@ -592,8 +580,8 @@ def test_data_that_several_experiments_share_are_read_once(monkeypatch):
             return None
         raise RequestError(f"no {config.data.source.target}")
 
-    monkeypatch.setattr(planned_runs, "read_examples", reading)
-    faults = missing_data(jobs)
+    monkeypatch.setattr(carrying_out, "read_examples", reading)
+    faults = unreadable_data(jobs)
     assert len(read) == 2
     assert set(faults) == set(SETUPS)
     assert set(faults.values()) == {"no fedbench.data.sources.synthetic.leaf"}
@@ -634,6 +622,17 @@ def test_results_may_be_anywhere(tmp_path, done, no_report):
     assert out.splitlines()[-1] == "written: rés (ü) =1, x"
 
 
+def test_a_plan_names_the_files_that_are_missing(tmp_path):
+    for name in ("test_batch", *(f"data_batch_{k}" for k in range(1, 6))):
+        (tmp_path / "cifar-10-batches-py").mkdir(exist_ok=True)
+        (tmp_path / "cifar-10-batches-py" / name).touch()
+    names = ["adafed/table1", "adafed/table2", "fedfa/table2", "adafedadam/table4"]
+    found = missing_files(locate(plan(names, "smoke", seeds=1), []), tmp_path)
+    assert found["adafed/table2_cifar100_s1"] == "cifar-100-python.tar.gz"
+    assert found["fedfa/table2_sent140"] == "sent140/trainingandtestdata.zip, glove/glove.6B.zip"
+    assert not {"adafed/table1_cifar10_s1", "adafedadam/table5_synthetic"} & set(found)
+
+
 # ---- label counts
 
 
@@ -641,7 +640,7 @@ def test_labels_of_every_client_are_counted_once(tmp_path, monkeypatch):
     data = federation([2, 3, 1], [4, 0, 9])
     data.y[data.train.index] = torch.tensor([0, 2, 1, 1, 2, 2])
     calls = []
-    monkeypatch.setattr(planned_runs, "federated", lambda config: calls.append(config.task_name) or data)
+    monkeypatch.setattr(carrying_out, "federated", lambda config: calls.append(config.task_name) or data)
     write_labels(["adafedadam/figure6", "adafedadam/table4"], tmp_path, [], Results(tmp_path))
     skews = ("5_cifar10_dir005", "6_cifar10_dir01", "6_cifar10_dir05", "6_cifar10_dir1")
     experiments = [f"adafedadam/table{skew}" for skew in skews]

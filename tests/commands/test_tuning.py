@@ -215,7 +215,7 @@ def test_trials_are_no_results(fed, tmp_path):
         (["tune", "algo=fedcorr", "pruning=halving"], "made for its total number of rounds"),
         (["tune", "algo=fedavg", "data.clients=3,4"], "type one value of data.clients"),
         (["tune", "algo=scaffold", "local.momentum=0.9"], "momentum"),
-        (["tune", "algo=fedavg", "-m"], "take no flags but"),
+        (["tune", "algo=fedavg", "-m"], "unknown flag -m"),
         (["compare", "methods=fedavg"], "different methods"),
         (["compare", "methods=fedavg,fedavg"], "different methods"),
         (["compare", "methods=fedavg,fedprox", "algo=fedavg"], "compare takes the methods as"),

@@ -5,7 +5,6 @@ from pkgutil import iter_modules
 
 import pytest
 
-from fedbench.commands.planned_data import missing_files
 from fedbench.data import sources
 from fedbench.data.files.places import any_of, missing
 from fedbench.papers.registry import papers
@@ -40,16 +39,3 @@ def test_every_source_with_published_files_says_where_they_are(name, tmp_path):
     known = {remote.path for remote in MODULES[name].OFFICIAL}
     archives = [path for group in places for paths in group for path in paths if path.endswith((".zip", ".gz"))]
     assert set(archives) <= known
-
-
-def test_generated_data_are_never_missing(tmp_path):
-    assert missing_files(["adafedadam/table5_synthetic"], tmp_path) == {}
-
-
-def test_experiments_whose_data_are_missing(tmp_path):
-    put(tmp_path, *(f"cifar-10-batches-py/{n}" for n in ("test_batch", *(f"data_batch_{k}" for k in range(1, 6)))))
-    found = missing_files(["adafed/table1_cifar10_s1", "adafed/table2_cifar100_s1", "fedfa/table2_sent140"], tmp_path)
-    assert found == {
-        "adafed/table2_cifar100_s1": "cifar-100-python.tar.gz",
-        "fedfa/table2_sent140": "sent140/trainingandtestdata.zip, glove/glove.6B.zip",
-    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
@@ -18,7 +18,6 @@ from fedbench.papers.registry import Paper, Reduction, Row, papers
 from fedbench.runs.results import Results
 from fedbench.runs.run import is_done
 
-PROFILES = ("full", "cpu", "smoke")
 _SPLITS = 10  # number of data seeds of the reading with splits drawn; a claim of up to 51 comparisons can hold and fail
 
 
@@ -164,57 +163,33 @@ def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator
         yield PlannedRun(paper, row, seed, wanted, keys)
 
 
-def locate(
-    runs: Sequence[PlannedRun], common: Sequence[str], only_existing: bool = False, published: Results | None = None
-) -> list[PlannedRun]:
+def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results | None = None) -> list[PlannedRun]:
     """Find the directory of each run and return each run once: two spellings of a setting may be the same run.
 
     Args:
         runs: The plan; paths and configurations are set.
         common: Overrides for all runs, such as results_dir.
-        only_existing: Leave out the paths of runs that cannot be finished because their experiment and algorithm have
-            no directory, and that cannot equal another run; this saves composing their configurations.
         published: The published reports whose runs count as finished; None for none.
 
     Raises:
         RequestError: If a configuration cannot be composed.
     """
-    from fedbench.config.compose import Composer  # late: `list` shows names, and composes nothing
-
-    composers = {folder: Composer(folder) for folder in {None, *(run.config_dir for run in runs)}}
-    settings = {run.setting: run for run in runs}
-    ways: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in settings.values():
-        ways.setdefault((run.experiment, run.algo), []).append(run.keys)
-    here = composers[None].config(common).results_dir
-    needed = {
-        pair
-        for pair, keys in ways.items()
-        if here.joinpath(*pair).exists() or _may_coincide(keys) or (published is not None and published.has(*pair))
-    }
-    composed = {s: run for s, run in settings.items() if not only_existing or (run.experiment, run.algo) in needed}
-    found, folders = {}, {}
-    for setting, run in composed.items():
+    composers = {folder: Composer(folder) for folder in {run.config_dir for run in runs}}
+    found: dict[tuple[str, ...], RunConfig] = {}
+    for setting, run in {run.setting: run for run in runs}.items():
         with user_code_from(run.config_dir):  # whose content is part of the path
             found[setting] = composers[run.config_dir].config([*setting, *common])
-            folders[setting] = found[setting].path.parent
-    once: dict[object, PlannedRun] = {}
+    once: dict[Path, PlannedRun] = {}
     for run in runs:
-        if run.setting in found:
-            run.config = found[run.setting]
-            run.path = folders[run.setting] / f"seed_{run.seed}"
-            there = None if published is None else published.published(run.paper.id).get(run.path)
-            run.published = "" if there is None else there.outcome
-        first = once.setdefault(run.path or tuple(run.overrides), run)
+        run.config = found[run.setting]
+        run.path = run.config.path.with_name(f"seed_{run.seed}")
+        there = None if published is None else published.published(run.paper.id).get(run.path)
+        run.published = "" if there is None else there.outcome
+        first = once.setdefault(run.path, run)
         first.parts += [p for p in run.parts if p not in first.parts]
         if run.wanted not in (first.wanted, *first.also):
             first.also.append(run.wanted)
     return list(once.values())
-
-
-def _may_coincide(settings: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether settings may be the same run: not if all set the same keys to different values."""
-    return len({frozenset(s) for s in settings}) > 1 or any(a == b for a, b in combinations(settings, 2))
 
 
 def table_names() -> list[tuple[str, str]]:

@@ -1,0 +1,181 @@
+"""Carrying out a plan: the data, the runs that are not done, their outcomes; a failure never stops the other runs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.config.compose import compose_run
+from fedbench.config.schema import RunConfig
+from fedbench.core.errors import RequestError
+from fedbench.core.writing import replace_file
+from fedbench.data.files.places import Places, missing
+from fedbench.papers.ledger import Entry, write_ledger
+from fedbench.papers.registry import LABELS, papers
+from fedbench.reproduce.plan import PlannedRun, chosen
+from fedbench.runs.build_data import federated, read_examples
+from fedbench.runs.pool import Ended
+from fedbench.runs.results import Results
+from fedbench.runs.run import DamagedRun, is_done, read_run
+
+
+def rows_within(
+    runs: Sequence[PlannedRun], time: Callable[[PlannedRun], float | None], seconds: float, jobs: int
+) -> list[PlannedRun]:
+    """Return the runs of the first rows of a plan that fit into a time, at least one row; unknown times count nothing.
+
+    Args:
+        runs: The runs that are not done.
+        time: Estimates the seconds of a run.
+        seconds: The time.
+        jobs: Number of runs at a time.
+    """
+    rows: dict[tuple[str, ...], list[PlannedRun]] = {}
+    for run in runs:
+        rows.setdefault(run.setting, []).append(run)
+    taken: list[PlannedRun] = []
+    used = 0.0
+    for row in rows.values():
+        used += sum(time(run) or 0.0 for run in row) / jobs
+        if taken and used > seconds:
+            break
+        taken += row
+    return taken
+
+
+def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
+    """Return the experiments whose data are not in the data directory, with the files that are missing, as text.
+
+    Files are looked for by name; nothing is read or downloaded.
+    """
+    sources = {run.experiment: run.config.data.source.target for run in runs if run.config is not None}
+    found = {experiment: missing(_places(source), data_dir) for experiment, source in sources.items()}
+    return {experiment: ", ".join(files) for experiment, files in found.items() if files}
+
+
+def _places(source: str | None) -> Places:
+    """Return where the files of a source are looked for; nowhere if they are generated."""
+    places: Places = () if source is None else getattr(importlib.import_module(source.rpartition(".")[0]), "PLACES", ())
+    return places
+
+
+def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:
+    """Read the data of the runs, downloading what is missing.
+
+    Returns:
+        The error message by experiment, for those whose data cannot be read.
+    """
+    faults: dict[str, str] = {}
+    seen: dict[str, str | None] = {}
+    for experiment, config in {run.experiment: run.config for run in runs}.items():
+        assert config is not None
+        source = json.dumps([config.data.source.target, config.data.source.options, config.data.clients])
+        if source not in seen:
+            seen[source] = _fault(config)
+        if (fault := seen[source]) is not None:
+            print(f"fedbench: no data for {experiment}: {fault}", file=sys.stderr)
+            faults[experiment] = fault
+    return faults
+
+
+def _fault(config: RunConfig) -> str | None:
+    try:
+        read_examples(config)
+    except (RequestError, OSError) as error:
+        return str(error)
+    return None
+
+
+def write_labels(names: Sequence[str], results: Path, common: Sequence[str], published: Results) -> None:
+    """Write the number of examples per client and class, for the figures that show it.
+
+    Those of published reports are taken over, so that they need no data.
+    """
+    for paper, part in chosen(names):
+        figure = papers()[paper.id].figures.get(part)
+        for setup in figure.setups if figure is not None and figure.kind == "labels" else ():
+            experiment = paper.setups[setup].experiment
+            path = results / LABELS / f"{experiment}.json"
+            if path.exists():
+                continue
+            known = published.file(paper.id, path.relative_to(results).as_posix())
+            try:
+                counts = _label_counts(experiment, common) if known is None else known.decode()
+            except RequestError as error:
+                print(f"fedbench: no label counts for {experiment}: {error}", file=sys.stderr)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, counts)
+
+
+def _label_counts(experiment: str, common: Sequence[str]) -> str:
+    """Return the number of examples per client and class as JSON."""
+    data = federated(compose_run([f"experiment={experiment}", *common]))
+    y = data.y.numpy()
+    return json.dumps([np.bincount(y[rows], minlength=data.classes).tolist() for rows in data.train.split()])
+
+
+def carry_out(
+    runs: Iterable[PlannedRun],
+    faults: Mapping[str, str],
+    common: Sequence[str],
+    train: Callable[[Sequence[Sequence[str]], Path | None], None],
+) -> None:
+    """Carry out the runs that are not done and whose data can be read.
+
+    Args:
+        runs: The plan, located.
+        faults: Experiments without data, with the error message.
+        common: Overrides for all runs.
+        train: Carries out runs, given as overrides, with a config tree of their own or None.
+    """
+    todo = [run for run in runs if not run.done and run.experiment not in faults]
+    for own in dict.fromkeys(run.config_dir for run in todo):
+        train([[*run.overrides, *common] for run in todo if run.config_dir == own], own)
+
+
+def record(
+    results: Path,
+    runs: Sequence[PlannedRun],
+    faults: Mapping[str, str],
+    ended: Iterable[Ended] = (),
+    common: Sequence[str] = (),
+) -> list[Entry]:
+    """Record the outcomes of runs for the report, under every setting that asked for them, and return them.
+
+    Args:
+        results: The results directory.
+        runs: The plan, located.
+        faults: Experiments without data, with the error message.
+        ended: The results of runs just now.
+        common: Overrides for all runs, which are among those of the results.
+    """
+    errors = {e.overrides: e for e in ended if e.error}
+    entries = []
+    for run in runs:
+        status, error = _outcome(run, faults)
+        if e := errors.get((*run.overrides, *common)):
+            status, error = e.status, e.error
+        line = None if error is None else " ".join(error.split())  # those of libraries have several
+        entries.append(Entry(run.experiment, run.algo, run.wanted, run.seed, status, line))
+    write_ledger(results, [replace(e, set=w) for r, e in zip(runs, entries, strict=True) for w in (r.wanted, *r.also)])
+    return entries
+
+
+def _outcome(run: PlannedRun, faults: Mapping[str, str]) -> tuple[str, str | None]:
+    assert run.path is not None
+    if is_done(run.path):
+        try:
+            return str(read_run(run.path).meta["status"]), None
+        except DamagedRun as error:
+            if not run.published:
+                return "failed", str(error)
+    if run.published:
+        return run.published, None
+    return ("refused", faults[run.experiment]) if run.experiment in faults else ("planned", None)

@@ -1,0 +1,70 @@
+"""Estimated durations of planned runs: of the finished runs of a results directory, else of a file of fedbench.
+
+``durations.json`` has the mean seconds per round by experiment and algorithm, measured on one machine;
+``scripts/durations.py`` writes it from finished runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from statistics import mean
+
+from fedbench.reproduce.plan import PlannedRun
+from fedbench.runs.run import is_done
+from fedbench.runs.status import last_whole_row
+
+FILE = Path(__file__).parent / "durations.json"
+
+
+class Durations:
+    """Estimated times of planned runs: the mean time of a round of the same experiment and algorithm.
+
+    Args:
+        results: Directory of the finished runs.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self._stored = json.loads(FILE.read_text(encoding="utf-8"))["seconds_per_round"]
+        self._per_round = cache(self._measured)
+
+    def of(self, run: PlannedRun) -> float | None:
+        """Return the seconds that a run takes; None if nothing is known of its experiment and algorithm."""
+        per_round = self._per_round(run.experiment, run.algo)
+        return None if per_round is None or run.config is None else per_round * run.config.rounds
+
+    def text(self, runs: Iterable[PlannedRun], jobs: int = 1) -> str:
+        """Return the time of runs, ``jobs`` at a time, in words; ``+ ?`` if that of some is unknown."""
+        times = [self.of(run) for run in runs]
+        known = [seconds for seconds in times if seconds is not None]
+        if not known:
+            return "unknown" if times else "–"
+        return time_text(sum(known) / jobs) + (" + ?" if len(known) < len(times) else "")
+
+    def _measured(self, experiment: str, algo: str) -> float | None:
+        rows = [
+            last_whole_row(path / "rounds.jsonl")
+            for path in (self.results / experiment / algo).glob("*/seed_*")
+            if is_done(path)
+        ]
+        if found := [seconds for row in rows if (seconds := per_round(row)) is not None]:
+            return mean(found)
+        stored: float | None = self._stored.get(experiment, {}).get(algo)
+        return stored
+
+
+def per_round(row: Mapping[str, float]) -> float | None:
+    """Return the mean seconds of a round, training and evaluation, from the last row of a run; None without a round."""
+    return (row["seconds_train"] + row["seconds_eval"]) / row["round"] if row.get("round") else None
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in seconds, minutes, hours or days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} days"

@@ -1,0 +1,333 @@
+"""Several runs: in this process, or a number of them at a time in processes of their own.
+
+Each of the places for a run is a stock pool of one process, so that a process that dies costs its run alone: the pool
+of its place is replaced, and the others go on. A process imports torch once and takes one run after another, so that
+runs share the data that it has read. Ctrl-C reaches this process alone; it asks the others to stop, and the next
+command resumes their runs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+
+import psutil
+
+from fedbench.config.schema import RunConfig
+from fedbench.config.user_code import user_code_from
+from fedbench.core.errors import RequestError
+from fedbench.core.writing import NotWritten
+from fedbench.runs.cached_run import cached_run
+from fedbench.runs.cores import available_cores
+from fedbench.runs.data_sets import DataSets
+from fedbench.runs.interrupts import as_exceptions, interruption, raise_if_interrupted
+from fedbench.runs.pool_view import PoolView
+from fedbench.runs.progress import hidden
+
+_DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
+_OTHER_BYTES = 4 * 2**30  # for a run of any other model
+_PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
+_PRELOADED = ["torch", "pandas", "pyarrow.parquet", "safetensors.torch"]
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DATA = DataSets()  # that this process has read
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The result of one of several runs.
+
+    Attributes:
+        overrides: The overrides of the run.
+        status: ``done``, ``diverged``, ``failed``, ``refused`` (the request was wrong) or ``interrupted``.
+        path: Directory of the run; None if it has left nothing.
+        error: The message of what ended it; empty for a run that is done or has diverged.
+        lines: What is printed about a run that is done or has diverged.
+        remarks: What is printed on standard error about it.
+    """
+
+    overrides: tuple[str, ...]
+    status: str
+    path: Path | None = None
+    error: str = ""
+    lines: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def say(self) -> None:
+        """Print the result."""
+        if self.lines:
+            print("\n".join(self.lines), flush=True)
+        for remark in self.remarks:
+            print(f"fedbench: {remark}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that are carried out together.
+
+    Attributes:
+        overrides: The overrides of each run.
+        compose: Composes the configuration of a run from its overrides.
+        own: A config tree of the user's own.
+        loud: Print the traceback of a failed run.
+        quiet: Do not print the results.
+    """
+
+    overrides: Sequence[Sequence[str]]
+    compose: Callable[[Sequence[str]], RunConfig]
+    own: Path | None = None
+    loud: bool = False
+    quiet: bool = False
+
+
+def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[Ended] | None = None) -> list[Ended]:
+    """Return the results of runs, in the order in which they ended; a failure never stops the others.
+
+    Args:
+        runs: The runs.
+        jobs: Number of runs at a time; 1 is this process.
+        gpus: The GPUs that the processes share out among themselves; without any, each sees all of them.
+        ended: The list that results are added to, for a caller that needs them when it is interrupted.
+
+    Raises:
+        KeyboardInterrupt: On Ctrl-C, when all processes have stopped.
+    """
+    found: list[Ended] = [] if ended is None else ended
+    jobs = min(jobs, max(1, len(runs.overrides)))
+    with PoolView(runs.overrides, jobs) as view:
+
+        def over(number: int, result: Ended) -> None:
+            view.ended(number, result.status)
+            if not runs.quiet:
+                result.say()
+            found.append(result)
+
+        if jobs > 1:
+            _Places(runs, jobs, gpus, view, over).work_through()
+            return found
+        for number, overrides in enumerate(runs.overrides):
+            config = _composed(runs, overrides)
+            if isinstance(config, RunConfig):
+                view.begins(number, config)
+                with user_code_from(runs.own):
+                    config = carry_out(config, overrides, loud=runs.loud)
+            over(number, config)
+    return found
+
+
+def carry_out(config: RunConfig, overrides: Sequence[str], cores: int | None = None, loud: bool = False) -> Ended:
+    """Return the result of one run.
+
+    Args:
+        config: Its configuration.
+        overrides: Its overrides.
+        cores: Number of cores that it may use; None is all of this process.
+        loud: Print the traceback if it fails.
+    """
+    typed = tuple(overrides)
+    try:
+        outcome = cached_run(config, _DATA, cores)
+    except RequestError as error:
+        raise_if_interrupted(error)
+        return Ended(typed, "refused", error=str(error))
+    except Exception as error:
+        raise_if_interrupted(error)
+        if loud:
+            traceback.print_exc()
+        path = config.path if (config.path / "meta.json").exists() else None
+        return Ended(typed, "failed", path, str(error) if isinstance(error, NotWritten) else _text(error))
+    run = outcome.run
+    remarks = tuple(run.meta.get("remarks", ()))
+    return Ended(typed, outcome.status, run.path, lines=(outcome.line(), str(run.path)), remarks=remarks)
+
+
+def jobs_by_default(configs: Iterable[RunConfig], runs: int) -> int:
+    """Return how many runs to carry out at a time: as many as there are cores and memory for, or one for each GPU.
+
+    Args:
+        configs: The configurations of the runs; those that differ in the seed alone may be given once.
+        runs: Number of runs to do.
+    """
+    configs = list(configs)
+    dense = all((config.model.target or "").startswith("fedbench.models.dense.") for config in configs)
+    room = psutil.virtual_memory().available // (_DENSE_BYTES if dense and configs else _OTHER_BYTES)
+    gpus = visible_gpus()
+    on_gpu = any(c.device.startswith("cuda") or (c.device == "auto" and gpus) for c in configs)
+    return max(1, min(len(shared_gpus(configs)) if on_gpu else available_cores(), runs, int(room)))
+
+
+def announce(runs: int, jobs: int) -> None:
+    """Say on standard error how many runs are carried out at a time."""
+    if runs > 1:
+        how = f"{jobs} at a time" if jobs > 1 else "one at a time"
+        print(f"fedbench: {runs} runs, {how} (jobs={jobs})", file=sys.stderr)
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; importing torch to ask takes seconds."""
+    installed = [p.name.removeprefix("nvidia") for p in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+    listed = os.environ.get(_VISIBLE)
+    if listed is None or not installed:
+        return installed
+    return [name.strip() for name in listed.split(",") if re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip())]
+
+
+def shared_gpus(configs: Iterable[RunConfig]) -> list[str]:
+    """Return the GPUs that processes share out; none if there is one, or a run names a GPU, whose index must stay."""
+    devices, gpus = {config.device for config in configs}, visible_gpus()
+    named = any(":" in device for device in devices)
+    return gpus if len(gpus) > 1 and not named and devices - {"cpu"} else []
+
+
+def start_importing() -> None:
+    """Let the process that others are forked from import torch, while this one does something else."""
+    _context()
+    if sys.platform == "linux":
+        from multiprocessing.forkserver import ensure_running
+
+        ensure_running()
+
+
+class _Places:
+    """The places for runs, each a pool of one process.
+
+    Args:
+        runs: The runs.
+        jobs: Number of places.
+        gpus: The GPUs that they share out.
+        view: Shows how far the runs are.
+        over: Called with the number and the result of every run.
+    """
+
+    def __init__(
+        self, runs: Runs, jobs: int, gpus: Sequence[str], view: PoolView, over: Callable[[int, Ended], None]
+    ) -> None:
+        self._runs, self._view, self._over = runs, view, over
+        self._cores = max(1, available_cores() // jobs)
+        self._environments = [{**os.environ, **({_VISIBLE: gpus[k % len(gpus)]} if gpus else {})} for k in range(jobs)]
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        self._free = list(range(jobs))
+        self._others = set(multiprocessing.active_children())
+        self._at_work: dict[Future[Ended], tuple[int, int]] = {}  # the number of the run, and its place
+
+    def work_through(self) -> None:
+        """Carry out all runs."""
+        try:
+            for number, overrides in enumerate(self._runs.overrides):
+                config = _composed(self._runs, overrides)
+                if not isinstance(config, RunConfig):
+                    self._over(number, config)
+                    continue
+                while not self._free:
+                    self._await_one()
+                self._begin(number, config)
+            while self._at_work:
+                self._await_one()
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, number: int, config: RunConfig) -> None:
+        place = self._free.pop(0)
+        if place not in self._pools:
+            given = (self._environments[place],)
+            self._pools[place] = ProcessPoolExecutor(1, _context(), initializer=_prepare, initargs=given)
+        self._view.begins(number, config)
+        task = (config, tuple(self._runs.overrides[number]), self._cores, self._runs.own, self._runs.loud)
+        self._at_work[self._pools[place].submit(_work, *task)] = (number, place)
+
+    def _await_one(self) -> None:
+        done, _ = wait(self._at_work, return_when=FIRST_COMPLETED)
+        for future in done:
+            number, place = self._at_work.pop(future)
+            self._free.append(place)
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                del self._pools[place]
+                short = "its process was killed; if memory was short, run fewer at a time (--jobs)"
+                result = Ended(tuple(self._runs.overrides[number]), "failed", error=short)
+            self._over(number, result)
+
+    def _stop(self) -> None:
+        """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
+        processes = set(multiprocessing.active_children()) - self._others
+        try:
+            for process in processes:
+                process.terminate()
+            wait(self._at_work, timeout=_PATIENCE)
+        finally:
+            for process in processes:
+                process.kill()
+
+
+def _composed(runs: Runs, overrides: Sequence[str]) -> RunConfig | Ended:
+    """Return the configuration of a run, or the result of one that is refused."""
+    try:
+        with user_code_from(runs.own):
+            return runs.compose(overrides)
+    except RequestError as error:
+        raise_if_interrupted(error)
+        return Ended(tuple(overrides), "refused", error=str(error))
+    except Exception as error:
+        raise_if_interrupted(error)
+        return Ended(tuple(overrides), "failed", error=_text(error))
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Return how processes are started: forked from one that has imported torch, or afresh where forks are unsafe."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+# ---- in the processes
+
+
+def _prepare(environment: Mapping[str, str]) -> None:
+    """Prepare a process: Ctrl-C is for its parent, and it ends with it. CUDA reads its variable at its first use."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _work(config: RunConfig, overrides: Sequence[str], cores: int, own: Path | None, loud: bool) -> Ended:
+    try:
+        with as_exceptions(), hidden(), user_code_from(own):
+            return carry_out(config, overrides, cores, loud)
+    except BaseException as error:
+        if interruption(error) is None:
+            raise
+        return Ended(tuple(overrides), "interrupted", config.path)
+
+
+def _leave_with_parent() -> None:
+    """Stop this process when the one that started it is gone, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait_for([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE)  # a round may take hours; the last checkpoint is whole
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,160 @@
+"""Several runs at a time: the same runs, and what becomes of killed and interrupted ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from command_line import FAST
+
+from fedbench.config.compose import compose_run
+from fedbench.runs import pool, pool_view
+from fedbench.runs.pool import jobs_by_default, shared_gpus
+from fedbench.runs.pool_view import PoolView, told_apart
+
+LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]  # a checkpoint after every round that took long
+
+
+def models(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("model.safetensors")}
+
+
+def test_processes_leave_the_runs_that_one_leaves(fed, tmp_path):
+    """Bit for bit, of two methods and two seeds; every run has its two lines together, then comes one table."""
+    asked = ["-m", *FAST, "engine.mode=loop", "algo=fedavg,fedprox", "seed=0,1"]
+    status, alone, err = fed(*asked, "--jobs", "1", "results_dir=one")
+    assert (status, err) == (0, "fedbench: 4 runs, one at a time (jobs=1)\n")
+    status, out, err = fed(*asked, "--jobs", "3", "results_dir=two")
+    assert (status, err) == (0, "fedbench: 4 runs, 3 at a time (jobs=3)\n")
+    assert models(tmp_path / "one") == models(tmp_path / "two")
+    assert len(models(tmp_path / "two")) == 4
+    for lines, folder in ((alone, "one/"), (out, "two/")):
+        assert [line.startswith(folder) for line in lines[:8]] == [False, True] * 4
+        pairs = list(zip(lines[:8:2], lines[1:8:2], strict=True))
+        assert all(line.split()[1] in path and path.endswith(line.split(": ")[0][-1]) for line, path in pairs)
+    rows = [[line for line in lines if line.startswith("| fed")] for lines in (alone, out)]
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]
+
+
+def test_a_process_that_dies_costs_its_run_alone(fed, tmp_path):
+    """A method of one's own kills its process; the other runs are done, and the next command trains what is left."""
+    (tmp_path / "own" / "algo").mkdir(parents=True)
+    (tmp_path / "own" / "algo" / "deadly.yaml").write_text("_target_: deadly.deadly\nlr: 1.0\n")
+    (tmp_path / "own" / "deadly.py").write_text(
+        "import os, signal\nfrom fedbench import Algorithm, server_descent\n\n"
+        "def deadly(local=None, lr=1.0):\n"
+        "    def direction(up, cohort):\n"
+        "        if lr == 0.5 and not os.path.exists('harmless'):\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return cohort.p @ up['delta']\n"
+        "    return Algorithm(**server_descent(lr=lr, direction=direction))\n"
+    )
+    asked = ["-m", "--jobs", "2", "--config-dir", "own", *FAST, "algo=deadly", "algo.lr=1,0.5,0.25"]
+    status, out, err = fed(*asked)
+    assert status == 1
+    assert sum("accuracy" in line and "seed 0" in line for line in out) == 2
+    assert "algo=deadly algo.lr=0.5: its process was killed; if memory was short, run fewer at a time (--jobs)" in err
+    assert "to repeat it: fedbench --config-dir own data.clients=8 rounds=4 algo=deadly algo.lr=0.5" in err
+    (tmp_path / "harmless").touch()
+    status, out, _ = fed(*asked)
+    assert status == 0
+    assert sum("done already" in line for line in out) == 2
+
+
+def started(tmp_path):
+    """Start a sweep of two endless runs in a process of its own, and wait until both are at work."""
+    command = [sys.executable, "-m", "fedbench", "-m", "--jobs", "2", *LONG, "seed=0,1"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for _ in range(6000):
+        if len(with_a_checkpoint(tmp_path)) == 2:
+            break
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def with_a_checkpoint(folder):
+    """The runs that could be resumed; for a moment a run has two states."""
+    return {p.parent for p in folder.rglob("state_*.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("kill", "sent", "status"),
+    [(os.killpg, signal.SIGINT, 130), pytest.param(os.kill, signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
+def test_an_interrupted_sweep_ends_all_runs_so_that_they_can_be_resumed(tmp_path, kill, sent, status):
+    """A terminal interrupts the whole group, all processes; a scheduler the first one."""
+    process = started(tmp_path)
+    below = psutil.Process(process.pid).children(recursive=True)
+    kill(process.pid, sent)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert err.splitlines()[-1] == "fedbench: interrupted; run the same command again to resume"
+    assert "Traceback" not in err
+    facts = [json.loads(p.read_text()) for p in tmp_path.rglob("meta.json")]
+    assert [f["status"] for f in facts] == ["interrupted"] * 2
+    assert len(with_a_checkpoint(tmp_path)) == 2
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+
+
+def test_runs_end_with_the_process_that_is_killed(tmp_path):
+    process = started(tmp_path)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert len(below) >= 2
+    process.kill()
+    process.communicate(timeout=60)
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+    assert len(with_a_checkpoint(tmp_path)) == 2
+
+
+def test_there_are_as_many_jobs_as_cores_runs_memory_and_gpus_allow(monkeypatch):
+    """1 GiB for a dense model, 4 GiB for others; of runs that may be on a GPU, one for each."""
+    dense, other, placed = (compose_run(texts) for texts in ([], ["data=mnist_iid", "model=cnn"], ["device=cuda:1"]))
+    gpus = []
+    monkeypatch.setattr(pool, "available_cores", lambda: 4)
+    monkeypatch.setattr(pool, "visible_gpus", lambda: gpus)
+    for free, configs, runs, jobs in (
+        (16, [dense], 9, 4),
+        (16, [dense], 3, 3),
+        (16, [dense], 0, 1),
+        (3.5, [dense], 9, 3),
+        (3.5, [dense, other], 9, 1),
+    ):
+        monkeypatch.setattr(pool.psutil, "virtual_memory", lambda free=free: type("", (), {"available": free * 2**30}))
+        assert jobs_by_default(configs, runs) == jobs
+    gpus += ["0", "1"]
+    assert jobs_by_default([dense], 9) == 2
+    assert (shared_gpus([dense]), shared_gpus([placed]), shared_gpus([compose_run(["device=cpu"])])) == (gpus, [], [])
+
+
+def test_gpus_are_those_that_the_environment_names(monkeypatch):
+    installed = [pool.Path("/dev/nvidia0"), pool.Path("/dev/nvidia1")]
+    monkeypatch.setattr(pool.Path, "glob", lambda *_: iter(installed))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert pool.visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3e,-1")
+    assert pool.visible_gpus() == ["1", "GPU-3e"]
+
+
+def test_runs_are_named_by_what_distinguishes_them():
+    assert told_apart([["a=1", "seed=0"], ["a=1", "seed=1"]]) == ["seed=0", "seed=1"]
+    assert told_apart([["a=1"], ["a=1"]]) == ["run 1", "run 2"]
+
+
+def test_how_far_they_are_is_told_in_one_line(monkeypatch):
+    view = PoolView([["seed=0"], ["seed=1"], ["seed=2"]], jobs=2)
+    clock = iter([0.0, 1.0, 60.0])
+    monkeypatch.setattr(pool_view.time, "monotonic", lambda: next(clock))
+    config = compose_run([])
+    view.begins(0, config)
+    view.begins(1, config)
+    assert view.line() == "0 of 3 runs are over: 2 running"
+    view.ended(0, "done")
+    assert view.line() == "1 of 3 runs are over: 1 done, 1 running; about 1 min 00 s left"
