@@ -22,13 +22,13 @@ from fedbench.core.samplers import sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.checks import checked_stages
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.exchanges import Observer, Snapshot
 from fedbench.simulation.loop import simulate
-from fedbench.simulation.method_checks import checked_stages
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 

@@ -33,11 +33,11 @@ from fedbench.runs.trackers import Tracker
 from fedbench.runs.trackers.guarded import Guarded
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.checks import checked_stages
 from fedbench.simulation.cost import cost
+from fedbench.simulation.custom_metrics import CustomMetric
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.method_checks import checked_stages
-from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
 
 _FACTS: dict[str, object] = {"clients": 3, "examples": [2, 2, 2], "tensors": [4000, 2]}  # what ``cost`` measures with
@@ -343,9 +343,9 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _metrics(config: RunConfig) -> tuple[OwnMetric, ...]:
+def _metrics(config: RunConfig) -> tuple[CustomMetric, ...]:
     return tuple(
-        OwnMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
+        CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
         for name, component in config.metrics.items()
     )
 

@@ -26,6 +26,7 @@ from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import Place, StateAllocator
+from fedbench.simulation.custom_metrics import CustomMetric
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, Limits, flush_subnormals
 from fedbench.simulation.evaluation import evaluate
@@ -33,7 +34,6 @@ from fedbench.simulation.exchanges import Snapshot
 from fedbench.simulation.loop import simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
-from fedbench.simulation.own_metrics import OwnMetric
 from fedbench.simulation.task import Task
 
 # a checkpoint is due once the training since the last one has taken this many times as long as writing it
@@ -83,7 +83,7 @@ class PreparedRun:
     eval_train_every: int
     keep_clients: str | list[int]
     tracker: Tracker
-    metrics: tuple[OwnMetric, ...] = ()
+    metrics: tuple[CustomMetric, ...] = ()
     diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
     profile: bool = False

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.places import place_of
+from fedbench.simulation.checks import FirstCall, kind
 from fedbench.simulation.diagnostics import COLUMNS
 from fedbench.simulation.evaluation import Evaluation
-from fedbench.simulation.first_call import Complaint, FirstCall, kind
 
 _ARRAYS = ("accuracy", "loss", "weights")
 _RESERVED = ("accuracy_", "val_")
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED = ("round", "clients", "bytes_up", "bytes_down", "seconds_train", "seconds_eval")
 
 
-class OwnMetric:
+class CustomMetric:
     """A metric of the user's own.
 
     Args:
@@ -43,7 +43,7 @@ class OwnMetric:
         self.name = name
         self._arrays = tuple(k for k in _ARRAYS if k in takes)
         given = partial(function, **options)
-        self._call = FirstCall(lambda arrays: given(**arrays), f"metrics.{name}", _one_number, named=function)
+        self._call = FirstCall(lambda arrays: given(**arrays), f"metrics.{name}", _not_a_number, named=function)
 
     def measure(self, evaluation: Evaluation) -> float | None:
         """Return the metric over the clients that have test examples; None if there are none.
@@ -89,8 +89,10 @@ def _refuse_parameters(
             )
 
 
-def _one_number(args: tuple[Any, ...], result: Any, say: Complaint) -> None:
-    shape = {k: list(v.shape) for k, v in args[0].items()}
-    if isinstance(result, bool) or not isinstance(result, Real) or not np.isfinite(float(result)):
-        got = f"{result}" if isinstance(result, Real) else kind(result)
-        say.fail(got, f"one finite number from {', '.join(f'{k} {s}' for k, s in shape.items())}")
+def _not_a_number(args: tuple[Any, ...], result: Any) -> str | None:
+    """What is wrong with the result of a metric, or None."""
+    if not isinstance(result, bool) and isinstance(result, Real) and np.isfinite(float(result)):
+        return None
+    got = f"{result}" if isinstance(result, Real) else kind(result)
+    arrays = ", ".join(f"{k} {list(v.shape)}" for k, v in args[0].items())
+    return f"returned {got}; expected one finite number from {arrays}"

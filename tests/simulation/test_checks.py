@@ -1,0 +1,242 @@
+"""The first result of each function of a method is checked: the message names the function, what came and what fits."""
+
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from tools import federation, final, make, snapshots, stages_of
+
+from fedbench.core.algorithm import Algorithm, Stage, Trials, descent, server_descent
+from fedbench.core.errors import RequestError
+from fedbench.core.optim import Optimizer
+from fedbench.simulation.checks import checked
+
+DATA = federation()  # 7 clients; a linear model of 6 features and 3 classes has 21 parameters
+FEDAVG = Algorithm()
+HERE = r"\S*test_checks\.py, line \d+\)"
+
+
+def nan(v):
+    return torch.full_like(v, torch.nan)
+
+
+def in_place(server, uploads, cohort):
+    server["w"].sub_(cohort.p @ uploads["delta"])
+    return server
+
+
+FAULTS = {  # the fields of the method, what came, and what fits
+    "instruct": (
+        {"instruct": lambda server, cohort: {"rank": cohort.p.unsqueeze(1)}},
+        "'rank' [7, 1] float64",
+        "[C] with C = 7 (a number for each client of the cohort)",
+    ),
+    "propose": (
+        {"trials": Trials(lambda server, uploads, cohort: {"trials": server["w"]})},
+        "'trials' [21] float64",
+        "float64 [J, P] with P = 21",
+    ),
+    "propose: no models": (
+        {"trials": Trials(lambda server, uploads, cohort: {"w": server["w"]})},
+        "{w: [21] float64}",
+        "an entry 'trials': [J, P]",
+    ),
+    "update: a table": (
+        {
+            "server_init": lambda w, count: {"w": w, "last": w.new_zeros(0, len(w))},
+            "update": lambda server, uploads, cohort: {**server, "last": server["w"].new_zeros(3, 2)},
+        },
+        "'last' [3, 2] float64",
+        "[0, 21] float64",
+    ),
+    "update": (
+        {"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["delta"]}},
+        "'w' [7, 21] float64",
+        "float64 [P] with P = 21 (the server's state, as before: {**server, 'w': ...}); reduce the uploads [C, ...] "
+        "over the cohort, as cohort.p @ uploads['delta'] does",
+    ),
+    "update: no state": (
+        {"update": lambda server, uploads, cohort: server["w"]},
+        "[21] float64",
+        "a dictionary of tensors (the server's state",
+    ),
+    "update: an entry of its own": (
+        {"update": lambda server, uploads, cohort: {**server, "t": server["w"]}},
+        "'w', 't'",
+        "'w' (the server's state",
+    ),
+    "update: another type": (
+        {"update": lambda server, uploads, cohort: {"w": server["w"].float()}},
+        "'w' [21] float32",
+        "float64 [P] with P = 21",
+    ),
+    "update: not finite": (
+        {"update": lambda server, uploads, cohort: {"w": nan(server["w"])}},
+        "'w' [21] float64 with 21 values that are not finite",
+        "finite numbers",
+    ),
+    "direction": (
+        server_descent(direction=lambda uploads, cohort: uploads["delta"]),
+        "[7, 21] float64",
+        "[P] (the direction of the server's step)",
+    ),
+    "weights of 'delta'": (
+        server_descent(direction=lambda u, cohort: u["delta"], averaged={"delta": lambda s, cohort: cohort.p.sum()}),
+        "[] float64",
+        "[C] with C = 7 (the weights of the clients",
+    ),
+    "server optimizer": (
+        server_descent(Optimizer(lambda w: {}, lambda g, s: g)),
+        "[21] float64",
+        "two values: (the direction, as the gradient), (the new entries of its state)",
+    ),
+    "finish": (
+        {"finish": lambda msg, client, local, info: ({"delta": (msg["w"] - local["w"]).mean(0)}, client)},
+        "'delta' [21] float64",
+        "[C, ...] with C = ",
+    ),
+    "finish: one value": (
+        {"finish": lambda msg, client, local, info: {"delta": msg["w"] - local["w"]}},
+        "{delta: [6, 21] float64}",
+        "two values: (the upload, one row per client",
+    ),
+    "finish: no client state": (
+        {
+            "client_init": lambda w: {"h": torch.zeros_like(w)},
+            "finish": lambda msg, client, local, info: ({"delta": msg["w"] - local["w"]}, {}),
+        },
+        "no entries",
+        "'h' (the client state",
+    ),
+    "finish: another shape": (
+        {
+            "client_init": lambda w: {"h": torch.zeros_like(w)},
+            "finish": lambda msg, client, local, info: ({"delta": msg["w"] - local["w"]}, {"h": info.n}),
+        },
+        "'h' [6, 1] float64",
+        "[6, 21] float64",
+    ),
+    "personal.finish": (
+        {"personal": Algorithm(finish=lambda msg, client, local, info: ({"delta": local["w"]}, client))},
+        "'delta' [6, 21] float64",
+        "[0] (an empty upload, {}: a personal phase sends nothing)",
+    ),
+    "broadcast": (
+        {"broadcast": lambda server: {"model": server["w"]}},
+        "{model: [21] float64}",
+        "an entry 'w': [P] with P = 21",
+    ),
+    "server_init": ({"server_init": lambda w, clients: {"w": w, "t": 0}}, "'t' int", "names with tensors"),
+    "client_init": ({"client_init": lambda w: {"h": w.expand(7, 21)}}, "'h' [7, 21] float64", "[] or [*]"),
+    "start": (
+        {"start": lambda msg, client, info: {"w": msg["w"][:5]}},
+        "'w' [5] float64",
+        "float64 [P] or [1, P] or [C, P] with C = 6, P = 21",
+    ),
+    "deploy": ({"deploy": lambda server, clients: server}, "{w: [21] float64}", "a tensor (the model"),
+    "step": (
+        {"step": lambda oracle, msg, local, batch, info: {"w": oracle.grad(local["w"], batch).mean(0)}},
+        "'w' [21] float64",
+        "float64 [C, P] with C = 6, P = 21",
+    ),
+    "gradient": (
+        descent(gradient=lambda oracle, msg, local, batch, info: oracle.loss_and_grad(local["w"], batch)),
+        "tuple of [6, 1] float64, [6, 21] float64",
+        "a tensor (one vector per client",
+    ),
+    "extra": (
+        descent(extra=lambda msg, local, info: info.lr),
+        "[6, 1] float64",
+        "[C, P] or [1, P] or [P] with C = 6, P = 21 (a term of the gradient",
+    ),
+    "local optimizer": (
+        descent(Optimizer(lambda w: {}, lambda g, s: (g.sum(), {}))),
+        "[] float64",
+        "[6, 21] float64 (the direction, as the gradient)",
+    ),
+}
+
+
+def refusal(fields):
+    """The message about a method with these fields."""
+    algo = replace(FEDAVG, **fields)
+    with pytest.raises(RequestError) as raised:
+        last = snapshots(algo, DATA, rounds=1)[-1]
+        stages_of(algo, 1, 7)[0].algorithm.deploy(last.server, last.clients)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_result_is_named(fault):
+    fields, came, fits = FAULTS[fault]
+    role, where, message = re.fullmatch(r"(.*?): (\S+ \(\S*test_checks\.py, line \d+\)) (.*)", refusal(fields)).groups()
+    assert role == fault.partition(":")[0]
+    assert where.startswith("<lambda>")
+    assert message.startswith(f"returned {came}; expected {fits}"), message
+
+
+def test_an_error_and_a_change_in_place_are_named():
+    message = refusal({"update": lambda server, uploads, cohort: {"w": server["w"] - uploads["gradient"]}})
+    assert re.search(
+        r"raised KeyError in \S*test_checks\.py, line \d+: 'gradient' \(its arguments: \{w: \[21\] float64\}; "
+        r"\{delta: \[7, 21\] float64\}; cohort of 7 clients\)",
+        message,
+    )
+    assert "changes 'w' of its arguments in place; return a new tensor" in refusal({"update": in_place})
+
+
+def test_a_run_that_diverges_is_not_a_fault_of_the_method():
+    """From numbers that are not moderate any more, no function can be asked for finite ones."""
+
+    def update(server, uploads, cohort):
+        return {"w": server["w"] - cohort.p @ uploads["delta"].mul(1e200).square()}
+
+    algo = replace(FEDAVG, finish=lambda msg, client, local, info: ({"delta": local["w"] + 1e7}, client), update=update)
+    assert not torch.isfinite(final(algo, DATA, rounds=1)).all()
+
+
+def test_only_the_first_result_is_looked_at():
+    calls = []
+
+    def update(server, uploads, cohort):
+        calls.append(1)
+        return {"w": server["w"] - cohort.p @ uploads["delta"]} | ({"late": server["w"]} if len(calls) == 3 else {})
+
+    assert set(snapshots(replace(FEDAVG, update=update), DATA, rounds=3)[-1].server) == {"w", "late"}
+
+
+def test_a_partial_and_an_object_are_named_by_their_code():
+    class Rule:
+        def __call__(self, server, uploads, cohort):
+            return None
+
+    def rule(factor, server, uploads, cohort):
+        return factor
+
+    with pytest.raises(RequestError, match=rf"update: Rule \({HERE} returned None"):
+        final(replace(FEDAVG, update=Rule()), DATA, rounds=1)
+    with pytest.raises(RequestError, match=rf"update: rule \({HERE} returned int"):
+        final(replace(FEDAVG, update=partial(rule, 3)), DATA, rounds=1)
+
+
+def test_memory_that_runs_out_is_left_to_the_engine():
+    """Its error is not the method's: the engine does less at once and repeats."""
+    failed = []
+
+    def finish(msg, client, local, info):
+        if not failed:
+            failed.append(1)
+            raise MemoryError
+        return {"delta": msg["w"] - local["w"]}, client
+
+    algo = replace(FEDAVG, finish=finish)
+    assert torch.allclose(final(algo, DATA, rounds=1, cohort_size=4), final(FEDAVG, DATA, rounds=1), rtol=1e-12)
+
+
+def test_functions_of_fedbench_stay_as_they_are():
+    """They are tested, and an engine knows some of them by their type."""
+    for algo in (make(name) for name in ("fedavg", "scaffold", "adafedadam", "ditto", "fafed", "drfa")):
+        stages = algo if isinstance(algo, list) else [Stage(algo, 1)]
+        assert all(checked(s.algorithm) == s.algorithm for s in stages)
