@@ -13,8 +13,8 @@ from importlib import import_module
 
 import fedbench
 from fedbench.commands.arguments import WORDS, Parser, tree
-from fedbench.config.overrides import GROUPS
-from fedbench.config.schema import TOP_KEYS, options
+from fedbench.config.groups import GROUPS, options
+from fedbench.config.schema import TOP_KEYS
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption

@@ -12,8 +12,7 @@ from pathlib import Path
 import yaml
 
 from fedbench.config.comments import Key, read
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
+from fedbench.config.groups import config_dir, options
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 GROUPS = {

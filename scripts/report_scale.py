@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.core.sealing import seal, to_text
 from fedbench.runs.run import read_run
 

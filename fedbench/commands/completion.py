@@ -8,9 +8,7 @@ import shtab
 
 from fedbench.commands.arguments import tree
 from fedbench.config.comments import read
-from fedbench.config.overrides import GROUPS
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
+from fedbench.config.groups import GROUPS, config_dir, options
 
 _CANDIDATES = "fedbench completion keys"
 

@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.schema import RunConfig, options
+from fedbench.config.groups import options
+from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.paths import user_path

@@ -10,10 +10,9 @@ from pathlib import Path
 import yaml
 
 from fedbench.commands.list_one import card
-from fedbench.config.overrides import LISTED as GROUPS_LISTED
+from fedbench.config.groups import LISTED as GROUPS_LISTED
+from fedbench.config.groups import config_dir, options
 from fedbench.config.overrides import unknown_choice
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import from_yaml, yaml_events

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedbench.config.comments import ConfigFile, Key, read
+from fedbench.config.groups import config_dir, options
 from fedbench.config.overrides import unknown_choice
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
 from fedbench.config.targets import function_of
 from fedbench.core.errors import RequestError
 from fedbench.tuning.space import search_space

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from fedbench.config.comments import annotate, comments
 from fedbench.config.compose import Composer
+from fedbench.config.groups import config_dir
 from fedbench.config.hints import explain
-from fedbench.config.places import config_dir
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import leaves
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fedbench.config.places import config_dir
+from fedbench.config.groups import config_dir
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 

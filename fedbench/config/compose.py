@@ -18,12 +18,12 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 
+from fedbench.config.groups import GROUPS, config_dir, options
 from fedbench.config.hints import explain
 from fedbench.config.identity import core
 from fedbench.config.keys import WATCHING
-from fedbench.config.overrides import GROUPS, Override, parse_overrides, quoted
-from fedbench.config.places import config_dir
-from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, options, parse, with_integers
+from fedbench.config.overrides import Override, parse_overrides, quoted
+from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, parse
 from fedbench.core.errors import RequestError
 from fedbench.core.trees import Tree, leaves
 
@@ -72,13 +72,12 @@ class Composer:
         with self._explained(overrides):
             written, choices = self._written(overrides)
             tree = resolved(written)
-        algo, data, model = (str(choices[group]) for group in ("algo", "data", "model"))
-        names = Choices(algo, data, model, choices.get("experiment"))
+        names = Choices.of(choices)
         config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
         config = replace(config, stored_tree=stored(written, config.tree))
         if names.experiment is None:
             return config
-        baseline = self._baseline(f"experiment={names.experiment}", f"algo={algo}")
+        baseline = self._baseline(f"experiment={names.experiment}", f"algo={names.algo}")
         return replace(config, departures=_departures(baseline, leaves(core(config.stored_tree))))
 
     def unresolved(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
@@ -123,8 +122,9 @@ class Composer:
     def _baseline(self, *texts: str) -> Tree:
         """The dotted keys of an experiment with its settings for a method, which departures are counted from."""
         if texts not in self._baselines:
-            written, _ = self._written(parse_overrides(texts))
-            self._baselines[texts] = leaves(core(stored(written, with_integers(resolved(written)))))
+            written, choices = self._written(parse_overrides(texts))
+            config = parse(resolved(written), Choices.of(choices))
+            self._baselines[texts] = leaves(core(stored(written, config.tree)))
         return self._baselines[texts]
 
     def _written(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:

@@ -14,16 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedbench.config.groups import GROUPS, LISTED, options
 from fedbench.config.keys import USER_FILES
-from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest, shown
 from fedbench.core.trees import config_value, leaves
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride
 
-GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
-LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
 _DIRECTORIES = ("results_dir", "data_dir")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedbench.config.identity import Identity, identify
-from fedbench.config.places import config_dir
 from fedbench.config.targets import Component
 from fedbench.core.errors import (
     RequestError,
@@ -21,7 +21,7 @@ from fedbench.core.errors import (
     nearest,
     number,
     typed,
-)  # fmt: skip
+)
 from fedbench.core.mirrors import Mirror, mirrors_of
 from fedbench.core.options import LabelNoise, Schedule, SgdOptions
 from fedbench.core.paths import user_path
@@ -32,34 +32,10 @@ LocalTest = Literal["auto", "split", "official", "central", "others"]
 Mode = Literal["auto", "loop", "stacked", "compiled"]
 Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
+Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
-TOP_KEYS = {
-    "rounds", "participation", "sampling", "seed", "eval_every", "eval_train_every", "keep_clients", "improved_clients",
-    "local", "data", "device", "engine", "init", "data_dir", "results_dir", "force", "model", "algo", "tracker",
-    "keep_state", "objective", "tuned_on", "metrics",
-}  # fmt: skip
-_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
-# integers that may be typed as 1e3
-_INTEGERS = {
-    "rounds", "eval_every", "eval_train_every", "seed", "participation",
-    "local.batch_size", "local.steps", "local.epochs", "data.seed",
-    "data.clients", "engine.cohort_size", "engine.workers",
-}  # fmt: skip
 _PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
 _SEVERAL_SEEDS = re.compile(r"(\d+)(?:\.\.\.?|-|:)(\d+)")
-
-
-def options(group: str, where: Path | None = None) -> list[str]:
-    """Return the choices of a config group as typed on the command line.
-
-    Args:
-        group: The group, such as ``algo`` or ``data/partition``.
-        where: A config tree to look in instead of fedbench's own.
-    """
-    root = (where or config_dir()) / group
-    files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
-    named = (f for f in files if not f.name.startswith("_"))  # files with an underscore are included by others
-    return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
 
 
 @dataclass(frozen=True)
@@ -70,6 +46,11 @@ class Choices:
     data: str
     model: str
     experiment: str | None
+
+    @classmethod
+    def of(cls, choices: Mapping[str, str | None]) -> Choices:
+        """The choices of these among those of all groups."""
+        return cls(str(choices["algo"]), str(choices["data"]), str(choices["model"]), choices.get("experiment"))
 
 
 @dataclass(frozen=True)
@@ -194,252 +175,246 @@ class RunConfig:
         return self.results_dir / self.task_name / self.names.algo / self.digest / f"seed_{self.seed}"
 
 
-def parse(
-    tree: Tree,
-    names: Choices,
-    overrides: Sequence[str] = (),
-    departures: Mapping[str, list[Any]] | None = None,
-) -> RunConfig:
-    """Return the typed configuration that a resolved mapping stands for; every value is checked here, once.
-
-    Args:
-        tree: The resolved configuration, presets merged in.
-        names: Choices of the config groups.
-        overrides: The overrides that led to it, as typed.
-        departures: The keys that differ from the chosen experiment.
-
-    Raises:
-        RequestError: If a key is unknown or a value is out of range.
-    """
-    _refuse_missing_sections(tree)
-    # a run without metrics of one's own has the configuration and the identity that it had before there were any
-    _check_keys("", tree, TOP_KEYS)
-    tree = {k: v for k, v in with_integers(tree).items() if k != "metrics" or v}
-    _check_keys("init.", tree["init"], {"path"})
-    rounds = integer("rounds", tree["rounds"])
-    every = integer("eval_every", tree["eval_every"], at_least=1)
-    seed = _seed(tree["seed"])
-    path = tree["init"]["path"]
-    return RunConfig(
-        names=names,
-        rounds=rounds,
-        participation=_participation(tree["participation"]),
-        sampling=choice("sampling", tree["sampling"], get_args(Sampling)),
-        seed=seed,
-        eval_every=every,
-        eval_train_every=integer("eval_train_every", tree["eval_train_every"], at_least=1),
-        keep_clients=_keep_clients(tree["keep_clients"], rounds, every),
-        improved_clients=boolean("improved_clients", tree["improved_clients"]),
-        local=_local(tree["local"], rounds),
-        data=_data(tree["data"], seed),
-        device=_device(tree["device"]),
-        engine=_engine(tree["engine"]),
-        init_path=None if path is None else user_path("init.path", _text("init.path", path, "a file or null")),
-        model=Component.of(tree["model"]),
-        algo=Component.of(tree["algo"]),
-        tracker=Component.of(tree["tracker"]),
-        metrics=_metrics(tree.get("metrics", {})),
-        data_dir=user_path("data_dir", _text("data_dir", tree["data_dir"], "a directory")),
-        results_dir=user_path("results_dir", _text("results_dir", tree["results_dir"], "a directory")),
-        force=boolean("force", tree["force"]),
-        keep_state=boolean("keep_state", tree["keep_state"]),
-        objective=_text("objective", tree["objective"], "auto or a column of rounds.jsonl, such as accuracy_mean"),
-        tuned_on=_tuned_on(tree["tuned_on"], seed),
-        tree=tree,
-        identity=identify(tree),
-        overrides=tuple(overrides),
-        departures=departures or {},
-        stored_tree=tree,
-    )
+def _or(word: str | None, check: Check) -> Check:
+    """A check that takes a word for None, too."""
+    return lambda key, value: None if value == word else check(key, value)
 
 
-def with_integers(tree: Tree, prefix: str = "") -> Tree:
-    """Return the configuration with 1000 instead of 1e3 where a key is an integer."""
+def _text(what: str) -> Check:
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise WrongValue(key, f"must be {what}, got {typed(value)}")
+        return value
 
-    def value(key: str, v: Any) -> Any:
-        if isinstance(v, dict):
-            return with_integers(v, f"{key}.")
-        if key not in _INTEGERS or (key == "participation" and v == 1):  # 1.0 is a fraction: all clients
-            return v
-        return int(v) if isinstance(v, float) and v.is_integer() else v
-
-    return {k: value(prefix + str(k), v) for k, v in tree.items()}
+    return check
 
 
-def _metrics(section: object) -> dict[str, Component]:
-    if not isinstance(section, dict) or not all(isinstance(v, dict) and "_target_" in v for v in section.values()):
-        raise RequestError(
-            f"metrics must hold functions by name, got {typed(section)}; type +metrics.NAME._target_=FILE.FUNCTION"
-        )
-    return {str(name): Component.of(v) for name, v in section.items()}
+def _path(what: str) -> Check:
+    return lambda key, value: user_path(key, _text(what)(key, value))
 
 
-def _seed(value: object) -> int:
+def _seed(key: str, value: object) -> int:
     remedy = ""
     if isinstance(value, str) and (found := _SEVERAL_SEEDS.fullmatch(value)):
         low, high = int(found[1]), int(found[2])
         few = ",".join(str(s) for s in range(low, high + 1)) if high - low < 10 else f"range({low},{high + 1})"
         remedy = f"for several seeds type -m seed={few}" if low <= high else ""
-    return integer("seed", value, remedy=remedy)
+    return integer(key, value, remedy=remedy)
 
 
-def _tuned_on(value: object, seed: int) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise RequestError(f"tuned_on must be a list of seeds, got {typed(value)}")
-    seeds = tuple(integer("tuned_on", s) for s in value)
-    if seed in seeds:
-        raise RequestError(
-            f"seed={seed} is one of the seeds that this configuration was tuned on (tuned_on={config_value(seeds)}); "
-            "results need other seeds"
-        )
-    return seeds
+def _integers(what: str) -> Check:
+    def check(key: str, value: object) -> tuple[int, ...]:
+        if not isinstance(value, list):
+            raise WrongValue(key, f"must be {what}, got {typed(value)}")
+        return tuple(integer(key, v) for v in value)
+
+    return check
 
 
-def _participation(value: object) -> float | int:
-    x = number("participation", value, above=0, remedy=f"it is {_PARTICIPATION}")
+def _participation(key: str, value: object) -> float | int:
+    x = number(key, value, above=0, remedy=f"it is {_PARTICIPATION}")
     if x > 1 and not x.is_integer():
-        raise RequestError(f"participation must be {_PARTICIPATION}, got {value!r}")
-    return x if x <= 1 else integer("participation", value)
+        raise WrongValue(key, f"must be {_PARTICIPATION}, got {value!r}")
+    return x if x <= 1 else integer(key, value)
 
 
-def _keep_clients(value: object, rounds: int, every: int) -> Literal["last", "all"] | tuple[int, ...]:
+def _keep_clients(key: str, value: object) -> Literal["last", "all"] | tuple[int, ...]:
     if value == "last" or value == "all":
         return value
-    if not isinstance(value, list):
-        raise RequestError(f"keep_clients must be last, all or a list of rounds, got {typed(value)}")
-    kept = tuple(integer("keep_clients", t) for t in value)
-    for t in kept:
+    rounds: tuple[int, ...] = _integers("last, all or a list of rounds")(key, value)
+    return rounds
+
+
+def _epochs(key: str, value: object) -> tuple[int, int]:
+    bounds = value if isinstance(value, list) else [value, value]
+    if len(bounds) != 2:
+        raise WrongValue(key, f"must be an integer >= 1 or [lo,hi], got {value!r}")
+    low, high = (integer(key, v, at_least=1, instead="[lo,hi]") for v in bounds)
+    if low > high:
+        raise WrongValue(f"{key}=[lo,hi]", f"needs lo <= hi, got {value!r}")
+    return low, high
+
+
+def _device(key: str, value: object) -> str:
+    """Check the form alone: whether a GPU exists matters only when something is trained."""
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise WrongValue(key, f"must be auto, cpu, cuda or cuda:INDEX, got {typed(value)}")
+    return value
+
+
+def _metrics(key: str, section: object) -> dict[str, Component]:
+    if not isinstance(section, dict) or not all(isinstance(v, dict) and "_target_" in v for v in section.values()):
+        fault = f"must hold functions by name, got {typed(section)}; type +metrics.NAME._target_=FILE.FUNCTION"
+        raise WrongValue(key, fault)
+    return {str(name): Component.of(v) for name, v in section.items()}
+
+
+def _partition(key: str, rule: object) -> Component | None:
+    if rule is not None and not isinstance(rule, dict):
+        fault = f"must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
+        raise WrongValue(key, fault)
+    return Component.of(rule) if rule else None
+
+
+_TOP: dict[str, Check] = {
+    "rounds": integer,
+    "participation": _participation,
+    "sampling": partial(choice, allowed=get_args(Sampling)),
+    "seed": _seed,
+    "eval_every": partial(integer, at_least=1),
+    "eval_train_every": partial(integer, at_least=1),
+    "keep_clients": _keep_clients,
+    "improved_clients": boolean,
+    "metrics": _metrics,
+    "device": _device,
+    "data_dir": _path("a directory"),
+    "results_dir": _path("a directory"),
+    "force": boolean,
+    "keep_state": boolean,
+    "objective": _text("auto or a column of rounds.jsonl, such as accuracy_mean"),
+    "tuned_on": _integers("a list of seeds"),
+}
+_LOCAL: dict[str, Check] = {
+    "optimizer": partial(choice, allowed=("sgd",)),
+    "lr": partial(number, above=0),
+    "batch_size": _or("full", partial(integer, at_least=1, instead="full")),
+    "epochs": _epochs,
+    "steps": _or(None, partial(integer, at_least=1, remedy="use null for local.epochs")),
+    "crop": integer,
+    "flip": boolean,
+}
+_DATA: dict[str, Check] = {
+    "partition": _partition,
+    "clients": _or(None, partial(integer, at_least=1)),
+    "test_clients": _or(None, partial(integer, at_least=1)),
+    "split": partial(number, above=0, at_most=1),
+    "local_test": partial(choice, allowed=get_args(LocalTest)),
+    "seed": _or(None, partial(integer, remedy="use null for the seed of the run")),
+    "download": boolean,
+    "mirrors": mirrors_of,
+    "validation": partial(number, at_least=0, below=1),
+}
+_ENGINE: dict[str, Check] = {
+    "mode": partial(choice, allowed=get_args(Mode)),
+    "cohort_size": _or("auto", partial(integer, at_least=1, instead="auto")),
+    "workers": _or("auto", partial(integer, at_least=1, instead="auto")),
+    "precision": partial(choice, allowed=get_args(Precision)),
+    "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
+    "profile": boolean,
+}
+_INIT: dict[str, Check] = {"path": _or(None, _path("a file or null"))}
+_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
+TOP_KEYS = {*_TOP, *(name for name in _SECTIONS if "." not in name)}
+_SOLVER = tuple(f.name for f in fields(SgdOptions))
+_SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "rounds")
+
+
+def parse(tree: Tree, names: Choices, overrides: Sequence[str] = ()) -> RunConfig:
+    """The typed configuration that a resolved mapping stands for; every value is checked here, once.
+
+    Args:
+        tree: The resolved configuration, presets merged in.
+        names: Choices of the config groups.
+        overrides: The overrides that led to it, as typed.
+
+    Raises:
+        RequestError: If a key is unknown or a value is out of range.
+    """
+    for name in _SECTIONS:
+        _refuse_missing_section(tree, name)
+    top, tree = _checked("", tree, _TOP, TOP_KEYS)
+    local, tree["local"] = _checked("local.", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
+    engine, tree["engine"] = _checked("engine.", tree["engine"], _ENGINE, {*_ENGINE})
+    data, tree["data"] = _checked("data.", tree["data"], _DATA)
+    init, tree["init"] = _checked("init.", tree["init"], _INIT, {*_INIT})
+    if not tree["metrics"]:  # the configuration and the identity are those from before there were any
+        del tree["metrics"]
+    _refuse_round_without_evaluation(top["keep_clients"], top["rounds"], top["eval_every"])
+    _refuse_tuning_seed(top["seed"], top["tuned_on"])
+    del local["optimizer"]
+    with arguments_of("local"):
+        solver = SgdOptions(**{key: tree["local"][key] for key in _SOLVER})
+        options = {key: tree["local"][key] for key in _SCHEDULE}
+        at = options.pop("decay_at")
+        schedule = Schedule(**options, decay_at=tuple(at) if isinstance(at, list) else at, rounds=top["rounds"])
+        schedule.require_rates(local["lr"])
+    _, noise = _checked("data.noise.", tree["data"]["noise"], {}, {f.name for f in fields(LabelNoise)})
+    with arguments_of("data.noise"):
+        data["noise"] = LabelNoise(**noise)
+    if data["seed"] is None:
+        data["seed"] = top["seed"]
+    return RunConfig(
+        **top,
+        names=names,
+        local=LocalConfig(**local, solver=solver, schedule=schedule),
+        data=DataConfig(**data, source=_source(tree["data"]["source"], data["test_clients"], data["local_test"])),
+        engine=EngineConfig(**engine),
+        init_path=init["path"],
+        model=Component.of(tree["model"]),
+        algo=Component.of(tree["algo"]),
+        tracker=Component.of(tree["tracker"]),
+        tree=tree,
+        identity=identify(tree),
+        overrides=tuple(overrides),
+        departures={},
+        stored_tree=tree,
+    )
+
+
+def _checked(
+    where: str, section: Tree, checks: Mapping[str, Check], known: Set[str] = frozenset()
+) -> tuple[Tree, Tree]:
+    """The typed values of a section, and the section with 1000 instead of 1e3 where a value is an integer.
+
+    Args:
+        where: The section with a dot behind it, for messages.
+        section: The section.
+        checks: What makes typed values of keys, which are null if they are missing.
+        known: All keys of the section, each of which must be there; empty if it may have any.
+    """
+    for key in section if known else ():
+        if key not in known:
+            names = sorted(f"{where}{name}" for name in known)
+            hint = nearest(f"{where}{key}", names) or f"; the keys are {', '.join(names)}"
+            raise RequestError(f"unknown key {where}{key}{hint}")
+    if missing := sorted(known - section.keys()):
+        raise RequestError(f"{where}{missing[0]} is missing; `fedbench --cfg job` shows every key with its value")
+    values = {key: check(f"{where}{key}", section.get(key)) for key, check in checks.items()}
+    integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
+    return values, section | integers
+
+
+def _refuse_missing_section(tree: Tree, name: str) -> None:
+    section: Any = tree
+    for part in name.split("."):
+        section = section.get(part) if isinstance(section, dict) else None
+    if not isinstance(section, dict):
+        raise RequestError(f"{name} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
+
+
+def _refuse_round_without_evaluation(kept: str | tuple[int, ...], rounds: int, every: int) -> None:
+    for t in kept if isinstance(kept, tuple) else ():
         if t > rounds or (t % every and t != rounds):
             raise RequestError(
                 f"keep_clients names round {t}, which is not evaluated with eval_every={every} and rounds={rounds}"
             )
-    return kept
 
 
-def _local(c: Tree, rounds: int) -> LocalConfig:
-    scheduling = _names(Schedule) - {"rounds"}
-    _check_keys("local.", c, ({"optimizer"} | _names(LocalConfig) | _names(SgdOptions) | scheduling) - {"solver"})
-    size, steps = c["batch_size"], c["steps"]
-    with arguments_of("local"):
-        choice("optimizer", c["optimizer"], ("sgd",))
-        lr = number("lr", c["lr"], above=0)
-        return LocalConfig(
-            lr=lr,
-            solver=SgdOptions(**{k: c[k] for k in _names(SgdOptions)}),
-            schedule=_schedule({k: c[k] for k in scheduling if k in c}, lr, rounds),
-            batch_size=None if size == "full" else integer("batch_size", size, at_least=1, instead="full"),
-            epochs=_epochs(c["epochs"]),
-            steps=None if steps is None else integer("steps", steps, at_least=1, remedy="use null for local.epochs"),
-            crop=integer("crop", c["crop"]),
-            flip=boolean("flip", c["flip"]),
-        )
-
-
-def _schedule(c: Tree, lr: float, rounds: int) -> Schedule:
-    at = c.get("decay_at")
-    schedule = Schedule(**{**c, "decay_at": tuple(at) if isinstance(at, list) else at}, rounds=rounds)
-    schedule.require_rates(lr)
-    return schedule
-
-
-def _epochs(value: object) -> tuple[int, int]:
-    bounds = value if isinstance(value, list) else [value, value]
-    if len(bounds) != 2:
-        raise WrongValue("epochs", f"must be an integer >= 1 or [lo,hi], got {value!r}")
-    low, high = (integer("epochs", v, at_least=1, instead="[lo,hi]") for v in bounds)
-    if low > high:
-        raise RequestError(f"local.epochs=[lo,hi] needs lo <= hi, got {value!r}")
-    return low, high
-
-
-def _data(c: Tree, seed: int) -> DataConfig:
-    rule, own, clients, others = (c.get(k) for k in ("partition", "seed", "clients", "test_clients"))
-    if rule is not None and not isinstance(rule, dict):
+def _refuse_tuning_seed(seed: int, tuned_on: tuple[int, ...]) -> None:
+    if seed in tuned_on:
         raise RequestError(
-            f"data.partition must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
-        )
-    _check_keys("data.noise.", c["noise"], _names(LabelNoise))
-    with arguments_of("data.noise"):
-        noise = LabelNoise(**c["noise"])
-    with arguments_of("data"):
-        local_test: LocalTest = choice("local_test", c.get("local_test"), get_args(LocalTest))
-        others = None if others is None else integer("test_clients", others, at_least=1)
-        return DataConfig(
-            source=_source(c["source"], others if local_test == "others" else None),
-            partition=Component.of(rule) if rule else None,
-            noise=noise,
-            clients=None if clients is None else integer("clients", clients, at_least=1),
-            test_clients=others,
-            split=number("split", c.get("split"), above=0, at_most=1),
-            local_test=local_test,
-            seed=seed if own is None else integer("seed", own, remedy="use null for the seed of the run"),
-            download=boolean("download", c.get("download")),
-            mirrors=mirrors_of("data.mirrors", c.get("mirrors")),
-            validation=number("validation", c.get("validation"), at_least=0, below=1),
+            f"seed={seed} is one of the seeds that this configuration was tuned on "
+            f"(tuned_on={config_value(tuned_on)}); results need other seeds"
         )
 
 
-def _source(section: Tree, test_clients: int | None) -> Component:
-    """Return the source; for ``test_clients`` it reads those clients too, and splits the examples of none."""
+def _source(section: Tree, test_clients: int | None, local_test: LocalTest) -> Component:
+    """The source; for ``local_test=others`` it reads the test clients too, and splits the examples of none."""
     source = Component.of(section)
-    if not test_clients:
-        return source
     changed: Tree = {}
-    if isinstance(clients := source.options.get("clients"), int):
-        changed["clients"] = clients + test_clients
-    if isinstance(source.options.get("split"), float):
-        changed["split"] = 1.0
+    if local_test == "others" and test_clients:
+        if isinstance(clients := source.options.get("clients"), int):
+            changed["clients"] = clients + test_clients
+        if isinstance(source.options.get("split"), float):
+            changed["split"] = 1.0
     return replace(source, options=source.options | changed)
-
-
-def _engine(c: Tree) -> EngineConfig:
-    _check_keys("engine.", c, _names(EngineConfig))
-    with arguments_of("engine"):
-        return EngineConfig(
-            mode=choice("mode", c["mode"], get_args(Mode)),
-            cohort_size=_automatic("cohort_size", c["cohort_size"]),
-            workers=_automatic("workers", c["workers"]),
-            precision=choice("precision", c["precision"], get_args(Precision)),
-            client_state=choice("client_state", c["client_state"], get_args(ClientStatePlace)),
-            profile=boolean("profile", c["profile"]),
-        )
-
-
-def _automatic(name: str, value: object) -> int | None:
-    return None if value == "auto" else integer(name, value, at_least=1, instead="auto")
-
-
-def _device(value: object) -> str:
-    """Check the form alone: whether a GPU exists matters only when something is trained."""
-    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
-        raise RequestError(f"device must be auto, cpu, cuda or cuda:INDEX, got {typed(value)}")
-    return value
-
-
-def _text(name: str, value: object, what: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise RequestError(f"{name} must be {what}, got {typed(value)}")
-    return value
-
-
-def _names(record: Any) -> set[str]:
-    return {f.name for f in fields(record)}
-
-
-def _check_keys(prefix: str, section: Tree, names: set[str]) -> None:
-    for key in section:
-        if key not in names:
-            allowed = ", ".join(sorted(prefix + n for n in names))
-            hint = nearest(prefix + key, [prefix + n for n in names])
-            raise RequestError(f"unknown key {prefix}{key}{hint or f'; the keys are {allowed}'}")
-    if missing := sorted(names - section.keys()):
-        raise RequestError(f"{prefix}{missing[0]} is missing; `fedbench --cfg job` shows every key with its value")
-
-
-def _refuse_missing_sections(tree: Tree) -> None:
-    for name in _SECTIONS:
-        section: Any = tree
-        for part in name.split("."):
-            section = section.get(part) if isinstance(section, dict) else None
-        if not isinstance(section, dict):
-            raise RequestError(f"{name} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedbench.config.places import config_dir
+from fedbench.config.groups import config_dir
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Algorithm, Stage

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import yaml
 
+from fedbench.config.groups import config_dir, options
 from fedbench.config.overrides import Override, by_hydra
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
 from fedbench.core.errors import RequestError, nearest, number
 from fedbench.core.trees import config_value, from_yaml
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedbench.commands.list_one import card
 from fedbench.config.comments import read
-from fedbench.config.schema import config_dir, options
+from fedbench.config.groups import config_dir, options
 
 
 def test_a_data_set(fed):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tools import ROOT
 
 from fedbench.config.comments import Key, annotate, comments, read
-from fedbench.config.places import config_dir
-from fedbench.config.schema import options
+from fedbench.config.groups import config_dir, options
 from fedbench.core.errors import RequestError
 
 

@@ -8,8 +8,8 @@ from omegaconf.errors import MissingMandatoryValue
 from tools import CONF, composed
 
 from fedbench.config.compose import Composer, compose_run, merge_presets, resolved
+from fedbench.config.groups import options
 from fedbench.config.overrides import parse_overrides
-from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")

@@ -13,7 +13,7 @@ from loopback import serving, status, whole
 from PIL import Image
 
 from fedbench.config.compose import compose_run
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
 from fedbench.data.files.download import Remote
 from fedbench.data.sources import cifar10, imagefolder, leaf_json, mnist

@@ -15,8 +15,8 @@ from pathlib import Path
 import fedbench
 from fedbench.cli import main
 from fedbench.config.compose import Composer
+from fedbench.config.groups import options
 from fedbench.config.names import present
-from fedbench.config.schema import options
 from fedbench.config.user_code import user_code_from
 from fedbench.reproduce.plan import plan
 

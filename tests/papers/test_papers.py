@@ -14,7 +14,7 @@ import yaml
 from tools import ALGORITHMS, ROOT, make
 
 from fedbench.config.compose import compose_run
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.trees import leaves
 from fedbench.papers.checks import All, CompareTables, Curves, Function, Limit, PropertyTest

@@ -9,7 +9,7 @@ from units import unit
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import Reported, home_of, papers
 from fedbench.report.export import table_csv, table_latex, table_markdown

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
 from fedbench.tuning.sampling import STARTUP, drawn
 from fedbench.tuning.space import Axis, search_space

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tools import CONF
 
 from fedbench.config.compose import compose_run
+from fedbench.config.groups import options
 from fedbench.config.overrides import as_value, parse_overrides
-from fedbench.config.schema import options
 from fedbench.core.errors import RequestError
 from fedbench.tuning.space import Axis, grid_size, search_space
 
