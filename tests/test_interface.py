@@ -1,0 +1,214 @@
+"""What users type and find on disk: every word, key, file and column that the interface promises is there."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+from command_line import FILES, run_dir
+from safetensors.torch import load_file
+from tools import CONF
+
+import fedbench
+from fedbench.config.compose import compose_run
+from fedbench.config.groups import options
+
+WORDS = ("list", "data", "report", "reproduce", "tune", "compare", "new", "status", "show", "plot")
+
+# the keys of each method, besides the group's own
+ALGORITHMS = {
+    "fedavg": "server_lr weights", "fedavgm": "server_lr beta nesterov weights", "fedprox": "mu server_lr weights",
+    "fedadagrad": "server_lr beta1 tau v0 weights", "fedyogi": "server_lr beta1 beta2 tau v0 weights",
+    "fedadam": "server_lr beta1 beta2 tau v0 bias_correction eps_inside weights",
+    "fedams": "server_lr beta1 beta2 tau option bias_correction weights", "fednova": "server_momentum weights",
+    "scaffold": "server_lr option", "qfedavg": "q L", "afl": "lr_lambda average", "term": "t weights server_lr",
+    "ditto": "lam personal_lr personal_epochs weights", "fedmgda": "eps server_lr normalize prior",
+    "adafed": "gamma server_lr loss_at normalize_loss",
+    "fedfa": "alpha beta gamma_s gamma_c b server_lr acc_at server_sign c",
+    "adafedadam": "alpha server_lr beta1 beta2 eps step_scale inverse_rate", "naive_adaptive": "beta eps",
+    "local_adam": "beta1 beta2 eps state weights", "fedcada": "beta1 beta2 eps adjust counter server_lr weights",
+    "fafed": "alpha beta rho decay_w variant init_step ext", "stem": "alpha decay_w init_step",
+    "fedsps": "c gamma_b l_star", "fedcorr": "", "fedfv": "alpha tau history server_lr",
+    "propfair": "M eps tail server_lr weights", "gifair": "share form rank_at weights",
+    "fedmdfg": "theta step source force s armijo server_lr",
+    "drfa": "gamma snapshot snapshot_weights init floor decay", "fedheal": "beta threshold distance",
+    "feddyn": "alpha weights deploy", "fedexp": "eps average eps_per_client weights",
+    "fedcm": "alpha server_lr weights",
+    "mimelite": "base beta1 beta2 eps server_lr weights", "fedsam": "rho server_lr weights",
+    "mofedsam": "rho alpha server_lr weights", "fedspeed": "rho alpha prox server",
+    "pfedme": "lam inner personal_lr beta start weights", "apfl": "alpha adaptive weights",
+}  # fmt: skip
+DATA = """synthetic_leaf synthetic_iid synthetic_0_0 synthetic_0.5_0.5 synthetic_1_1 mnist_2class fmnist_dir0.5
+    cifar10_dir0.05 cifar10_dir0.1 cifar10_dir0.5 cifar10_dir1 cifar10_iid cifar10_shards2 cifar100_dir0.5
+    cifar100_dir0.05 femnist femnist_skewed sent140 shakespeare wikitext2 cinic10_dir0.5 tinyimagenet_dir0.05
+    imagefolder leaf_json"""
+GROUPS = {
+    "algo": " ".join(ALGORITHMS),
+    "data": DATA,
+    "model": "linear mlp cnn simplecnn vgg11 resnet18_gn lstm_char lstm_sent140 lstm_lm",
+    "tracker": "none wandb tensorboard mlflow",
+    "experiment": "adafedadam/table5_synthetic smoke",
+    "debug": "quick",
+}
+# a key of every kind with a value other than its default, and where it is in the configuration
+KEYS = [
+    "data.clients=7", "data.split=0.7", "data.seed=5", "local.optimizer=sgd", "local.lr=0.3", "local.momentum=0.5",
+    "local.weight_decay=0.01", "local.clip_norm=2.0", "local.batch_size=full", "local.batch_size=4", "local.epochs=3",
+    "local.epochs=[1,3]", "local.steps=6", "rounds=9", "participation=0.5", "participation=3", "seed=4", "eval_every=3",
+    "device=cpu", "device=auto", "engine.mode=loop", "engine.mode=stacked", "engine.mode=compiled",
+    "engine.cohort_size=3", "engine.cohort_size=auto", "engine.workers=2", "engine.workers=auto",
+    "engine.precision=float64", "engine.precision=tf32", "engine.precision=bf16", "init.path=w.safetensors",
+    "data_dir=somewhere", "results_dir=elsewhere", "force=true", "keep_clients=all",
+]  # fmt: skip
+COLUMNS = """round train_loss test_loss accuracy_mean accuracy_std accuracy_variance accuracy_min accuracy_max
+    accuracy_worst5 accuracy_worst10 accuracy_worst20 accuracy_worst30 accuracy_best5 accuracy_best10 accuracy_best20
+    accuracy_best30 angle_degrees kl_uniform accuracy_mean_weighted accuracy_std_weighted accuracy_worst30_weighted
+    improved_clients clients bytes_up bytes_down seconds_train seconds_eval"""
+CLIENT_COLUMNS = "round client name n_train n_test correct accuracy test_loss train_loss"
+META = "status seed hash device client_steps client_steps_per_second peak_memory_bytes engine"
+SMALL = ("algo=fedavg", "data=synthetic_leaf", "data.clients=6", "rounds=2")
+
+
+def test_the_global_help_and_the_version_name_the_words(fed):
+    status, out, _ = fed("--help")
+    assert status == 0
+    assert set(WORDS) <= {line.split()[0] for line in out if line.strip()}
+    assert fed("--version")[1] == [f"fedbench {fedbench.__version__}"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_has_a_help_of_its_own(fed, word):
+    status, out, _ = fed(word, "--help")
+    assert status == 0
+    assert f"fedbench {word}" in out[0]
+    assert out != fed("--help")[1]
+
+
+@pytest.mark.parametrize("group", ["algo", "data", "model", "experiment", "table"])
+def test_list_prints_the_choices(fed, group):
+    status, out, _ = fed("list", group)
+    assert status == 0
+    text = "\n".join(out)
+    wanted = GROUPS.get(group, "adafedadam/table5 adafed/table1").split()
+    assert [name for name in wanted if name not in text] == []
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_choice_of_a_group_exists(group):
+    assert set(GROUPS[group].split()) <= {"none", *options(group)}
+
+
+def test_every_key_can_be_set():
+    for typed in KEYS:
+        key, _, value = typed.partition("=")
+        found = compose_run([typed]).tree
+        for part in key.split("."):
+            found = found[part]
+        assert str(found).replace(" ", "") == str(yaml.safe_load(value)).replace(" ", ""), typed
+
+
+def test_every_method_has_its_keys():
+    found = {algo: set(yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())) for algo in ALGORITHMS}
+    missing = {algo: set(keys.split()) - found[algo] for algo, keys in ALGORITHMS.items()}
+    assert {algo: keys for algo, keys in missing.items() if keys} == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "message"),
+    [
+        (["lst"], 2, "did you mean list"),
+        (["local.lrr=1"], 2, "local.lr"),
+        (["local.lr=-1"], 2, "local.lr must be > 0, got -1"),
+        (["algo=fedavgg"], 2, "fedavg"),
+        (["report", "nowhere"], 2, "nowhere"),
+        (["data.clients=6", "model=mlp", "local.lr=1e30"], 1, ""),
+    ],
+)
+def test_what_is_wrong_has_a_status_and_one_message(fed, typed, status, message):
+    found, _, err = fed(*typed)
+    assert found == status
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_traceback_of_an_error_is_shown_if_it_is_asked_for(fed, monkeypatch):
+    assert "Traceback" in fed("local.lr=-1", "debug=true")[2]
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert "Traceback" in fed("local.lr=-1")[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run, and the directory that has it."""
+    folder = tmp_path_factory.mktemp("results")
+    return fedbench.run([*SMALL, f"results_dir={folder}", "seed=1"]), folder
+
+
+def test_a_run_has_its_files(run):
+    found, folder = run
+    path = found.path
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    meta = json.loads((path / "meta.json").read_text())
+    assert path == folder / "synthetic_leaf" / "fedavg" / meta["hash"] / "seed_1"
+    assert {file.name for file in path.iterdir()} == FILES
+    assert (config["rounds"], config["data"]["clients"], meta["status"], meta["seed"]) == (2, 6, "done", 1)
+    assert set(META.split()) <= set(meta)
+    rows = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert set(COLUMNS.split()) <= set(rows[0])
+    clients = pd.read_parquet(path / "clients.parquet")
+    assert set(CLIENT_COLUMNS.split()) <= set(clients)
+    assert set(clients["round"]) == {2}
+    assert set(load_file(path / "model.safetensors")) == {"weight", "bias"}
+
+
+def test_a_finished_run_is_answered_from_disk_unless_it_is_forced(fed, tmp_path):
+    status, out, _ = fed(*SMALL)
+    done = run_dir(tmp_path, out) / "DONE"
+    first = done.stat().st_mtime_ns
+    assert (status, fed(*SMALL)[1][-1], done.stat().st_mtime_ns) == (0, out[-1], first)
+    assert fed(*SMALL, "force=true")[0] == 0
+    assert done.stat().st_mtime_ns > first
+
+
+def test_a_sweep_prints_a_table_and_has_a_run_per_value(fed, tmp_path):
+    status, out, _ = fed("-m", *SMALL, "seed=0,1", "--jobs", "1")
+    assert status == 0
+    assert "fedavg" in "\n".join(out)
+    assert sorted(path.parent.name for path in tmp_path.rglob("DONE")) == ["seed_0", "seed_1"]
+
+
+def test_results_are_frames(run):
+    found = fedbench.load_results(run[1])
+    assert [len(frame) for frame in (found.runs, found.rounds, found.clients)] == [1, 3, 6]
+    assert set(COLUMNS.split()) <= set(found.rounds)
+
+
+def test_words_about_runs_answer(fed, run):
+    found, folder = run
+    assert fed("status", str(folder))[0] == 0
+    assert fed("show", str(found.path))[0] == 0
+    assert fed("plot", str(folder), "--out", "curve.svg")[0] == 0
+    assert fed("data", "show", "synthetic_leaf")[0] == 0
+    assert fed("data", "prepare", "synthetic_leaf")[0] == 0
+    assert fed("data", "verify", "synthetic_leaf")[0] == 0
+    assert fed("new", "metric", "spread", "--into", "own")[0] == 0
+    assert fed("reproduce", "adafedadam/table5", "--plan")[0] == 0
+    assert fed("--cfg", "job", *SMALL)[0] == 0
+
+
+def test_a_report_has_its_files(fed, run):
+    _, folder = run
+    assert fed("report", str(folder))[0] == 0
+    report = folder / "report"
+    assert (report / "index.html").read_text().lstrip().startswith("<!DOCTYPE html>")
+    assert {file.suffix for file in (report / "tables").iterdir()} == {".md", ".csv", ".tex"}
+    assert {file.suffix for file in (report / "figures").iterdir()} == {".png", ".svg"}
+    (row,) = pd.read_parquet(report / "runs.parquet").to_dict("records")
+    assert [row[f"config.{key}"] for key in ("rounds", "data.clients", "local.lr")] == [2, 6, 0.01]
+
+
+def test_leaf_json_and_image_folders_take_their_files(tmp_path):
+    given = compose_run(["data=leaf_json", "data.train=a.json", "data.test=b.json"]).tree["data"]
+    assert (given["train"], given["test"]) == ("a.json", "b.json")
+    assert compose_run(["data=imagefolder", "data.root=images"]).tree["data"]["root"] == "images"
