@@ -26,7 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from fedbench.papers.registry import Impossible, Paper, PrintedMetric, Row, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Impossible, Paper, PrintedMetric, Row
 from fedbench.simulation.metrics import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages

@@ -16,7 +16,7 @@ from fedbench.config.keys import setting
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.registry import Paper, PrintedMetric, Row, Setup
+from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
 from fedbench.runs.run import Run
 
 if TYPE_CHECKING:  # a plan does without it

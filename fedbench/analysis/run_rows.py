@@ -10,7 +10,8 @@ from typing import Any
 from fedbench.analysis.matching import best_round, departure_texts
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value
-from fedbench.papers.registry import PrintedMetric, home_of
+from fedbench.papers.registry import home_of
+from fedbench.papers.schema import PrintedMetric
 from fedbench.runs.run import Fields, Run
 
 _IDENTITY = ("seed", "hash", "algo", "data", "model", "experiment", "status")

@@ -29,7 +29,8 @@ from fedbench.analysis.stats import interval
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import Tree
 from fedbench.papers.ledger import Entry, Ledger
-from fedbench.papers.registry import Home, Paper, PrintedMetric, Reported, Row, Setup, Table, home_of
+from fedbench.papers.registry import Home, home_of
+from fedbench.papers.schema import Paper, PrintedMetric, Reported, Row, Setup, Table
 from fedbench.runs.run import Run
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from fedbench.core.errors import RequestError
+from pydantic import NonNegativeFloat, PlainValidator, PositiveFloat, ValidationInfo, model_validator
+
 from fedbench.core.metrics import is_field, lower_is_better
-from fedbench.papers.reading import AtLeast, Called, Known, Many, Ref, RunField, one_of
+from fedbench.papers.parsing import Entry, Known, ListOrOne, RunField, id_in, one_of, parse
 
-TableId = Annotated[str, Ref("tables")]
-FigureId = Annotated[str, Ref("figures")]
-SetupId = Annotated[str, Ref("setups")]
-MetricId = Annotated[str, Ref("metrics")]
-MethodId = Annotated[str, Ref("methods")]
-Methods = Annotated[tuple[MethodId, ...], Many()]
+TableId = Annotated[str, id_in("tables")]
+FigureId = Annotated[str, id_in("figures")]
+SetupId = Annotated[str, id_in("setups")]
+MetricId = Annotated[str, id_in("metrics")]
+MethodId = Annotated[str, id_in("methods")]
+Methods = Annotated[tuple[MethodId, ...], ListOrOne]
 Hyperparameters = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class NotBest:
+class NotBest(Entry):
     """In each setup and metric some row of the table is ahead of the method."""
 
     kind: ClassVar[str] = "not_best"
@@ -39,7 +40,7 @@ class Best(NotBest):
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Entry):
     """Each method of one list is ahead of each of another.
 
     Attributes:
@@ -52,16 +53,16 @@ class Compare:
     metric: MetricId
     better: Methods
     worse: Methods
-    by: Annotated[float, AtLeast(0)] = 0.0
+    by: NonNegativeFloat = 0.0
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse a method that would have to be ahead of itself."""
         if both := set(self.better) & set(self.worse):
-            raise RequestError(f"{where}: a method cannot be both better and worse; {', '.join(sorted(both))} is")
+            raise ValueError(f"a method cannot be both better and worse; {', '.join(sorted(both))} is")
 
 
 @dataclass(frozen=True)
-class Monotone:
+class Monotone(Entry):
     """A metric rises, or falls, from step to step.
 
     Attributes:
@@ -80,18 +81,18 @@ class Monotone:
     order: tuple[SetupId, ...] = ()
     setup: SetupId | None = None
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse steps without names, and a hyperparameter that a row lacks."""
         if self.over == "setups":
             if len(self.order) < 2:
-                raise RequestError(f"{where}: over: setups needs order, a list of at least two setups")
+                raise ValueError("over: setups needs order, a list of at least two setups")
             return
         if self.setup is None:
-            raise RequestError(f"{where}: over: {self.over} needs setup, in which the hyperparameter varies")
+            raise ValueError(f"over: {self.over} needs setup, in which the hyperparameter varies")
         rows = [r for r in known["tables"][self.table].rows if r.setup == self.setup and r.algo in self.algo]
         names = dict.fromkeys(["setups", *(k for r in rows for k in r.hyperparameters)])
         for row in rows:
-            one_of(f"{where}: over", self.over, [k for k in names if k == "setups" or k in row.hyperparameters])
+            one_of(self.over, [k for k in names if k == "setups" or k in row.hyperparameters], "over")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Trend(Monotone):
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(Entry):
     """A setup of a table."""
 
     table: TableId
@@ -113,7 +114,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class CompareTables:
+class CompareTables(Entry):
     """Each method is better in one table and setup than in another.
 
     Attributes:
@@ -122,7 +123,7 @@ class CompareTables:
     """
 
     kind: ClassVar[str] = "compare_tables"
-    metric: Annotated[tuple[MetricId, ...], Many()]
+    metric: Annotated[tuple[MetricId, ...], ListOrOne]
     algos: tuple[MethodId, ...]
     better: Place
     worse: Place
@@ -133,7 +134,7 @@ class CompareTables:
 
 
 @dataclass(frozen=True)
-class NotBehind:
+class NotBehind(Entry):
     """In each setup and metric each method is behind none of the others by the margin (non-inferiority).
 
     If the same methods are on both sides, any two of them differ by less than the margin: two one-sided tests a pair.
@@ -149,17 +150,12 @@ class NotBehind:
     setups: tuple[SetupId, ...]
     metrics: tuple[MetricId, ...]
     algo: Methods
-    margin: Annotated[float, AtLeast(0)]
+    margin: PositiveFloat
     against: Methods = ()
-
-    def validate(self, where: str, known: Known) -> None:
-        """Refuse a margin of 0, with which nothing short of a lead could be shown."""
-        if self.margin == 0:
-            raise RequestError(f"{where}: margin must be above 0, such as 1 for a point of accuracy")
 
 
 @dataclass(frozen=True)
-class WithinBand:
+class WithinBand(Entry):
     """The mean of a row's metric, once all seeds have run, is within a band; a seed without a number is outside.
 
     Attributes:
@@ -177,16 +173,16 @@ class WithinBand:
     low: float | None = None
     high: float | None = None
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse a band without bounds, or one that contains nothing."""
         if self.low is None and self.high is None:
-            raise RequestError(f"{where}: within_band needs low, high or both")
+            raise ValueError("within_band needs low, high or both")
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise RequestError(f"{where}: low must be below high; got {self.low:g} and {self.high:g}")
+            raise ValueError(f"low must be below high; got {self.low:g} and {self.high:g}")
 
 
 @dataclass(frozen=True)
-class EqualRows:
+class EqualRows(Entry):
     """Two tables print the same numbers for the rows of some methods."""
 
     kind: ClassVar[str] = "equal_rows"
@@ -197,7 +193,7 @@ class EqualRows:
 
 
 @dataclass(frozen=True)
-class PrintedRow:
+class PrintedRow(Entry):
     """A row of a table in any setup."""
 
     table: TableId
@@ -206,7 +202,7 @@ class PrintedRow:
 
 
 @dataclass(frozen=True)
-class EqualCells:
+class EqualCells(Entry):
     """Two rows, of one table or two, print the same numbers."""
 
     kind: ClassVar[str] = "equal_cells"
@@ -217,7 +213,7 @@ class EqualCells:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Entry):
     """Runs of a figure.
 
     Attributes:
@@ -228,14 +224,16 @@ class Selection:
     algo: str
     hyperparameters: Hyperparameters = field(default_factory=dict)
 
+    @model_validator(mode="before")
     @classmethod
-    def read(cls, value: Any, where: str, known: Known) -> Selection:
-        """Return the selection of a method's id, ``others``, ``all`` or ``{algo: ID, <hyperparameter>: value}``."""
+    def _of_method(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read a method's id, ``others``, ``all`` or ``{algo: ID, <hyperparameter>: value}``."""
         given = value if isinstance(value, Mapping) else {"algo": value}
         if "algo" not in given:
-            raise RequestError(f"{where} must be a method or a mapping with algo and hyperparameters; got {value!r}")
-        algo = one_of(where, given["algo"], [*known["methods"], "others", "all"])
-        return cls(algo, {k: v for k, v in given.items() if k != "algo"})
+            raise ValueError(f"must be a method or a mapping with algo and hyperparameters; got {value!r}")
+        if info.context is not None:
+            one_of(given["algo"], [*info.context["methods"], "others", "all"])
+        return {"algo": given["algo"], "hyperparameters": {k: v for k, v in given.items() if k != "algo"}}
 
     def fits(self, row: Any) -> bool:
         """Whether a row of the figure is selected."""
@@ -249,7 +247,7 @@ class Selection:
         return repr(pairs if self.hyperparameters else self.algo)
 
 
-Selections = Annotated[tuple[Selection, ...], Many()]
+Selections = Annotated[tuple[Selection, ...], ListOrOne]
 Measure = Literal[
     "area",
     "final",
@@ -270,7 +268,7 @@ _OF_CLIENTS = {"below", "at_least", "cka"}  # measures of the clients at the end
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Entry):
     """A measure of the curves of some runs of a figure is better than that of others.
 
     Attributes:
@@ -286,38 +284,38 @@ class Curves:
     figure: FigureId
     better: Selections
     worse: Selections
-    measure: Annotated[tuple[Measure, ...], Many()]
+    measure: Annotated[tuple[Measure, ...], ListOrOne]
     fields: tuple[str, ...]
     setups: tuple[SetupId, ...] = ()
     threshold: float | None = None
     share: float | None = None
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse fields that runs do not have, a missing threshold, a useless share, and selections without runs."""
         for name in self.fields:
             if not set(self.measure) <= _OF_CLIENTS and not is_field(name):
-                raise RequestError(f"{where}: fields must be numbers that runs have, such as train_loss; got {name!r}")
+                raise ValueError(f"fields must be numbers that runs have, such as train_loss; got {name!r}")
         for measure in sorted({"below", "at_least"} & set(self.measure)):
             if self.threshold is None:
-                raise RequestError(f"{where}: the measure {measure} needs threshold, an accuracy such as 0.5")
+                raise ValueError(f"the measure {measure} needs threshold, an accuracy such as 0.5")
         if self.share is not None:
-            self._validate_share(where, self.share)
+            self._validate_share(self.share)
         figure = known["figures"][self.figure]
-        _refuse_empty(where, figure, self.setups or figure.setups, better=self.better, worse=self.worse)
+        _refuse_empty(figure, self.setups or figure.setups, better=self.better, worse=self.worse)
 
-    def _validate_share(self, where: str, share: float) -> None:
+    def _validate_share(self, share: float) -> None:
         if not 0 < share < 1:
-            raise RequestError(f"{where}: share must be between 0 and 1, such as 0.8; got {share:g}")
+            raise ValueError(f"share must be between 0 and 1, such as 0.8; got {share:g}")
         for measure, name in product(self.measure, self.fields):
             if measure not in LESS_IS_BETTER and (measure in MORE_IS_BETTER or not lower_is_better(name)):
-                raise RequestError(
-                    f"{where}: share needs numbers of which less is better, such as rounds or a training loss; "
+                raise ValueError(
+                    f"share needs numbers of which less is better, such as rounds or a training loss; "
                     f"got {measure} of {name}"
                 )
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(Entry):
     """A measure of each of some runs of a figure stays on one side of a bound.
 
     Attributes:
@@ -331,24 +329,24 @@ class Limit:
     figure: FigureId
     methods: Selections
     measure: Literal["area", "tail", "decline", "seconds_over"]
-    field: Annotated[str, RunField()]
+    field: RunField
     at_least: float | None = None
     at_most: float | None = None
     reference: Selection | None = None
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse a missing or second bound, a missing reference, and selections without runs."""
         if (self.at_least is None) == (self.at_most is None):
-            raise RequestError(f"{where}: a limit has either at_least or at_most")
+            raise ValueError("a limit has either at_least or at_most")
         if self.measure == "seconds_over" and self.reference is None:
-            raise RequestError(f"{where}: seconds_over needs reference, the method whose seconds are compared")
+            raise ValueError("seconds_over needs reference, the method whose seconds are compared")
         figure = known["figures"][self.figure]
         reference = () if self.reference is None else (self.reference,)
-        _refuse_empty(where, figure, figure.setups, methods=self.methods, reference=reference)
+        _refuse_empty(figure, figure.setups, methods=self.methods, reference=reference)
 
 
 @dataclass(frozen=True)
-class PropertyTest:
+class PropertyTest(Entry):
     """A property of the method, shown by a test of the code.
 
     Attributes:
@@ -362,26 +360,34 @@ class PropertyTest:
 
 
 @dataclass(frozen=True)
-class Function:
+class Function(Entry):
     """A check by a function: the one in ``fedbench/analysis/claims/<paper>.py`` with the claim's id as its name."""
 
     kind: ClassVar[str] = "function"
 
 
+def _read(value: Any, info: ValidationInfo) -> Any:
+    """Return the check of a mapping whose key ``kind`` says which class it is."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be a mapping with kind, or null; got {value!r}")
+    kind = _KINDS[one_of(value.get("kind"), _KINDS, "kind")]
+    return parse(kind, {k: v for k, v in value.items() if k != "kind"}, known=info.context)
+
+
 @dataclass(frozen=True)
-class All:
+class All(Entry):
     """All of several checks; their comparisons are judged together."""
 
     kind: ClassVar[str] = "all"
-    checks: Annotated[tuple[Check, ...], Called("check")]
+    checks: tuple[AnyCheck, ...]
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse an empty list, and checks that runs do not decide."""
         if not self.checks:
-            raise RequestError(f"{where}: checks must have at least one check")
+            raise ValueError("checks must have at least one check")
         for check in self.checks:
             if isinstance(check, PropertyTest | EqualRows | EqualCells | WithinBand):
-                raise RequestError(f"{where}: {check.kind} is not decided by comparisons; make it a claim of its own")
+                raise ValueError(f"{check.kind} is not decided by comparisons; make it a claim of its own")
 
 
 Check: TypeAlias = (
@@ -401,10 +407,13 @@ Check: TypeAlias = (
     | Function
     | All
 )
+AnyCheck: TypeAlias = Annotated[Check, PlainValidator(_read)]
+
+_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in get_args(Check)}
 
 
-def _refuse_empty(where: str, figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
+def _refuse_empty(figure: Any, setups: tuple[str, ...], **sides: tuple[Selection, ...]) -> None:
     for key, selections in sides.items():
         for selection, setup in product(selections, setups):
             if not any(r.setup == setup and selection.fits(r) for r in figure.rows):
-                raise RequestError(f"{where}: {key} {selection} selects no run of {figure.id} on {setup}")
+                raise ValueError(f"{key} {selection} selects no run of {figure.id} on {setup}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.papers.checks import All, Check, Curves, Limit
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 
 def curve_fields(paper: Paper) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fedbench.core.errors import RequestError
 from fedbench.core.metrics import weighted_or_not
-from fedbench.papers.reading import Called, Known, Ref, one_of
+from fedbench.papers.checks import MethodId, SetupId
+from fedbench.papers.parsing import Entry, Known, one_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ AXES = ("weighting", "round", "splits", "variant")
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Entry):
     """Another value of an axis of readings, and why it is defensible for the paper."""
 
     value: str
@@ -65,7 +65,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Variant:
+class Variant(Entry):
     """A documented alternative of the settings of a paper, in which every other setting stays.
 
     Attributes:
@@ -81,19 +81,18 @@ class Variant:
     id: str
     title: str
     why: str
-    setups: tuple[Annotated[str, Ref("setups")], ...] = ()
+    setups: tuple[SetupId, ...] = ()
     set: dict[str, Any] = field(default_factory=dict)
-    methods: dict[Annotated[str, Ref("methods")], dict[str, Any]] = field(default_factory=dict)
-    algos: dict[Annotated[str, Ref("methods")], str] = field(default_factory=dict)
+    methods: dict[MethodId, dict[str, Any]] = field(default_factory=dict)
+    algos: dict[MethodId, str] = field(default_factory=dict)
     config_dir: str = ""
 
-    def validate(self, where: str, known: Known) -> None:
+    def validate(self, known: Known) -> None:
         """Refuse a variant that changes nothing."""
-        empty = [method for method, keys in self.methods.items() if not keys]
-        if empty or not (self.set or self.methods or self.algos):
-            raise RequestError(
-                f"{where} needs set (config keys), methods (method: config keys) or algos (method: algorithm); "
-                f"it changes nothing{f' for {empty[0]}' if empty else ''}"
+        if not all(self.methods.values()) or not (self.set or self.methods or self.algos):
+            raise ValueError(
+                f"{self.id} needs set (config keys), methods (method: config keys) or algos (method: algorithm); "
+                "it changes nothing"
             )
 
     def concerns(self, setup: str) -> bool:
@@ -110,24 +109,25 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Readings:
+class Readings(Entry):
     """The defensible readings of a paper besides the adopted one."""
 
-    weighting: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
-    round: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
-    splits: Annotated[tuple[Alternative, ...], Called("alternative")] = ()
-    variants: Annotated[tuple[Variant, ...], Called("variant")] = ()
+    weighting: tuple[Alternative, ...] = ()
+    round: tuple[Alternative, ...] = ()
+    splits: tuple[Alternative, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
-    def validate(self, where: str, known: Known) -> None:
-        """Refuse values that an axis does not have, and variants of one name."""
-        for axis, allowed in (("weighting", ("unweighted", "weighted")), ("round", ("last", "best"))):
-            for entry in getattr(self, axis):
-                one_of(f"{where}: {axis}: value", entry.value, allowed)
-        for entry in self.splits:
-            one_of(f"{where}: splits: value", entry.value, ("drawn",))
+    def validate(self, known: Known) -> None:
+        """Refuse values that an axis does not have, variants that change nothing, and several of one id."""
+        values = {"weighting": ("unweighted", "weighted"), "round": ("last", "best"), "splits": ("drawn",)}
+        for axis, allowed in values.items():
+            for alternative in getattr(self, axis):
+                one_of(alternative.value, allowed, f"{axis}: value")
+        for variant in self.variants:
+            variant.validate(known)
         names = [v.id for v in self.variants]
         if len(set(names)) < len(names):
-            raise RequestError(f"{where}: two variants have the same id; got {', '.join(names)}")
+            raise ValueError(f"two variants have the same id; got {', '.join(names)}")
 
     def every(self) -> list[Reading]:
         """Return all combinations of the alternatives, the adopted reading first."""

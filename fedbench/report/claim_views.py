@@ -10,7 +10,7 @@ from fedbench.analysis.claims.multiverse import Multiverse, is_measured, multive
 from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
-from fedbench.papers.registry import Claim, Paper
+from fedbench.papers.schema import Claim, Paper
 from fedbench.report.views import ClaimView, ComparisonView, GroupView, MultiverseView, ReadingView
 
 _OPEN = ("undecided", "partly measured", "not run")

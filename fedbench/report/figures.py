@@ -17,16 +17,8 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, l
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
 from fedbench.core.metrics import metric_info
-from fedbench.papers.registry import (
-    LABELS,
-    Adjustments,
-    CurvesPerSetup,
-    Figure,
-    FrontPerSetup,
-    Paper,
-    Row,
-    SweepPerSetup,
-)
+from fedbench.papers.registry import LABELS
+from fedbench.papers.schema import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
 from fedbench.report import alt_text, grids, plots
 from fedbench.report.drawing import Drawing
 from fedbench.report.looks import Look, looks

@@ -20,7 +20,8 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.writing import NotWritten, replace_file
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.readings import ADOPTED
-from fedbench.papers.registry import Paper, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Paper
 from fedbench.report.claim_views import claim_views
 from fedbench.report.drawing import Drawing
 from fedbench.report.export import claims_csv, headline

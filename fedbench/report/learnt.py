@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import yaml
 
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import from_yaml
-from fedbench.papers.reading import Called, fill
+from fedbench.papers.parsing import Entry, parse
 
 FILE = "learnt.yaml"
 
 
 @dataclass(frozen=True)
-class Sentence:
+class Sentence(Entry):
     """A sentence.
 
     Attributes:
@@ -43,14 +42,14 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Learnt(Entry):
     """What was learnt.
 
     Attributes:
         figure: Name of the picture that says most, such as ``figure2_distribution``; None for none.
     """
 
-    sentences: Annotated[tuple[Sentence, ...], Called("sentence")] = ()
+    sentences: tuple[Sentence, ...] = ()
     figure: str | None = field(default=None)
 
 
@@ -67,7 +66,7 @@ def read_learnt(folder: Path) -> Learnt:
     if not file.exists():
         return Learnt()
     try:
-        found: Learnt = fill(Learnt, from_yaml(file.read_text(encoding="utf-8")), "learnt", {})
+        found = parse(Learnt, from_yaml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RequestError(f"{file}: {error}") from error
     return found

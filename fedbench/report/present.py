@@ -15,7 +15,7 @@ from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tabl
 from fedbench.config.keys import WATCHING
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value
-from fedbench.papers.registry import Paper, Setup
+from fedbench.papers.schema import Paper, Setup
 from fedbench.report.claim_views import claim_views, reading_views
 from fedbench.report.export import table_markdown
 from fedbench.report.render import best_names, href

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fedbench.analysis.coverage import Coverage
-from fedbench.papers.registry import Tuning
+from fedbench.papers.schema import Tuning
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class MultiverseView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim of a paper (``fedbench.papers.registry.Claim``), with its verdict (``fedbench.analysis.claims.judge``).
+    """A claim of a paper (``fedbench.papers.schema.Claim``), with its verdict (``fedbench.analysis.claims.judge``).
 
     Attributes:
         basis: ``runs``, ``proof`` or ``print``.

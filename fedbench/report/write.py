@@ -19,7 +19,8 @@ from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
-from fedbench.papers.registry import LABELS, Paper, home_of, papers
+from fedbench.papers.registry import LABELS, home_of, papers
+from fedbench.papers.schema import Paper
 from fedbench.report.compared_chapter import compared_chapter
 from fedbench.report.compared_files import write_compared
 from fedbench.report.drawing import Drawing

@@ -14,7 +14,8 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import Variant
-from fedbench.papers.registry import Paper, Reduction, Row, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Paper, Reduction, Row
 from fedbench.runs.results import Results
 from fedbench.runs.run import is_done
 

@@ -12,7 +12,7 @@ from fake_runs import nested
 from units import unit
 
 from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
-from fedbench.papers.registry import Method, Paper, PrintedMetric, Row, Setup, Table
+from fedbench.papers.schema import Method, Paper, PrintedMetric, Row, Setup, Table
 from fedbench.runs.results import Results
 
 # what the experiment says, and the presets of its methods

@@ -18,7 +18,8 @@ from fedbench.config.groups import options
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.trees import leaves
 from fedbench.papers.checks import All, CompareTables, Curves, Function, Limit, PropertyTest
-from fedbench.papers.registry import Reduction, Reported, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Reduction, Reported
 from fedbench.runs.cached_run import cached_run
 
 PAPERS = tuple(papers())

@@ -11,7 +11,8 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.tables import Block, Cell, Column, TableData, paper_table
 from fedbench.analysis.tables import Line as TableLine
 from fedbench.papers.ledger import Entry, Ledger, read_ledger, write_ledger
-from fedbench.papers.registry import PrintedMetric, Reported, Setup, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import PrintedMetric, Reported, Setup
 from fedbench.report import present
 from fedbench.report.export import (
     claims_csv,

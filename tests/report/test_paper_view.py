@@ -15,7 +15,8 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.tables import Cell, paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
-from fedbench.papers.registry import Reported, papers
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Reported
 from fedbench.report.present import agreement_text, claim_views, command, paper_view, view
 from fedbench.runs.results import Results
 

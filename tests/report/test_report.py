@@ -11,7 +11,8 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
 from fedbench.config.groups import options
 from fedbench.papers.ledger import Ledger
-from fedbench.papers.registry import Reported, home_of, papers
+from fedbench.papers.registry import home_of, papers
+from fedbench.papers.schema import Reported
 from fedbench.report.export import table_csv, table_latex, table_markdown
 from fedbench.report.present import summary, view
 from fedbench.report.render import csv_text, latex, markdown

@@ -11,7 +11,7 @@ from fedbench.analysis.claims.comparison import Comparison, above, best_of, comp
 from fedbench.analysis.claims.curves import FigureRuns, PerUnit, low_and_high, roughness, tail
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns, rounds_to
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd

@@ -11,7 +11,7 @@ from fedbench.analysis.claims.curves import FigureRuns, final
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, Unit
 from fedbench.core.metrics import metric_info
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 _ERROR, _SPREAD = "error_mean_weighted", "error_rsd_weighted"
 _STD, _WORST = "accuracy_std_weighted", "accuracy_worst30_weighted"

@@ -14,7 +14,7 @@ from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd

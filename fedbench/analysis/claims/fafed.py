@@ -7,7 +7,7 @@ from itertools import pairwise
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 _METHODS = ("fedavg", "scaffold", "stem", "fedadam", "fedams", "fafed")
 

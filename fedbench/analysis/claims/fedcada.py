@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedbench.analysis.claims.comparison import Comparison
 from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence
-from fedbench.papers.registry import Paper
+from fedbench.papers.schema import Paper
 
 _RIVALS = ("fedavg", "fedadam", "fedams", "fedsps", "fafed")
 

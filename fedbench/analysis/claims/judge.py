@@ -34,7 +34,7 @@ from fedbench.papers.checks import (
     Trend,
     WithinBand,
 )
-from fedbench.papers.registry import Claim, Paper
+from fedbench.papers.schema import Claim, Paper
 
 OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]
 # kind of a check of tables -> the comparisons that it consists of

@@ -10,7 +10,7 @@ from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.claims.verdict import TO_HOLD, Verdict
 from fedbench.analysis.matching import Evidence
 from fedbench.papers.readings import ADOPTED, AXES, Reading
-from fedbench.papers.registry import Claim, Paper
+from fedbench.papers.schema import Claim, Paper
 
 _DECIDED = ("holds", "fails")
 _WORDS = {"weighting": "weighting", "round": "round", "splits": "splits", "variant": "settings"}

@@ -28,7 +28,7 @@ from fedbench.papers.checks import (
     Trend,
     WithinBand,
 )
-from fedbench.papers.registry import Paper, PrintedMetric, Row
+from fedbench.papers.schema import Paper, PrintedMetric, Row
 
 
 class Cells:

@@ -24,9 +24,9 @@ from fedbench.analysis.claims.curves import (
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
-from fedbench.papers import reading
-from fedbench.papers.checks import Check
-from fedbench.papers.registry import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
+from fedbench.papers.checks import AnyCheck
+from fedbench.papers.parsing import parse
+from fedbench.papers.schema import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
 
 SEEDS = 10
 
@@ -146,7 +146,7 @@ SWEEP = [*(Row("a", "new", {"p": p}) for p in (0.0, 0.5, 1.0)), Row("a", "x"), R
 def read(check, of):
     """A check as it is read from a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
-    return reading.read(Check, {"figure": "f", **check}, "c", {k: getattr(of, k) for k in sections})
+    return parse(AnyCheck, {"figure": "f", **check}, "c", {k: getattr(of, k) for k in sections})
 
 
 def verdict(check, runs, rows=THREE, setups=("a",), **found):

@@ -13,9 +13,10 @@ from fedbench.analysis.claims.judge import is_settled, judge, refuse_bad_checks
 from fedbench.analysis.claims.verdict import Counts, decide
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Check, EqualCells, EqualRows, PropertyTest
-from fedbench.papers.reading import read
-from fedbench.papers.registry import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table, papers
+from fedbench.papers.checks import AnyCheck, EqualCells, EqualRows, PropertyTest
+from fedbench.papers.parsing import parse
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table
 
 METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")
@@ -75,7 +76,7 @@ class Given(Evidence):
 def claim_of(check, paper=PAPER):
     """A claim whose check is read as in a paper's file."""
     sections = ("metrics", "methods", "setups", "tables", "figures")
-    return Claim("c01", "", "", read(Check, check, "c01", {k: getattr(paper, k) for k in sections}), "supports")
+    return Claim("c01", "", "", parse(AnyCheck, check, "c01", {k: getattr(paper, k) for k in sections}), "supports")
 
 
 def verdict(numbers, check, column="avg", which="last", **made):
@@ -760,8 +761,8 @@ def test_differences_within_a_margin():
 @pytest.mark.parametrize(
     ("check", "words"),
     [
-        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": 0}, "c01: margin must be above 0"),
-        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": -1}, "c01: margin must be a number >= 0"),
+        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": 0}, "c01: margin: must be greater than 0"),
+        ({"kind": "not_behind", **MARGIN, "algo": "new", "margin": -1}, "c01: margin: must be greater than 0"),
     ],
 )
 def test_margins_that_decide_nothing_are_refused(check, words):

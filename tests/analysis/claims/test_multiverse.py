@@ -14,20 +14,10 @@ from fedbench.analysis.claims.verdict import decide
 from fedbench.analysis.matching import Evidence, Unit, wanted_under
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import Compare, Curves, Selection
-from fedbench.papers.reading import fill
+from fedbench.papers.parsing import parse
 from fedbench.papers.readings import ADOPTED, Alternative, Reading, Readings, Variant
-from fedbench.papers.registry import (
-    Claim,
-    CurvesPerSetup,
-    Figure,
-    Method,
-    Paper,
-    PrintedMetric,
-    Row,
-    Setup,
-    Table,
-    papers,
-)
+from fedbench.papers.registry import papers
+from fedbench.papers.schema import Claim, CurvesPerSetup, Figure, Method, Paper, PrintedMetric, Row, Setup, Table
 from fedbench.runs.results import Results
 
 EVERY = Readings(
@@ -399,18 +389,18 @@ KNOWN = {"setups": {"one": None}, "methods": {"new": None}}
         ({"weighting": [{"value": "half", "why": "x"}]}, "weighting: value must be one of unweighted, weighted;"),
         ({"splits": [{"value": "fixed", "why": "x"}]}, "splits: value must be one of drawn; got 'fixed'"),
         ({"round": [{"value": "best"}]}, "lacks why"),
-        ({"seeds": []}, "key must be one of weighting, round, splits, variants"),
+        ({"seeds": []}, "unknown key 'seeds'"),
         ({"variants": [{"id": "v", "title": "", "why": ""}]}, "it changes nothing"),
         ({"variants": [{"id": "v", "title": "", "why": "", "algos": {"x": "y"}}]}, "must be one of new; got 'x'"),
         ({"variants": [{"id": "v", "title": "", "why": "", "methods": {"x": {"a": 1}}}]}, "be one of new; got 'x'"),
-        ({"variants": [{"id": "v", "title": "", "why": "", "methods": {"new": {}}}]}, "it changes nothing for new"),
+        ({"variants": [{"id": "v", "title": "", "why": "", "methods": {"new": {}}}]}, "it changes nothing"),
         ({"variants": [{"id": "v", "title": "", "why": "", "set": {"a": 1}}] * 2}, "two variants have the same id"),
     ],
     ids=str,
 )  # fmt: skip
 def test_faults_of_the_section(section, words):
     with pytest.raises(RequestError, match=r"readings") as error:
-        fill(Readings, section, "readings", KNOWN)
+        parse(Readings, section, "readings", KNOWN)
     assert words in str(error.value)
 
 
