@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -34,13 +35,15 @@ from fedbench.simulation.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-ALGORITHMS = sorted(p.stem for p in (ROOT / "fedbench" / "algorithms").glob("*.py") if p.stem != "__init__")
+ALGORITHMS = sorted(p.stem for p in (CONF / "algo").glob("*.yaml") if p.stem not in ("_none", "fedcorr_adafed"))
 UNEQUAL = (1, 23, 4, 9, 40, 10, 2)  # training examples; with batch 10 these take 1, 3, 1, 1, 4, 1, 1 steps an epoch
 
 
 def factory(name: str) -> Callable[..., Any]:
     """The function that makes a method."""
-    made: Callable[..., Any] = getattr(importlib.import_module(f"fedbench.algorithms.{name}"), name)
+    target = yaml.safe_load((CONF / "algo" / f"{name}.yaml").read_text())["_target_"]
+    module, _, function = target.rpartition(".")
+    made: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return made
 
 

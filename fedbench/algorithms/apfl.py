@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
 from fedbench.core.errors import boolean, number
 from fedbench.core.optim import SGD, Optimizer

@@ -1,10 +1,41 @@
-"""FedAdam."""
+"""FedAdam and its family: adaptive server optimizers of Reddi et al. (ICLR 2021), and FedAMS."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
-from fedbench.core.errors import number
-from fedbench.core.optim import SGD, Optimizer, adam
+from fedbench.core.errors import boolean, choice, number
+from fedbench.core.optim import SGD, Optimizer, adagrad, adam, amsgrad, yogi
+
+
+def fedadagrad(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.0,
+    tau: float = 1e-3,
+    v0: float | None = None,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedAdagrad (Reddi et al., ICLR 2021, Alg. 2): Adagrad on d = Σ p_k Δ_k.
+
+    m <- β1 m + (1-β1) d; v <- v + d²; w <- w - η_g m / (√v + τ).
+
+    Args:
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment; 0 in the paper's experiments.
+        tau: Constant τ added to the denominator.
+        v0: Initial value of v; None is τ².
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
+            Alg. 2 prints).
+
+    Identity: the first step is η_g (1-β1) d / (√(v0 + d²) + τ).
+    """
+    server_lr = number("server_lr", server_lr, above=0)
+    server = adagrad(beta1, tau, v0)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
 
 
 def fedadam(
@@ -41,4 +72,70 @@ def fedadam(
     """
     server_lr = number("server_lr", server_lr, above=0)
     server = adam(beta1, beta2, tau, v0, bias_correction, eps_inside)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+
+
+def fedyogi(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    v0: float | None = None,
+    weights: Weights = "size",
+) -> Algorithm:
+    """FedYogi (Reddi et al., ICLR 2021, Alg. 2): Yogi on d = Σ p_k Δ_k, without bias correction.
+
+    m <- β1 m + (1-β1) d; v <- v - (1-β2) d² sign(v - d²); w <- w - η_g m / (√v + τ).
+
+    Args:
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        tau: Constant τ added to the denominator.
+        v0: Initial value of v; None is τ².
+        weights: Weights p_k, by number of training examples ("size", as in the paper's experiments) or "uniform" (as
+            Alg. 2 prints).
+
+    Identity: a coordinate whose v has reached d² keeps it, since sign(0) = 0.
+    """
+    server_lr = number("server_lr", server_lr, above=0)
+    server = yogi(beta1, beta2, tau, v0)
+    return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)
+
+
+def fedams(
+    local: Optimizer = SGD,
+    *,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    option: Literal[1, 2] = 1,
+    bias_correction: bool = False,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """FedAMS (Wang, Lin & Chen, ICML 2022, Alg. 1): Adam on d = Σ p_k Δ_k with a denominator that never falls.
+
+    m <- β1 m + (1-β1) d; v <- β2 v + (1-β2) d², both from 0. Option 1: v̂ <- max(v̂, v, τ), w <- w - η_g m / √v̂.
+    Option 2 (FedAMSGrad, Tong et al.): v̂ <- max(v̂, v), w <- w - η_g m / (√v̂ + τ).
+
+    Args:
+        local: The local solver.
+        server_lr: The server's step size η_g.
+        beta1: Decay β1 of the first moment.
+        beta2: Decay β2 of the second moment.
+        tau: The paper's ε; with option 1 a lower bound of v̂, so that √τ is the smallest denominator.
+        option: Number of the option, 1 or 2.
+        bias_correction: Whether to use m/(1-β1^t) and √v̂/√(1-β2^t), as the authors' code does; the paper does not.
+        weights: Weights p_k, "uniform" (paper) or by number of training examples ("size").
+
+    Identity: as long as no coordinate of v has fallen, option 2 is FedAdam with v0 = 0.
+    """
+    server_lr = number("server_lr", server_lr, above=0)
+    choice("option", option, (1, 2))
+    boolean("bias_correction", bias_correction)
+    server = amsgrad(beta1, beta2, tau, floor_inside=option == 1, bias_correction=bias_correction)
     return Algorithm(**descent(local), **server_descent(server, server_lr), weights=weights)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedbench.algorithms.shared.plain_sgd import require_plain
-from fedbench.algorithms.shared.sent_momentum import blended, mean_gradient
+from fedbench.algorithms.shared.averages import blended, mean_gradient
+from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights
 from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer

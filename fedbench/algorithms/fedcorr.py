@@ -14,7 +14,7 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     note_visit,
     refuse_without_mixtures,
 )
-from fedbench.algorithms.shared.local_terms import pulled, with_mixup
+from fedbench.algorithms.shared.local_steps import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
 from fedbench.core.errors import RequestError, WrongValue, boolean, integer, number, typed
 from fedbench.core.optim import SGD, Optimizer

@@ -1,10 +1,11 @@
-"""FedSAM."""
+"""Sharpness-aware local steps: FedSAM and MoFedSAM."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.algorithms.shared.ascent import uphill
+from fedbench.algorithms.shared.averages import mean_gradient
+from fedbench.algorithms.shared.local_steps import require_plain, uphill
 from fedbench.core.algorithm import Algorithm, Weights, descent, server_descent
 from fedbench.core.errors import number
 from fedbench.core.optim import SGD, Optimizer
@@ -32,3 +33,38 @@ def fedsam(
         return uphill(oracle, local["w"], batch, rho)[1]
 
     return Algorithm(**descent(local, gradient), **server_descent(lr=server_lr), weights=weights)
+
+
+def mofedsam(
+    local: Optimizer = SGD,
+    *,
+    rho: float = 0.1,
+    alpha: float = 0.1,
+    server_lr: float = 1.0,
+    weights: Weights = "uniform",
+) -> Algorithm:
+    """MoFedSAM (Qu et al., ICML 2022): FedSAM whose local steps go partly along the mean gradient m of the last round.
+
+    ŵ = w + ρ g/||g||, g = ∇F_k(w; batch); w <- w - η_l (α ∇F_k(ŵ; batch) + (1-α) m), the same batch. Server:
+    m <- Σ p_k Δ_k / (η_l τ_k), from 0; w <- w - η_g Σ p_k Δ_k.
+
+    Args:
+        local: The local solver, plain SGD.
+        rho: Radius ρ.
+        alpha: Share α in [0, 1] of the client's own gradient (the paper's β).
+        server_lr: The server's step size η_g.
+        weights: Weights p_k, "uniform" (the paper) or by number of training examples ("size").
+
+    Raises:
+        RequestError: If the local solver is not plain, since Δ_k / (η_l τ_k) would be no mean of gradients.
+
+    Identity: ρ = 0 is FedCM; α = 1 is FedSAM.
+    """
+    rho, alpha = number("rho", rho, at_least=0), number("alpha", alpha, at_least=0, at_most=1)
+    server_lr = number("server_lr", server_lr, above=0)
+    require_plain(local, "mofedsam", "Δ_k / (η_l τ_k) is a mean of gradients only under plain SGD")
+
+    def gradient(oracle: Oracle, msg: State, local: State, batch: Batch, info: ClientInfo) -> Tensor:
+        return alpha * uphill(oracle, local["w"], batch, rho)[1] + (1 - alpha) * msg["m"]
+
+    return Algorithm(**descent(gradient=gradient), **mean_gradient(server_lr), weights=weights)

@@ -7,9 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedbench.algorithms.shared.ascent import uphill
-from fedbench.algorithms.shared.drift import drifted, unmoved, with_mean_drift
-from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.algorithms.shared.averages import drifted, unmoved, with_mean_drift
+from fedbench.algorithms.shared.local_steps import require_plain, uphill
 from fedbench.core.algorithm import Algorithm, Averaging, by_weight, descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.shared.plain_sgd import require_plain
-from fedbench.algorithms.shared.sent_momentum import blended
+from fedbench.algorithms.shared.averages import blended
+from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Averaging, Weights, by_weight, descent
 from fedbench.core.errors import choice, number
 from fedbench.core.optim import SGD, Optimizer

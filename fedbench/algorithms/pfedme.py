@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedbench.algorithms.shared.plain_sgd import require_plain
+from fedbench.algorithms.shared.local_steps import require_plain
 from fedbench.core.algorithm import Algorithm, Weights, server_descent
 from fedbench.core.errors import choice, integer, number
 from fedbench.core.optim import SGD, Optimizer

@@ -12,6 +12,10 @@ from typing import Any
 # Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
 # Moving a module takes one row here; moving it again changes the right side.
 MOVED: dict[str, str] = {
+    "fedbench.algorithms.fedadagrad.fedadagrad": "fedbench.algorithms.fedadam.fedadagrad",
+    "fedbench.algorithms.fedams.fedams": "fedbench.algorithms.fedadam.fedams",
+    "fedbench.algorithms.fedyogi.fedyogi": "fedbench.algorithms.fedadam.fedyogi",
+    "fedbench.algorithms.mofedsam.mofedsam": "fedbench.algorithms.fedsam.mofedsam",
     "fedbench.data.partition": "fedbench.data.partitions.basic",
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",

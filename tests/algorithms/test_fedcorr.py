@@ -19,7 +19,7 @@ from fedbench.algorithms.shared.label_noise_estimation import (
     note_visit,
     output_losses,
 )
-from fedbench.algorithms.shared.local_terms import Mixed, pulled
+from fedbench.algorithms.shared.local_steps import Mixed, pulled
 from fedbench.core.errors import RequestError
 from fedbench.core.samplers import one_by_one
 from fedbench.core.types import Batch, ClientInfo

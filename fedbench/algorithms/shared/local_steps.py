@@ -1,4 +1,4 @@
-"""Terms that a method may add to its local steps: mixed examples, a pull towards the broadcast model."""
+"""Parts of local steps: plain solvers, gradients uphill, proximal pulls and mixed examples."""
 
 from __future__ import annotations
 
@@ -8,9 +8,30 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Algorithm, LocalPart, descent
-from fedbench.core.optim import Optimizer
+from fedbench.core.optim import Optimizer, without
 from fedbench.core.randomness import fold_in
 from fedbench.core.types import Batch, ClientInfo, Oracle, State
+
+_PARTS = ("momentum", "weight decay", "clipping", "adaptive steps")
+
+
+def require_plain(local: Optimizer, method: str, reason: str) -> None:
+    """Refuse a local solver that does more than a plain step.
+
+    Raises:
+        RequestError: With the method, the part that it cannot be combined with, the reason and the key to set.
+    """
+    without(local, *_PARTS, method=method, reason=reason)
+
+
+def uphill(oracle: Oracle, w: Tensor, batch: Batch, rho: float) -> tuple[Tensor, Tensor]:
+    """Return g = ∇F_k(w; batch) and the gradient on the same batch at w + ρ g/||g||, [A, P] each.
+
+    The length is that of the whole vector of each client; where g = 0 both gradients are at w.
+    """
+    g = oracle.grad(w, batch)
+    length = torch.linalg.vector_norm(g, dim=-1, keepdim=True)
+    return g, oracle.grad(w + g * torch.where(length > 0, rho / length, 0.0), batch)
 
 
 class Mixed:
