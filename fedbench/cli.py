@@ -16,7 +16,7 @@ from fedbench.commands.arguments import WORDS, Parser, tree
 from fedbench.config.groups import GROUPS, options
 from fedbench.config.schema import TOP_KEYS
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.writing import NotWritten
+from fedbench.core.files import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption
 from fedbench.runs.run import DamagedRun
 

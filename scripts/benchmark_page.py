@@ -18,7 +18,7 @@ from benchmark.comparisons import collect, load, save
 from benchmark.page import NOTES, read_notes, write_benchmark
 
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from fedbench.config.compose import Composer
 from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 from fedbench.runs.build import build
 from fedbench.runs.data_sets import DataSets
 

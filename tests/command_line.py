@@ -44,5 +44,5 @@ def interrupted(fed, monkeypatch, at, *args):
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "evaluate", interrupting)
-        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        patch.setattr(runner, "_CHECKPOINT_EVERY", 0)
         assert fed(*args)[0] == 130

@@ -11,7 +11,6 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.paths import user_path
-from fedbench.core.writing import fault
 
 WORDS = ("prepare", "verify", "show", "export-partition", "check-links")
 
@@ -109,7 +108,7 @@ def _carry_out(word: str, name: str, overrides: Sequence[str], own: Path | None)
         drawn = pictures(found, folder, name)
     except OSError as error:
         raise RequestError(
-            f"{folder} cannot be written ({fault(folder, error)}); set results_dir to a directory that can"
+            f"{folder} cannot be written ({error.strerror or error}); set results_dir to a directory that can"
         ) from error
     return as_lines({"data": name, **facts(found)}) + "\n" + "\n".join(f"written: {p}" for p in drawn), 0
 

@@ -26,7 +26,7 @@ import yaml
 
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import NotWritten, replace_bytes
+from fedbench.core.files import NotWritten, replace_bytes
 from fedbench.report.for_paper import PaperOptions, write_for_paper
 from fedbench.report.statement import Cite
 from fedbench.report.write import Extras, write_report

@@ -12,8 +12,8 @@ from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
 from fedbench.core.errors import RequestError, choice
+from fedbench.core.files import NotWritten
 from fedbench.core.paths import user_path
-from fedbench.core.writing import NotWritten
 from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
 from fedbench.report.best import best_text

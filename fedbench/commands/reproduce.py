@@ -89,7 +89,7 @@ def _carry_out(
     try:
         results.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_writable(f"results_dir={results}", results, error) from error
+        raise not_writable(f"results_dir={results}", error) from error
     faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common, published)
     record(results, runs, faults)

@@ -17,10 +17,10 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
+from fedbench.core.files import replace_file
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value
-from fedbench.core.writing import replace_file
-from fedbench.runs.donors import depends_on_rounds
+from fedbench.runs.extend import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run

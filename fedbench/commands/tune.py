@@ -14,7 +14,7 @@ from fedbench.commands.tuned_config import tuned_experiment
 from fedbench.commands.tuning_request import TuningRequest, read_request
 from fedbench.config.compose import Composer
 from fedbench.config.user_code import user_code_from
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 from fedbench.report.page import page
 from fedbench.report.tuned import (
     TuningFacts,

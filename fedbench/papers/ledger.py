@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 
 PLAN = "plan.json"
 

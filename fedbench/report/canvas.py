@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import replace_bytes
+from fedbench.core.files import replace_bytes
 from fedbench.report.looks import Look
 
 WIDTH = 3.3  # width of a panel, inches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedRuns
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 from fedbench.report.compared import compared_text, verdict_of
 from fedbench.report.latex_tables import best_of, tables_of
 from fedbench.report.render import csv_text

@@ -10,8 +10,8 @@ from pathlib import Path
 from fedbench.analysis.compare import compare
 from fedbench.analysis.tables import run_tables
 from fedbench.core.errors import RequestError
+from fedbench.core.files import replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo, metric_info
-from fedbench.core.writing import replace_file, replaced_folder
 from fedbench.report import plots
 from fedbench.report.figures import curve_panels
 from fedbench.report.latex_tables import tables_of

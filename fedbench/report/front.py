@@ -17,7 +17,7 @@ from fedbench.analysis.coverage import coverage
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.writing import NotWritten, replace_file
+from fedbench.core.files import NotWritten, replace_file
 from fedbench.papers.ledger import Ledger, read_ledger
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers

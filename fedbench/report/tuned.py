@@ -160,7 +160,7 @@ def stability_figure(stability: Stability, title: str) -> Figure:
 
 def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
     """Write texts to files of a directory."""
-    from fedbench.core.writing import replace_file
+    from fedbench.core.files import replace_file
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

@@ -17,7 +17,7 @@ from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
 from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import NotWritten, replace_file, replaced_folder, replacing
+from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import LABELS, home_of, papers
 from fedbench.papers.schema import Paper

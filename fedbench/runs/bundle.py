@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import replace_bytes
 from fedbench.core.trees import from_json
-from fedbench.core.writing import replace_bytes
 from fedbench.runs.run import Fields, Run, checked
 
 if TYPE_CHECKING:

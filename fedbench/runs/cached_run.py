@@ -6,16 +6,15 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import fault, writing
-from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.data_sets import DataSets
-from fedbench.runs.donors import evaluated_more_often, go_on_from_shorter
+from fedbench.runs.extend import continue_shorter
 from fedbench.runs.interrupts import at_once
 from fedbench.runs.recorder import STATE, Recorder, put_away
 from fedbench.runs.run import Run, damaged, is_done, read_run
-from fedbench.runs.trackers.guarded import export
 
 
 @dataclass(frozen=True)
@@ -63,92 +62,67 @@ def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | Non
         NotWritten: If its files cannot be written later, such as on a full disk.
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
-    from filelock import FileLock, Timeout
-
-    if not config.force:
-        _tidy(config)
-        if done := _from_disk(config) or _from_denser(config):
-            export(done.run, config.tracker, config.stored_tree)
-            return done
+    path = config.path
+    state_of = config.rounds - 1 if config.keep_state else None
+    if is_done(path) and not config.force:
+        if (path / "checkpoint").exists():  # of a process that was killed right after it had written DONE
+            with _locked(path):
+                put_away(path, state_of)
+        return _from_disk(config)
     with at_once():
-        from fedbench.runs.build import build  # imports torch
+        from fedbench.runs.build import build  # imports torch, which takes seconds
         from fedbench.runs.training import run
 
     prepared = build(config, load or DataSets(), cores)
     try:
-        recorder = Recorder(config.path)
-        lock = FileLock(config.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            print(f"fedbench: waiting for another process that is working in {config.path}", file=sys.stderr)
-            lock.acquire()
+        recorder = Recorder(path)
+        lock = _locked(path)
     except OSError as error:
-        raise not_writable(f"results_dir={config.results_dir}", config.path, error) from error
+        raise not_writable(f"results_dir={config.results_dir}", error) from error
     try:
         if config.force:
             recorder.clear()
-        elif done := _from_disk(config):  # the other process finished it
-            return done
-        facts = go_on_from_shorter(config, recorder)
-        run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree)
-        return Outcome(read_run(config.path), fresh=True)
+        fresh = not is_done(path)  # otherwise another process has finished it meanwhile
+        if fresh:
+            facts = continue_shorter(config, recorder)
+            run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree)
+        put_away(path, state_of)
+        return Outcome(read_run(path), fresh=True) if fresh else _from_disk(config)
     finally:
-        if is_done(config.path):  # a process that waits holds this very file, and finds DONE
-            with writing(config.path):
-                Path(lock.lock_file).unlink(missing_ok=True)
+        if is_done(path):  # a process that waits holds this very file, and finds DONE
+            Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
-def not_writable(name: object, folder: Path, error: OSError) -> RequestError:
+def not_writable(name: object, error: OSError) -> RequestError:
     """Return the error for a directory, by the name that the message gives it, that cannot be written to."""
-    return RequestError(f"{name} cannot be written to ({fault(folder, error)}); change results_dir")
+    return RequestError(f"{name} cannot be written to ({error.strerror or error}); change results_dir")
 
 
-def _tidy(config: RunConfig) -> None:
-    """Put away the checkpoint of a run that was killed right after it had written DONE."""
-    path, checkpoints = config.path, Checkpoints(config.path / "checkpoint", config.path / "rounds.jsonl")
-    if not (is_done(path) and checkpoints.folder.exists()):
-        return
-    from filelock import FileLock
-
+def _locked(path: Path) -> FileLock:
+    """Return the lock of a run's directory, once no other process holds it."""
+    lock = FileLock(path / ".lock")
     try:
-        with FileLock(path / ".lock"):  # until another process has put it away itself
-            put_away(path, config.keep_state and checkpoints.round == config.rounds - 1)
-            (path / ".lock").unlink(missing_ok=True)
-    except OSError as error:
-        print(f"fedbench: {checkpoints.folder} is left over and cannot be put away: {error}", file=sys.stderr)
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"fedbench: waiting for another process that is working in {path}", file=sys.stderr)
+        lock.acquire()
+    return lock
 
 
-def _from_disk(config: RunConfig) -> Outcome | None:
-    path, wanted = config.path, config.eval_train_every
-    if not is_done(path):
-        return None
-    if config.keep_state and not (path / STATE).exists():
-        print(f"fedbench: {path} has kept no state to go on from; force=true trains again", file=sys.stderr)
-    run = read_run(path)
+def _from_disk(config: RunConfig) -> Outcome:
+    """Return the outcome of a finished run whose files have their checksums."""
+    path, run = config.path, read_run(config.path)
+    run.verify()
     if (f"seed_{run.meta['seed']}", run.meta["hash"]) != (path.name, path.parent.name):
         raise damaged(path, f"meta.json is of seed {run.meta['seed']} of {run.meta['hash']}: a copy of another run")
-    run.verify()
-    run.last_round()
+    if config.keep_state and not (path / STATE).exists():
+        print(f"fedbench: {path} has kept no state to continue from; force=true trains again", file=sys.stderr)
     every = run.config.get("eval_train_every", 1)  # runs of fedbench 0.1.0 measured it in every round
-    if wanted % every:
+    if config.eval_train_every % every:
         print(
-            f"fedbench: {path} has training losses with eval_train_every={every}, not {wanted}; force=true trains "
-            "again",
+            f"fedbench: {path} has training losses with eval_train_every={every}, not {config.eval_train_every}; "
+            "force=true trains again",
             file=sys.stderr,
         )
     return Outcome(run, fresh=False)
-
-
-def _from_denser(config: RunConfig) -> Outcome | None:
-    """Return a finished run that was evaluated more often; its rounds include those that were asked for."""
-    for other in evaluated_more_often(config):
-        if is_done(other.path) and (found := _from_disk(other)) is not None and found.status == "done":
-            print(
-                f"fedbench: answered from {other.path}, evaluated more often (eval_every={other.eval_every}, not "
-                f"{config.eval_every}); force=true trains again",
-                file=sys.stderr,
-            )
-            return found
-    return None

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.names import present, renamed
-from fedbench.core.sealing import check
+from fedbench.core.files import check_files, read_with_checksum
 from fedbench.core.trees import Tree, from_json, from_yaml, leaves
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class Run:
             DamagedRun: If one of them is missing or has changed.
         """
         with self._reading(DONE) as file:
-            if text := file.read_text(encoding="utf-8"):
-                check(self.path, checksums_of(text)["sealed"])
+            if file.stat().st_size:
+                check_files(self.path, read_with_checksum(file)["sealed"])
 
     def check(self) -> None:
         """Read all that a report reads of a run.
@@ -291,16 +291,6 @@ def _config(text: str) -> Any:
 @lru_cache(64)
 def _parsed(text: str) -> Any:
     return from_yaml(text)
-
-
-def checksums_of(text: str) -> Fields:
-    """Return the content of a file with checksums; those of fedbench 0.2.0 were wrapped in a checksum of their own.
-
-    Raises:
-        ValueError: If it is not such a file.
-    """
-    content: Fields = from_json(text)
-    return from_json(content["content"]) if "content" in content else content
 
 
 def last_row(file: Path) -> Fields | None:

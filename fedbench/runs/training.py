@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Sampler, Stage
-from fedbench.core.writing import NotWritten
+from fedbench.core.files import NotWritten
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
@@ -36,9 +36,7 @@ from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.task import Task
 
-# a checkpoint is due once the training since the last one has taken this many times as long as writing it
-_CHECKPOINT_SHARE = 20
-_SMALL_STATES, _WRITTEN_PER_SECOND = 2**26, 1e9  # in bytes: what the first checkpoint is taken to cost
+_CHECKPOINT_EVERY = 10.0  # seconds of training that a killed process loses at most
 _PIECE = 2**22  # values of models that are checked at once
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
@@ -149,7 +147,6 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
             ) from error
         raise
     finally:
-        recorder.close()
         torch.set_num_threads(threads)
         flush_subnormals(False)
         prepared.engine.close()
@@ -182,7 +179,7 @@ def _complete(session: Session, last: Snapshot, meta: Fields) -> None:
     layout, deployed = prepared.task.layout, session.deployed(last)
     personal = None if deployed.dim() == 1 else layout.named(deployed)
     named = layout.named(deployed if personal is None else last.server["w"])
-    recorder.finish(named, personal, meta, meta["status"] == "done" and session.keeps_state)
+    recorder.finish(named, personal, meta)
 
 
 class Session:
@@ -219,13 +216,7 @@ class Session:
             self.last = self._restore(saved)
             self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
             self._follow(self.last)
-        self._saved_at, self._cost = self.seconds["train"], None if self.last is None else 0.0
-        self._saved_round = -1 if self.last is None else self.last.round
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether the checkpoint is the one that a run with more rounds goes on from: of the round before the last."""
-        return self.prepared.keep_state and self._saved_round == self.prepared.rounds - 1
+        self._saved_at, self._cost = self.seconds["train"], 0.0
 
     def consume(self, step: Callable[[], None], asked: Callable[[], int | None]) -> Snapshot:
         """Run the remaining rounds and return the last snapshot.
@@ -289,9 +280,12 @@ class Session:
             row = self._measure(s)
         if self.finite:
             self._follow(s)
-            if not self.prepared.keep_state or s.round < self.prepared.rounds - 1:
-                self._save_if_due(s)
-            elif s.round == self.prepared.rounds - 1:
+            left = self.prepared.rounds - s.round
+            if self.prepared.keep_state and left < 2:
+                due = left == 1  # the state that a run with more rounds continues from
+            else:
+                due = _due(self.seconds["train"] - self._saved_at, self._cost)
+            if due:
                 self._save(s)
         return row
 
@@ -360,12 +354,6 @@ class Session:
         for diagnostic in self.diagnostics.values():
             diagnostic.follow(s)
 
-    def _save_if_due(self, s: Snapshot) -> None:
-        if self._cost is None:  # the first checkpoint of large states waits too
-            self._cost = max(0, self.allocator.bytes - _SMALL_STATES) / _WRITTEN_PER_SECOND
-        if self.seconds["train"] - self._saved_at >= _CHECKPOINT_SHARE * self._cost:
-            self._save(s)
-
     def _save(self, s: Snapshot) -> None:
         """Write a checkpoint, unless a diagnostic waits for the next round."""
         if any(d.pending for d in self.diagnostics.values()):
@@ -379,9 +367,8 @@ class Session:
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
         engine = self.prepared.engine
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
-        self.recorder.save(Checkpoint(tensors, progress, files))
+        self.recorder.checkpoints.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
-        self._saved_round = s.round
 
     def _restore(self, saved: Checkpoint) -> Snapshot:
         p = self.prepared
@@ -419,6 +406,16 @@ class Session:
         """Return whether the global model and the models that clients are judged on are finite."""
         w, deployed = s.server["w"], self.deployed(s)
         return all(_all_finite(v) for v in ((w,) if deployed is w else (w, deployed)))
+
+
+def _due(trained: float, cost: float) -> bool:
+    """Return whether a checkpoint is due: one that takes over half a second to write waits 20 times as long as that.
+
+    Args:
+        trained: Seconds of training since the last checkpoint.
+        cost: Seconds that writing it took.
+    """
+    return trained >= _CHECKPOINT_EVERY * max(1.0, 2 * cost)
 
 
 def _all_finite(models: Tensor) -> bool:

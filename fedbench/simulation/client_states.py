@@ -13,8 +13,8 @@ import psutil
 import torch
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import NotWritten, replacing, writing
 from fedbench.core.types import State, nbytes
-from fedbench.core.writing import NotWritten, replacing, reserve, writing
 
 Place: TypeAlias = Literal["device", "host", "file"]
 _SHARE = 0.5  # share of the free memory that the states may take
@@ -109,9 +109,8 @@ class StateAllocator:
             path.unlink(missing_ok=True)
         rows = max(1, _PIECE // max(1, v.nbytes))
         piece = v.cpu().expand(rows, *v.shape).contiguous().flatten().view(torch.uint8).numpy().data
-        left = size = prod(shape) * v.element_size()
-        with replacing(path, size) as part, part.open("wb") as file:
-            reserve(file, size)
+        left = prod(shape) * v.element_size()
+        with replacing(path) as part, part.open("wb") as file:
             while left:
                 left -= file.write(piece[:left])
         return _mapped(path, prod(shape), v.dtype).view(shape)

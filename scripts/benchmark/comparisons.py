@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import replace_bytes, replace_file
 from fedbench.core.trees import from_json
-from fedbench.core.writing import replace_bytes, replace_file
 from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 

@@ -13,9 +13,9 @@ from benchmark.pictures import cost_figure, front_figure, rank_figure
 from benchmark.ranks import RankTest
 from benchmark.values import Front, Line, benchmark_lines, front_of, ranked, without_ranks
 from fedbench.core.errors import RequestError
+from fedbench.core.files import replace_file
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value, from_yaml
-from fedbench.core.writing import replace_file
 from fedbench.report.page import page
 from fedbench.report.render import csv_text
 from fedbench.report.views import ChapterView, FigureView, GridCell, GridView, PageView

@@ -444,7 +444,7 @@ def stopping(monkeypatch, number, error):
 def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypatch, no_report):
     """Ctrl-C at the last evaluation of the second of three runs."""
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        patch.setattr(runner, "_CHECKPOINT_EVERY", 0)
         stopping(patch, 6, KeyboardInterrupt())
         status, _, err = call(*SMOKE)
     assert status == 130

@@ -3,13 +3,10 @@
 import multiprocessing
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
-from fedbench.core import writing
 from fedbench.core.rooms import LOCK, abandoned, room
-from fedbench.core.writing import replace_file, replaced_folder
 
 fork = multiprocessing.get_context("fork")
 
@@ -75,40 +72,3 @@ def test_what_is_no_room_stays(tmp_path):
     (tmp_path / ".x.empty000").mkdir()  # its writer was killed before it had the lock
     assert removed(".x.", tmp_path) == []
     assert names(tmp_path) == before
-
-
-def replace_and_die(target, way):
-    if way == "renames":
-        writing.ctypes.CDLL = lambda _: object()
-        Path.replace = lambda self, other: self.rename(other) and os.kill(os.getpid(), signal.SIGKILL)
-    with replaced_folder(target) as new:
-        replace_file(new / "report.md", "new") if way == "before" else (new / "report.md").unlink()
-        if way == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("way", ["before", "renames"])
-def test_a_report_that_was_killed_leaves_nothing_once_the_next_one_is_written(tmp_path, way):
-    """Between two renames the old report is in the room alone: it comes back."""
-    target = tmp_path / "report"
-    target.mkdir()
-    (target / "report.md").write_text("old")
-    (target / "own.txt").write_text("own")
-    killed(replace_and_die, target, way)
-    assert len([n for n in names(tmp_path) if n.startswith(".report.")]) == 1
-    assert target.exists() == (way == "before")
-    with replaced_folder(target) as new:
-        assert (new / "report.md").read_text() == "old"
-        replace_file(new / "report.md", "newer")
-    assert names(tmp_path) == ["report"]
-    assert {p.name: p.read_text() for p in target.iterdir()} == {"own.txt": "own", "report.md": "newer"}
-
-
-def test_a_report_in_the_current_directory_is_no_other(tmp_path, monkeypatch):
-    """There the room is inside of the directory, and what a killed process left does not get into the report."""
-    monkeypatch.chdir(tmp_path)
-    killed(replace_and_die, tmp_path, "before")
-    assert len(names(tmp_path)) == 1
-    with replaced_folder(tmp_path) as new:
-        replace_file(new / "report.md", "new")
-    assert names(tmp_path) == ["report.md"]

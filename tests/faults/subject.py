@@ -39,7 +39,7 @@ class Subject:
 
     def command(self) -> int:
         """Run it, with a checkpoint after every round."""
-        training._CHECKPOINT_SHARE = 0
+        training._CHECKPOINT_EVERY = 0
         return main([*self.overrides, f"results_dir={self.folder}"])
 
     def clear(self) -> None:

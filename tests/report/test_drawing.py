@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import NotWritten
+from fedbench.core.files import NotWritten
 from fedbench.report import plots
 from fedbench.report.drawing import Drawing
 from fedbench.report.looks import looks

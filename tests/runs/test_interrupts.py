@@ -60,7 +60,7 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
 def test_a_round_that_is_saved_already_is_not_saved_again(fed, at_round, monkeypatch):
     """Its files would be written over while they are the only checkpoint."""
     saved, real = [], Checkpoints.save
-    monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0)
     monkeypatch.setattr(Checkpoints, "save", lambda self, c: (saved.append(c.progress["round"]), real(self, c)))
     at_round(2, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM

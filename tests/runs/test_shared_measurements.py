@@ -39,7 +39,7 @@ def test_the_model_does_not_depend_on_the_cadence(fed, tmp_path, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_of_a_resumed_run_are_those_of_a_run_in_one_piece(fed, tmp_path, monkeypatch, method):
-    monkeypatch.setattr(runner, "_CHECKPOINT_SHARE", 0)  # a checkpoint after every round
+    monkeypatch.setattr(runner, "_CHECKPOINT_EVERY", 0)  # a checkpoint after every round
     options = [*LONG, *method, "eval_train_every=1"]
     whole = files(tmp_path, fed(*options, "results_dir=whole")[1])
     real, rounds = runner.evaluate, []

@@ -224,7 +224,7 @@ def test_a_run_stopped_behind_its_last_round_still_has_moments(fed, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+        patch.setattr(runner, "_CHECKPOINT_EVERY", 0)
         patch.setattr(diagnostics, "moment_similarity", stopped)
         assert fed(*FAST, "algo=fedcada")[0] == 130
     path = run_dir(tmp_path, fed(*FAST, "algo=fedcada")[1])

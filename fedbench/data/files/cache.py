@@ -21,8 +21,8 @@ from filelock import FileLock
 
 from fedbench import __version__
 from fedbench.core.errors import RequestError
+from fedbench.core.files import check_files, file_checksum
 from fedbench.core.rooms import abandoned, room
-from fedbench.core.sealing import check, seal
 from fedbench.core.trees import from_json
 from fedbench.data.examples import Examples
 from fedbench.data.files.download import checksum
@@ -156,7 +156,7 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
         for key, array in arrays.items():
             np.save(part / f"{key}.npy", array)
         facts = {k: getattr(examples, k) for k in _FACTS}
-        facts |= {"arrays": {f"{key}.npy": seal(part / f"{key}.npy") for key in arrays}}
+        facts |= {"arrays": {f"{key}.npy": file_checksum(part / f"{key}.npy") for key in arrays}}
         facts |= {"inputs": depends, "checksums": sums}
         (part / "manifest.json").write_text(json.dumps({**facts, "own": _digest(facts)}, indent=1))
         if folder.exists():
@@ -166,7 +166,7 @@ def _write(folder: Path, examples: Examples, depends: dict[str, str], sums: dict
 
 def _read(folder: Path) -> Examples:
     facts = _manifest(folder)
-    check(folder, facts["arrays"])
+    check_files(folder, facts["arrays"])
     fields: dict[str, Any] = {Path(f).stem: np.load(folder / f, mmap_mode="c") for f in facts["arrays"]}
     fields |= {k: tuple(v) if isinstance(v := facts[k], list) else v for k in _FACTS}
     return Examples(**fields)

@@ -11,7 +11,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import fault
 from fedbench.data.files.archives import unpack
 from fedbench.data.files.remote import Remote, checksum
 
@@ -47,7 +46,7 @@ def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: s
             with _locked(path):
                 failures = [] if path.is_file() else fetch(remote, path)
         except OSError as error:
-            why = fault(path, error, remote.size)
+            why = error.strerror or error
             raise RequestError(
                 f"{what}: {path} cannot be written ({why}); free some space or change data_dir"
             ) from error

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import replace_file, replacing
+from fedbench.core.files import replace_file, replacing
 from fedbench.data.files.pickles import arrays_only
 from fedbench.data.partitions.given import Given, checked
 

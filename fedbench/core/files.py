@@ -1,0 +1,181 @@
+"""Files and directories that are written as a whole or not at all, checksums, and one error where writing fails.
+
+Each is written under a temporary name and renamed: a reader never finds half of one, and a process that is killed never
+leaves half of one under its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.ENOENT: "its directory was removed meanwhile",
+}
+
+
+class NotWritten(OSError):
+    """A file or directory cannot be written; the message names it, the fault and the remedy.
+
+    Args:
+        path: The file or directory.
+        error: The error of the system.
+    """
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        remedy = _REMEDIES.get(error.errno or 0, "make its directory writable")
+        super().__init__(f"{path} cannot be written: {error.strerror or error}; {remedy}, then run the command again")
+        self.path, self.error, self.errno = path, error, error.errno
+
+    def __reduce__(self) -> tuple[type[NotWritten], tuple[Path, OSError]]:
+        """How another process makes it again: from its arguments, not from its message."""
+        return NotWritten, (self.path, self.error)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise ``NotWritten`` in place of the system's error if ``path`` cannot be written inside this block."""
+    try:
+        yield
+    except NotWritten:
+        raise
+    except OSError as error:
+        raise NotWritten(path, error) from error
+
+
+def replace_file(path: Path, text: str, lasting: bool = False) -> None:
+    """Write a text to a file in one step.
+
+    Args:
+        path: The file.
+        text: Its new content.
+        lasting: Whether the content is on the disk, in the sense of fsync, before it has its name.
+
+    Raises:
+        NotWritten: If that is not possible; the file is as it was.
+    """
+    replace_bytes(path, text.encode(), lasting)
+
+
+def replace_bytes(path: Path, content: bytes, lasting: bool = False) -> None:
+    """Write bytes to a file in one step, as ``replace_file`` does."""
+    with replacing(path) as part:
+        part.write_bytes(content)
+        if lasting:
+            to_disk(part)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path, which replaces ``path`` at the end of this block, and is removed if that fails.
+
+    Raises:
+        NotWritten: If the file cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    with writing(path):
+        try:
+            yield part
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)  # on a full disk, half of a large file would stay in the way
+            raise
+
+
+@contextmanager
+def replaced_folder(target: Path) -> Iterator[Path]:
+    """Give a copy of a directory, which takes its place at the end of this block; if that fails, nothing has changed.
+
+    Args:
+        target: The directory; it need not exist. A link to a directory stays one.
+
+    Raises:
+        NotWritten: If the directory cannot be written.
+    """
+    place = target.resolve()
+    with writing(target):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        around = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        new, old = around / "new", around / "old"
+        try:
+            if place.exists():
+                shutil.copytree(place, new, symlinks=True)
+            else:
+                new.mkdir()
+            yield new
+            if place.exists():
+                place.replace(old)
+            new.replace(place)
+        except NotWritten as error:
+            if error.path.is_relative_to(new):
+                raise NotWritten(target / error.path.relative_to(new), error.error) from error
+            raise
+        finally:
+            if old.exists() and not place.exists():
+                old.replace(place)
+            shutil.rmtree(around, ignore_errors=True)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a directory, are on the disk and survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_checksum(path: Path) -> list[Any]:
+    """Return the size and the SHA-256 of a file.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return [file.tell(), digest]
+
+
+def check_files(folder: Path, checksums: Mapping[str, Any]) -> None:
+    """Compare files of a directory with their checksums.
+
+    Raises:
+        OSError: If one of them cannot be read.
+        ValueError: If one of them has changed.
+    """
+    for name, expected in checksums.items():
+        if file_checksum(folder / name) != expected:
+            raise ValueError(f"{name} has changed since it was written: its checksum differs")
+
+
+def with_checksum(content: Mapping[str, Any]) -> str:
+    """Return a JSON document that contains its own checksum."""
+    text = json.dumps(content, allow_nan=False)
+    return json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}) + "\n"
+
+
+def read_with_checksum(path: Path) -> dict[str, Any]:
+    """Return the document of ``with_checksum`` in a file.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it has changed.
+    """
+    try:
+        outer = json.loads(path.read_text(encoding="utf-8"))
+        if hashlib.sha256(outer["content"].encode()).hexdigest() != outer["sha256"]:
+            raise ValueError("its checksum differs")
+        content: dict[str, Any] = json.loads(outer["content"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path.name} has changed since it was written: {error}") from error
+    return content
