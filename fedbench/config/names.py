@@ -20,9 +20,9 @@ MOVED: dict[str, str] = {
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",
     "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",
-    "fedbench.trackers.mlflow": "fedbench.runs.trackers.mlflow",
-    "fedbench.trackers.tensorboard": "fedbench.runs.trackers.tensorboard",
-    "fedbench.trackers.wandb": "fedbench.runs.trackers.wandb",
+    "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
+    "fedbench.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
+    "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
 }
 
 

@@ -29,8 +29,7 @@ from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
 from fedbench.runs.own_parts import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
-from fedbench.runs.trackers import Tracker
-from fedbench.runs.trackers.guarded import Guarded
+from fedbench.runs.trackers import Guarded, Tracker
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.checks import checked_stages
@@ -353,4 +352,4 @@ def _metrics(config: RunConfig) -> tuple[CustomMetric, ...]:
 def _tracker(component: Component) -> Tracker:
     if component.target is None:
         return Tracker()
-    return Guarded(call(component, "tracker"), component)
+    return Guarded(call(component, "tracker"))

@@ -173,7 +173,7 @@ def test_what_a_killed_preparation_left_is_removed_by_the_next_one(tmp_path, cap
         os.kill(os.getpid(), signal.SIGKILL)
 
     def work(name):
-        cache.seal = lambda _: die()
+        cache.file_checksum = lambda _: die()
         prepared(tmp_path, name, [], {}, Maker())
 
     for name in ("set", "other"):

@@ -57,19 +57,6 @@ def test_files_are_those_of_the_last_states(tmp_path):
     assert room.files() == {}
 
 
-def test_a_file_without_space_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
-    """Mapped, a page without space would end the process by SIGBUS."""
-
-    def full(file, at, size):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", full)
-    allocator = StateAllocator(CPU, "file", tmp_path)
-    with pytest.raises(NotWritten, match="c.bin cannot be written: No space left on device, 4.0 kB needed, "):
-        allocator.allocate({"c": torch.zeros(10)}, 100)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_file_that_cannot_be_mapped_is_named_as_one_that_cannot_be_written(tmp_path, monkeypatch):
     """PyTorch has an error of its own, without the system's number; here the file is gone before it is mapped."""
     real, folder = torch.from_file, tmp_path / "states"

@@ -1,7 +1,6 @@
 """Where memory runs out, less is done at once and the result stays the same; what takes memory is counted."""
 
 import itertools
-import json
 import threading
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.core.samplers import sample_cohort
 from fedbench.models.dense import MLP
 from fedbench.runs.build_engine import _fitting
-from fedbench.runs.tensors import save_tensors
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine, Limits, chunks
 from fedbench.simulation.evaluation import evaluate
@@ -291,29 +289,6 @@ def test_chunks_are_those_of_a_loop_over_clients(seed):
 def test_no_clients_have_no_chunks():
     none = np.zeros(0, dtype=np.int64)
     assert chunks(none, none, none, 5) == []
-
-
-def test_tensors_are_written_as_safetensors_writes_them(tmp_path, monkeypatch):
-    """Whatever their memory: views that share it, and pieces smaller than a tensor."""
-    from safetensors.torch import load_file, save_file
-
-    monkeypatch.setattr("fedbench.runs.tensors._PIECE", 16)
-    whole = torch.arange(60.0).view(4, 15)
-    tensors = {
-        "b": whole[:, :6].view(4, 2, 3),
-        "a": whole[:, 6:],
-        "again": whole,
-        "none": torch.zeros(0, 3),
-        "number": torch.tensor(2.5, dtype=torch.float64),
-        "λ": torch.arange(5),
-        "few": torch.tensor([True, False]),
-        "half": torch.ones(3, dtype=torch.bfloat16),
-    }
-    progress = {"progress": json.dumps({"round": 3})}
-    save_tensors(tensors, tmp_path / "ours", progress)
-    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, tmp_path / "theirs", progress)
-    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
-    assert all(torch.equal(v, tensors[k]) for k, v in load_file(tmp_path / "ours").items())
 
 
 @pytest.mark.parametrize(("automatic", "then"), [(True, 3), (False, 8)])

@@ -1,0 +1,205 @@
+"""Trackers follow a run while it is running, in addition to its files: Weights & Biases, TensorBoard and MLflow."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedbench.core.errors import RequestError, install_hint
+from fedbench.core.trees import config_value, leaves
+from fedbench.runs.run import Fields
+
+_MLFLOW_TEXT, _MLFLOW_PARAMETERS = 500, 100  # characters of a value, and values of a request, that every store takes
+
+
+class Tracker:
+    """Follows one run. Every default does nothing: the files of the run are complete without a tracker.
+
+    An error in a tracker never ends a run.
+    """
+
+    def start(self, path: Path, name: str, config: Fields) -> None:
+        """Start to follow a run, given its directory, its title and the resolved configuration."""
+
+    def log(self, row: Fields) -> None:
+        """Log one evaluated round, a line of ``rounds.jsonl``."""
+
+    def finish(self, status: str) -> None:
+        """End with the status of the run."""
+
+
+class Guarded(Tracker):
+    """Passes everything on to a tracker until it fails: that is one line on standard error, and the run continues."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker, self.failed = tracker, False
+
+    def start(self, path: Path, name: str, config: Fields) -> None:
+        """Start to follow a run."""
+        self._try(lambda: self.tracker.start(path, name, config))
+
+    def log(self, row: Fields) -> None:
+        """Log one evaluated round."""
+        self._try(lambda: self.tracker.log(row))
+
+    def finish(self, status: str) -> None:
+        """End with the status of the run."""
+        self._try(lambda: self.tracker.finish(status))
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Take a step, unless an earlier one has failed."""
+        if self.failed:
+            return
+        try:
+            step()
+        except Exception as error:
+            self.failed = True
+            text = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+            name = type(self.tracker).__name__
+            print(f"fedbench: {name} failed, the run continues without it: {text}", file=sys.stderr)
+
+
+class WandbTracker(Tracker):
+    """Logs every evaluated round to Weights & Biases; the seeds of a setting are a group.
+
+    Without a login it logs to files, which ``wandb sync`` sends.
+
+    Args:
+        project: Name of the project.
+        entity: User or team; None is the default of the account.
+    """
+
+    def __init__(self, project: str, entity: str | None = None) -> None:
+        self._wandb = _package("wandb")
+        self.project, self.entity = project, entity
+        self._run: Any = None
+
+    def start(self, path: Path, name: str, config: Fields) -> None:
+        """Start the run; a resumed run continues under the id stored in its directory."""
+        note = path / "wandb_id"
+        if _known_id(note, config) is None:
+            note.write_text(uuid.uuid4().hex[:8], encoding="utf-8")
+        offline = os.environ.get("WANDB_MODE") == "offline"
+        if "WANDB_MODE" not in os.environ and not self._wandb.login(prompt=False):
+            offline = True
+            print(f"fedbench: no login for wandb; `wandb sync {path / 'wandb'}/*` sends the run", file=sys.stderr)
+        self._run = self._wandb.init(
+            project=self.project,
+            entity=self.entity,
+            name=name,
+            config=config,
+            dir=str(path),
+            id=note.read_text(encoding="utf-8"),
+            group=_setting_of(path),
+            mode="offline" if offline else None,
+            resume=None if offline else "allow",
+            settings=self._wandb.Settings(quiet=True),
+        )
+
+    def log(self, row: Fields) -> None:
+        """Log one evaluated round."""
+        self._run.log(numbers(row), step=row["round"])
+
+    def finish(self, status: str) -> None:
+        """End the run; every status other than done is a failure."""
+        self._run.finish(exit_code=0 if status == "done" else 1)
+
+
+class TensorboardTracker(Tracker):
+    """Writes every evaluated round to ``tensorboard/`` in the run's directory."""
+
+    def __init__(self) -> None:
+        _package("tensorboard")
+        self._events = importlib.import_module("torch.utils.tensorboard")
+        self._writer: Any = None
+
+    def start(self, path: Path, name: str, config: Fields) -> None:
+        """Open a further event file, from whose first round on the earlier ones no longer count."""
+        done = path / "rounds.jsonl"
+        lines = done.read_text(encoding="utf-8").splitlines() if done.exists() else []
+        first = json.loads(lines[-1])["round"] + 1 if lines else 0
+        self._writer = self._events.SummaryWriter(str(path / "tensorboard"), purge_step=first)
+
+    def log(self, row: Fields) -> None:
+        """Write one evaluated round."""
+        for key, value in numbers(row).items():
+            self._writer.add_scalar(key, value, row["round"])
+
+    def finish(self, status: str) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+class MlflowTracker(Tracker):
+    """Logs every evaluated round to MLflow, on the server that MLflow is configured to use.
+
+    The configuration is logged as parameters (dotted keys, which can be searched) and as the artifact
+    ``config.json``; the tag ``setting`` has what the seeds of a setting share.
+
+    Args:
+        project: Name of the MLflow experiment.
+    """
+
+    def __init__(self, project: str) -> None:
+        self._mlflow, self.project = _package("mlflow"), project
+
+    def start(self, path: Path, name: str, config: Fields) -> None:
+        """Start the run; a resumed run continues under the id stored in its directory."""
+        mlflow = self._mlflow
+        mlflow.set_experiment(self.project)
+        note = path / "mlflow_id"
+        if (known := _known_id(note, config)) is not None:
+            mlflow.start_run(run_id=known)
+            return
+        note.write_text(mlflow.start_run(run_name=name).info.run_id, encoding="utf-8")
+        mlflow.set_tag("setting", _setting_of(path))
+        parameters = [(k, config_value(v)[:_MLFLOW_TEXT]) for k, v in leaves(config).items()]
+        for first in range(0, len(parameters), _MLFLOW_PARAMETERS):
+            mlflow.log_params(dict(parameters[first : first + _MLFLOW_PARAMETERS]))
+        mlflow.log_dict(config, "config.json")
+
+    def log(self, row: Fields) -> None:
+        """Log one evaluated round."""
+        self._mlflow.log_metrics(numbers(row), step=row["round"])
+
+    def finish(self, status: str) -> None:
+        """End the run."""
+        self._mlflow.end_run({"done": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED"))
+
+
+def numbers(row: Fields) -> dict[str, float]:
+    """Return the numbers of a row without the number of the round."""
+    return {k: float(v) for k, v in row.items() if k != "round" and isinstance(v, int | float)}
+
+
+def _package(name: str) -> Any:
+    """Return a package that only one tracker needs.
+
+    Raises:
+        RequestError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        raise RequestError(
+            f"tracker needs the package {missing}, which is not installed; run: {install_hint(missing)}"
+        ) from error
+
+
+def _setting_of(path: Path) -> str:
+    """Return the setting of a run by its directory, without the seed: the experiment or data set, method and hash."""
+    return "/".join(path.resolve().parts[-4:-1])
+
+
+def _known_id(note: Path, config: Fields) -> str | None:
+    """Return the id under which a tracker has followed this run; None for a new run, or one that is trained again."""
+    if config.get("force") or not note.exists():
+        return None
+    return note.read_text(encoding="utf-8").strip() or None
