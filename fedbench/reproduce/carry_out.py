@@ -14,7 +14,7 @@ import numpy as np
 from fedbench.config.compose import compose_run
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import replace_file
+from fedbench.core.files import replace_file
 from fedbench.data.files.places import Places, missing
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.registry import LABELS, papers

@@ -28,7 +28,7 @@ import psutil
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.writing import NotWritten
+from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import cached_run
 from fedbench.runs.cores import available_cores
 from fedbench.runs.data_sets import DataSets
