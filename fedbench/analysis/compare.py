@@ -21,7 +21,7 @@ from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
 from fedbench.analysis.tables import Cell, departures
-from fedbench.config.keys import WATCHING
+from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.errors import RequestError, choice, nearest, number
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
 from fedbench.core.trees import Tree, config_value
@@ -254,7 +254,7 @@ def members_of(runs: Sequence[Run], key: str) -> list[Member]:
 
 def blocks_of(members: Sequence[Member], key: str) -> list[tuple[Facts, list[Member]]]:
     """Return the blocks: what their runs have in common ("" is the experiment or data set), and the runs."""
-    apart = {key, *WATCHING, *(("algo", "local") if key == "algo" else ()), *_copies(members, key)}
+    apart = {key, *REPORTING_KEYS, *(("algo", "local") if key == "algo" else ()), *_copies(members, key)}
     groups: dict[tuple[tuple[str, str], ...], list[Member]] = {}
     for e in members:
         meta = e.run.meta

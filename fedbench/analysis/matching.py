@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedbench.config.keys import setting
+from fedbench.config.identity import setting
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fedbench.config.keys import setting
+from fedbench.config.identity import setting
 from fedbench.core.trees import Tree, config_value
 from fedbench.runs.run import Run
 

@@ -20,8 +20,7 @@ from omegaconf import OmegaConf, open_dict
 
 from fedbench.config.groups import GROUPS, config_dir, options
 from fedbench.config.hints import explain
-from fedbench.config.identity import core
-from fedbench.config.keys import WATCHING
+from fedbench.config.identity import REPORTING_KEYS, core
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, parse
 from fedbench.core.errors import RequestError
@@ -320,7 +319,7 @@ def _departures(there: Tree, here: Tree) -> dict[str, list[Any]]:
     for key in sorted(here.keys() | there.keys()):
         change = [there.get(key), here.get(key)]
         repeated = key.startswith("data.source.") and departures.get(key.replace("source.", "", 1)) == change
-        if change[0] != change[1] and key.split(".")[0] not in WATCHING and not repeated:
+        if change[0] != change[1] and key.split(".")[0] not in REPORTING_KEYS and not repeated:
             departures[key] = change
     return departures
 

@@ -16,13 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.contents import content_digest
-from fedbench.config.keys import USER_FILES, changes_no_numbers, is_neutral, without_added
 from fedbench.config.names import present, renamed, stable, within_fedbench
-from fedbench.config.user_code import marks
+from fedbench.config.user_code import content_digest, marks
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
-from fedbench.core.trees import Tree
+from fedbench.core.trees import Tree, leaves
 
 IDENTITY_FORMAT = 1
 """Version of the rules in this module. It enters the digest from 2 on.
@@ -32,6 +30,31 @@ or the loop change; all finished runs are then trained again. If one method chan
 instead. If nothing but the place of code changes, add a row to ``names.MOVED``.
 """
 
+# keys that name files or directories of the user
+USER_FILES = (
+    "init.path", "data.file", "data.root", "data.json_train", "data.json_test", "data.train", "data.test",
+    "data.partition.file",
+)  # fmt: skip
+# what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
+REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
+# keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
+# of a round is missing there and the same elsewhere
+_NON_RESULT_KEYS = (
+    "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
+    "data.download", "data.mirrors", "keep_state", "objective", "tuned_on",
+)  # fmt: skip
+# Options that fedbench's own functions gained after their first release, each with the value that is what they did
+# before. With this value an option is no part of a setting, so that runs made before it existed stay the same runs.
+ADDED: dict[str, Tree] = {
+    "fedbench.data.sources.mnist.load": {"standardise": "channel"},
+    "fedbench.data.partitions.label.consecutive_classes": {"as_published": False},
+}
+# keys that came after runs were made, with the value under which a run is the one that it was without the key
+_DEFAULTS_ADDED_LATER: Tree = {
+    "data.validation": 0,
+    "local.schedule": "constant", "local.decay_factor": None, "local.decay_every": 1, "local.decay_at": None,
+    "local.decay_to": 0,
+}  # fmt: skip
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -51,23 +74,20 @@ class Identity:
 
 
 def identify(config: Tree) -> Identity:
-    """Return the identity of a checked configuration.
+    """The identity of a checked configuration.
 
     Raises:
         RequestError: If a user file cannot be read, or user code cannot be found.
     """
-    files = _contents(_user_paths(config), config)
-    code = _user_code(config)
+    files, code = _user_files(config), _user_code(config)
     methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
     revisions = {what: _revision(target) for what, target in methods.items()}
-
     tree = renamed(_with_contents(config, files), stable)
     tree["algo"] = _revised(tree["algo"], "algo", revisions)
     if code:
         tree["code"] = {module: _hash(content) for module, content in code.items()}
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
-
     return Identity(
         digest=_hash(tree)[:10],
         facts={
@@ -80,12 +100,38 @@ def identify(config: Tree) -> Identity:
 
 
 def core(config: Tree) -> Tree:
-    """Return the configuration without what changes no number, with user files by content.
+    """The configuration without what changes no number, with user files by content.
 
     Raises:
         RequestError: If a user file cannot be read.
     """
-    return _with_contents(config, _contents(_user_paths(config), config))
+    return _with_contents(config, _user_files(config))
+
+
+def setting(config: Tree) -> Tree:
+    """The dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
+    return leaves(_relevant(config))
+
+
+def changes_no_numbers(key: str) -> bool:
+    """Whether a dotted key says where or how a run is carried out; its numbers do not depend on it."""
+    return key != "engine.precision" and any(key == k or key.startswith(f"{k}.") for k in _NON_RESULT_KEYS)
+
+
+def _relevant(section: Tree, prefix: str = "") -> Tree:
+    """A configuration without the seed, what changes no numbers, and options that do what was done before them."""
+    target = section.get("_target_")
+    added = ADDED.get(present(target), {}) if isinstance(target, str) else {}
+    later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
+    tree: Tree = {}
+    for name, value in section.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and value:
+            if nested := _relevant(value, f"{key}."):
+                tree[name] = nested
+        elif not (key == "seed" or changes_no_numbers(key) or (key in later and value == later[key])):
+            tree[name] = value
+    return tree
 
 
 def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
@@ -101,19 +147,6 @@ def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
     return plain
 
 
-def _relevant(config: Tree) -> Tree:
-    config = without_added(config)
-    tree = {k: v for k, v in config.items() if k != "seed" and not changes_no_numbers(k)}
-    tree["data"] = {
-        k: v
-        for k, v in config["data"].items()
-        if not changes_no_numbers(f"data.{k}") and not is_neutral(f"data.{k}", v)
-    }
-    tree["local"] = {k: v for k, v in config["local"].items() if not is_neutral(f"local.{k}", v)}
-    tree["engine"] = {"precision": config["engine"]["precision"]}
-    return tree
-
-
 def _hash(tree: Tree) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
@@ -124,16 +157,11 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_plain(v) for v in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# ---- user files
-
-
-def _user_paths(config: Tree) -> dict[str, Path]:
-    """Return the files and directories of the user that a configuration names and that exist, by dotted key.
+def _user_files(config: Tree) -> dict[str, str]:
+    """Digests of the files and directories of the user that a configuration names and that exist, by dotted key.
 
     Below a function of the user's own, these are also the strings that look like a path and name an existing one.
     """
@@ -145,20 +173,17 @@ def _user_paths(config: Tree) -> dict[str, Path]:
             named[f"data.source.{key}"] = source.get(key)
     rule = data.get("partition") or {}
     named["data.partition.file"] = rule.get("file") if within_fedbench(str(rule.get("_target_"))) else None
-    for what, section in (("algo", config["algo"]), ("model", config["model"]), ("data", data)):
-        named |= dict(_paths_of_own(section, what))
+    for what in ("algo", "model", "data"):
+        named |= dict(_paths_of_own(config[what], what))
     if not within_fedbench(str(source.get("_target_"))):
         named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
-    return {key: path for key, value in named.items() if (path := _existing(value)) is not None}
-
-
-def _contents(paths: Mapping[str, Path], config: Tree) -> dict[str, str]:
+    paths = {key: path for key, value in named.items() if (path := _existing(value)) is not None}
     apart = user_path("results_dir", config["results_dir"])
     return {key: content_digest(path, apart) for key, path in paths.items()}
 
 
 def _existing(value: object) -> Path | None:
-    """Return the path that a value names, if there is a file or directory."""
+    """The path that a value names, if there is a file or directory."""
     if value in (None, ""):
         return None
     try:
@@ -178,7 +203,7 @@ def _paths_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
 
 
 def _looks_like_path(value: object) -> bool:
-    """Return whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
+    """Whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
 
     The working directory and those around it, such as ``/``, are no data.
     """
@@ -186,9 +211,6 @@ def _looks_like_path(value: object) -> bool:
         return False
     path = _existing(value)
     return path is None or not Path.cwd().is_relative_to(path.resolve())
-
-
-# ---- code
 
 
 def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
@@ -220,7 +242,7 @@ def _user_code(config: Tree) -> dict[str, dict[str, str]]:
 
 @cache
 def _revision(target: str) -> int:
-    """Return the constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
+    """The constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
 
     A method's revision is raised when its results change, also by a change of what it imports.
     """
@@ -230,6 +252,6 @@ def _revision(target: str) -> int:
 
 
 def _revised(section: Tree, what: str, revisions: Mapping[str, int]) -> Tree:
-    """Return the section with the revisions above 1 of its methods."""
+    """The section with the revisions above 1 of its methods."""
     tree = {k: _revised(v, f"{what}.{k}", revisions) if isinstance(v, dict) else v for k, v in section.items()}
     return {**tree, "_revision_": revisions[what]} if revisions.get(what, 1) > 1 else tree

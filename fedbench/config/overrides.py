@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.groups import GROUPS, LISTED, options
-from fedbench.config.keys import USER_FILES
+from fedbench.config.identity import USER_FILES
 from fedbench.core.errors import RequestError, nearest, shown
 from fedbench.core.trees import config_value, leaves
 

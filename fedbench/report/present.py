@@ -12,7 +12,7 @@ from fedbench.analysis.coverage import coverage, splits
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, Column, Line, TableData, closing_tables
-from fedbench.config.keys import WATCHING
+from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.schema import Paper, Setup
@@ -234,7 +234,7 @@ def command(experiment: str, algo: str, wanted: Mapping[str, Any], found: Matche
         if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
             parts["model"] = run.meta["model"]
             keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
-        keys |= (typed & WATCHING) | (wanted.keys() & {"rounds"})
+        keys |= (typed & REPORTING_KEYS) | (wanted.keys() & {"rounds"})
         flat = run.flat
         parts |= {k: flat[k] for k in sorted(keys) if k in flat}
     words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]

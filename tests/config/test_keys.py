@@ -5,7 +5,7 @@ import inspect
 import pytest
 from tools import key_of
 
-from fedbench.config.keys import ADDED, WATCHING, changes_no_numbers, setting, without_added
+from fedbench.config.identity import ADDED, REPORTING_KEYS, changes_no_numbers, setting
 from fedbench.config.targets import function_of
 from fedbench.core.trees import config_value
 
@@ -14,7 +14,7 @@ def test_places_and_the_engine_but_for_its_precision_change_no_numbers():
     places = ("device", "results_dir", "tracker.project", "data.download", "data.mirrors")
     for key in (*places, "engine.mode", "engine.client_state"):
         assert changes_no_numbers(key)
-    for key in ("engine.precision", "data.clients", "data.downloads", "seed", "devices", *WATCHING):
+    for key in ("engine.precision", "data.clients", "data.downloads", "seed", "devices", *REPORTING_KEYS):
         assert not changes_no_numbers(key)
 
 
@@ -34,9 +34,9 @@ def test_a_constant_rate_is_the_setting_of_runs_from_before_schedules():
 def test_an_option_that_came_later_counts_only_if_it_changes_something(target):
     """Also under the name of the first release; and only for the function that it was added to."""
     rule = {"_target_": f"{target}.consecutive_classes", "more": 5}
-    assert without_added({"partition": {**rule, "as_published": False}}) == {"partition": rule}
+    assert setting({"x": {**rule, "as_published": False}}) == setting({"x": rule})
     for section in ({**rule, "as_published": True}, {"_target_": "other.rule", "as_published": False}):
-        assert without_added({"partition": section}) == {"partition": section}
+        assert setting({"x": section}) == {f"x.{k}": v for k, v in section.items()}
 
 
 def test_options_that_came_later_exist_and_have_that_default():
