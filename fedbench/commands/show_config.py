@@ -34,5 +34,5 @@ def carry_out(asked: Namespace) -> int:
     except Exception as error:
         raise explain(error, lambda: list(leaves(tree))) from error
     roots = [config_dir(), *([asked.config_dir] if asked.config_dir else [])]
-    print(annotate(OmegaConf.to_yaml(shown), comments(choices, roots, tree)), end="")
+    print(annotate(OmegaConf.to_yaml(shown), comments(choices, roots)), end="")
     return 0

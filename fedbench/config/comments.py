@@ -10,11 +10,8 @@ from typing import Any
 
 import yaml
 
-from fedbench.config.groups import config_dir
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import Tree, leaves
 
-_UNKNOWN = object()  # the value of a key that the configuration does not have
 _WIDTH = 120  # columns of an annotated line
 _FIRST = ("data", "data/partition", "model", "algo", "tracker")  # in this order; experiments and debug come last
 
@@ -52,7 +49,7 @@ class ConfigFile:
 
 
 def read(path: Path) -> ConfigFile:
-    """Read the keys of a config file with their comments."""
+    """The keys of a config file with their comments."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     head = next((n for n, line in enumerate(lines) if not line.startswith("#")), len(lines))
@@ -71,56 +68,43 @@ def read(path: Path) -> ConfigFile:
     )
 
 
-def comments(
-    choices: Mapping[str, str | None], roots: Sequence[Path] | None = None, config: Tree | None = None
-) -> dict[str, str]:
-    """Return the comments that explain a composed configuration.
+def comments(choices: Mapping[str, str | None], roots: Sequence[Path]) -> dict[str, str]:
+    """The comments that explain a composed configuration, per dotted key.
 
-    A key that several files set has the comments of all of them, the general one first. A comment often explains
-    where a default comes from, so that the default is added where the configuration has another value.
+    Of the files that set a key, the last one with a comment on it counts. A section that a group fills has the comment
+    at the head of the chosen file.
 
     Args:
-        choices: Chosen file per config group, as Hydra reports them (``{"data": "npz", "data/partition": "iid"}``);
-            groups without a choice, and Hydra's own, are left out.
-        roots: Config directories, searched in this order; fedbench's own by default.
-        config: The composed configuration, unresolved or resolved; without it no defaults are added.
-
-    Returns:
-        Comment per dotted key. A section that a group fills has the comment at the head of the chosen file.
+        choices: Chosen file per config group, as Hydra reports them (``{"data": "npz", "data/partition": "iid"}``).
+        roots: Config directories, searched in this order.
 
     Raises:
         RequestError: If a chosen file does not exist.
     """
-    where = list(roots) if roots is not None else [config_dir()]
-    found, values = {}, leaves(config or {})
-    files = [(read(_file(where, "config")), "")]
-    groups = [g for g in (*_FIRST, *(c for c in choices if c not in _FIRST)) if not g.startswith("hydra/")]
-    for group in groups:
+    found: dict[str, str] = {}
+    files = [(read(_file(roots, "config")), "")]
+    for group in (*_FIRST, *(c for c in choices if c not in _FIRST)):
         if name := choices.get(group):
-            files += _files(where, group, name, group.replace("/", "."))
+            files += _files(roots, group, name, group.replace("/", "."))
     for file, package in files:
         if package and file.about:
             found[package] = file.about
         for key in file.keys:
-            name = f"{package}.{key.name}" if package else key.name
-            _append(found, name, key.comment + _default(key, values.get(name, _UNKNOWN)))
-    if preset := found.get(f"presets.{choices.get('algo')}"):
-        _append(found, "algo", preset)
-    return {k: v for k, v in found.items() if k.split(".")[0] not in ("presets", "hydra")}
+            if key.comment:
+                found[f"{package}.{key.name}" if package else key.name] = key.comment
+    return {key: comment for key, comment in found.items() if key.split(".")[0] not in ("presets", "hydra")}
 
 
-def annotate(yaml_text: str, comments: Mapping[str, str], package: str = "") -> str:
-    """Return YAML text with comments: at the end of a key's line where they fit, otherwise on lines above the key.
+def annotate(yaml_text: str, comments: Mapping[str, str]) -> str:
+    """YAML text with comments: at the end of a key's line where they fit, otherwise on lines above the key.
 
     Args:
         yaml_text: A mapping in block style; it parses to the same value afterwards.
         comments: Comment per dotted key; keys that the text does not have are ignored.
-        package: Dotted key of the section that the text shows; the whole configuration by default.
     """
     lines = yaml_text.splitlines(keepends=True)
-    prefix = f"{package}." if package else ""
     for name, key, value in reversed(list(_keys(yaml_text))):
-        comment = " ".join(comments.get(prefix + name, "").split())
+        comment = " ".join(comments.get(name, "").split())
         if not comment:
             continue
         row, indent = key.start_mark.line, " " * key.start_mark.column
@@ -152,7 +136,7 @@ def _is_block(value: yaml.Node) -> bool:
 
 
 def _comment(lines: Sequence[str], taken: set[int], key: yaml.Node, value: yaml.Node) -> str:
-    """Return the comment of a key and add the lines that it takes to ``taken``."""
+    """The comment of a key; add the lines that it takes to ``taken``."""
 
     def is_free(row: int) -> bool:
         return 0 <= row < len(lines) and row not in taken and lines[row].lstrip().startswith("#")
@@ -180,25 +164,13 @@ def _includes(tree: Any) -> Iterator[str]:
 
 
 def _files(roots: Sequence[Path], group: str, name: str, package: str) -> list[tuple[ConfigFile, str]]:
-    """Return a file and, before it, those that it includes, with the section that their keys belong to."""
+    """A file and, before it, those that it includes, with the section that their keys belong to."""
     file = read(_file(roots, f"{group}/{name}"))
     files = []
     for other in file.includes:
         at, _, sibling = other.removeprefix("/").rpartition("/")
         files += _files(roots, at or group, sibling, package)
     return [*files, (file, "" if file.is_global else package)]
-
-
-def _default(key: Key, value: object) -> str:
-    """Return a remark with the value that the file has, if it is another one than the configuration's."""
-    if not key.comment or not key.value or "${" in key.value or value is _UNKNOWN:
-        return ""
-    return "" if yaml.safe_load(key.value) == value else f" (default {key.value})"
-
-
-def _append(found: dict[str, str], name: str, comment: str) -> None:
-    if comment and comment != found.get(name):
-        found[name] = f"{found[name]}; here: {comment}" if name in found else comment
 
 
 def _file(roots: Sequence[Path], name: str) -> Path:

@@ -78,24 +78,19 @@ def tree(root):
 
 
 def test_the_comments_of_the_chosen_files_by_key(tmp_path):
-    choices = {"algo": "fair", "data": "set", "data/partition": "iid", "model": None, "hydra/launcher": "basic"}
+    choices = {"algo": "fair", "data": "set", "data/partition": "iid", "model": None}
     found = comments(choices, [tree(tmp_path)])
     assert found == {
         "rounds": "how many", "local": "a client", "local.lr": "its rate", "algo": "A fair one",
-        "algo.q": "fairness; here: paper", "algo.L": "1 / lr", "data": "A set", "data.clients": "all",
+        "algo.q": "paper", "algo.L": "1 / lr", "data": "A set", "data.clients": "all",
         "data.source.x": "column", "data.partition": "Equal parts",
     }  # fmt: skip
 
 
-def test_an_experiment_adds_its_own_and_defaults_that_it_replaces_are_named(tmp_path):
-    choices = {"experiment": "p/t1", "algo": "fair", "data": "set"}
-    config = {"rounds": 7, "local": {"lr": 0.5}, "algo": {"q": 3, "L": None}, "data": {"clients": 3}}
-    found = comments(choices, [tree(tmp_path)], config)
-    assert found["rounds"] == "how many (default 100); here: one epoch"
-    assert found["local.lr"] == "its rate (default 0.1); here: Table 1"
-    assert found["algo"] == "A fair one; here: tuned"
-    assert (found["algo.q"], found["algo.L"]) == ("fairness (default 1); here: paper (default 2)", "1 / lr")
-    assert found["data.clients"] == "all"
+def test_the_comment_of_an_experiment_counts_where_it_has_one(tmp_path):
+    found = comments({"experiment": "p/t1", "algo": "fair", "data": "set"}, [tree(tmp_path)])
+    assert (found["rounds"], found["local.lr"], found["algo"]) == ("one epoch", "Table 1", "A fair one")
+    assert not [key for key in found if key.startswith("presets")]
 
 
 def test_files_are_looked_for_in_every_root(tmp_path):
@@ -115,10 +110,6 @@ def test_short_comments_end_the_line_and_long_ones_stand_above_it():
         "  # " + " ".join(["word"] * 23), "  # " + " ".join(["word"] * 17)
     ]  # fmt: skip
     assert yaml.safe_load(shown) == yaml.safe_load(text)
-
-
-def test_a_part_of_the_configuration_has_the_comments_of_its_section():
-    assert annotate("lr: 1\n", {"local.lr": "rate", "lr": "no"}, package="local") == "lr: 1  # rate\n"
 
 
 TEXT = st.text(st.sampled_from("ab #:-'\"\\\n\x85\u2028é|>{[,"), max_size=8)
