@@ -23,7 +23,7 @@ ROOMS = {
     "runs": {"config", "core", "data", "models", "simulation"},
     "papers": {"config", "core", "runs"},
     "analysis": {"config", "core", "papers", "runs", "simulation"},
-    "tuning": {"config", "core"},
+    "tuning": {"config", "core", "runs"},
     "reproduce": {"config", "core", "data", "papers", "runs"},
     "report": {"analysis", "config", "core", "papers", "runs", "tuning"},
     "commands": {

@@ -8,9 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from fedbench.analysis.compare import compare as compare_runs
-from fedbench.commands.study import Study
 from fedbench.commands.tune import name_of, search_all, studies_of, write_results
-from fedbench.commands.tuning_request import TuningRequest, read_request
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.user_code import user_code_from
@@ -23,7 +21,8 @@ from fedbench.report.write import Extras, write_report
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
-from fedbench.tuning.trials import Tuned
+from fedbench.tuning.request import TuningRequest, read_request
+from fedbench.tuning.search import Study, Tuned
 
 
 def carry_out(asked: Namespace) -> int:

@@ -7,19 +7,12 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 
-import numpy as np
-
-from fedbench.commands.study import Study
-from fedbench.commands.tuned_config import tuned_experiment
-from fedbench.commands.tuning_request import TuningRequest, read_request
 from fedbench.config.compose import Composer
 from fedbench.config.user_code import user_code_from
 from fedbench.core.files import replace_file
 from fedbench.report.page import page
 from fedbench.report.tuned import (
     TuningFacts,
-    stability_csv,
-    stability_figure,
     trials_csv,
     tuned_csv,
     tuned_markdown,
@@ -28,8 +21,9 @@ from fedbench.report.tuned import (
 from fedbench.report.tuned_chapter import tuned_chapter
 from fedbench.report.views import ChapterView, PageView
 from fedbench.runs.results import TUNING
-from fedbench.tuning.stability import Stability, rank_stability
-from fedbench.tuning.trials import Tuned
+from fedbench.tuning.chosen import tuned_experiment
+from fedbench.tuning.request import TuningRequest, read_request
+from fedbench.tuning.search import Study, Tuned
 
 
 def carry_out(asked: Namespace) -> int:
@@ -78,12 +72,7 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
     facts, name, results = _facts(studies[0], command), name_of(studies), studies[0].config.results_dir
     folder, text = results / TUNING / "tables" / name, tuned_markdown(facts, found)
     tables = {"tuned.md": text, "tuned.csv": tuned_csv(facts, found), "trials.csv": trials_csv(found)}
-    if len(found) > 1:
-        stability = _stability(facts, found)
-        tables["stability.csv"] = stability_csv(stability)
-        stability_figure(folder / "stability", stability, f"ranks by budget ({facts.metric.label})")
-    drawn = (folder / "stability.svg").read_text(encoding="utf-8") if len(found) > 1 else ""
-    chapter = tuned_chapter(facts, found, drawn)
+    chapter = tuned_chapter(facts, found)
     tables["index.html"] = page(PageView(f"Tuning on {studies[0].config.task_name}", (), (), (), (), (), (chapter,)))
     write_tables(folder, tables)
     tree = results / TUNING / "conf"
@@ -115,13 +104,3 @@ def _facts(study: Study, command: str) -> TuningFacts:
         request.pruning,
         config.data.validation,
     )
-
-
-def _stability(facts: TuningFacts, found: Sequence[Tuned]) -> Stability:
-    """Return how ranks depend on the budget: trials that ended early count as those that never become the best."""
-
-    def score(values: Sequence[float | None]) -> float:
-        known = [v for v in values if v is not None]
-        return facts.metric.sign * float(np.mean(known)) if known and len(known) == len(values) else -np.inf
-
-    return rank_stability({t.method: [score(trial.scores.get(facts.rounds, [])) for trial in t.trials] for t in found})

@@ -1,4 +1,4 @@
-"""What tuning has found, as Markdown, CSV and pictures."""
+"""What tuning has found, as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
-from typing import Any
 
 from fedbench.core.metrics import MetricInfo
 from fedbench.core.trees import config_value
-from fedbench.report.canvas import Figure, integer_ticks, line_look, lines, picture, sheet
-from fedbench.report.looks import looks
 from fedbench.report.render import csv_text, markdown
-from fedbench.tuning.stability import Stability
-from fedbench.tuning.trials import Trial, Tuned, edges
+from fedbench.tuning.search import Trial, Tuned, edges
 
 
 @dataclass(frozen=True)
@@ -129,33 +125,6 @@ def trials_csv(found: Sequence[Tuned]) -> str:
             for i, s in enumerate(scores)
         ]
     )
-
-
-def stability_csv(stability: Stability) -> str:
-    """Return a row per budget and method."""
-    rows: list[dict[str, Any]] = []
-    for m, method in enumerate(stability.methods):
-        for b, budget in enumerate(stability.budgets.tolist()):
-            at = {"rank": float(stability.rank[m, b]), "first": float(stability.first[m, b])}
-            rows.append({"method": method, "budget": budget, **at})
-    return csv_text(rows)
-
-
-@picture
-def stability_figure(stability: Stability, title: str) -> Figure:
-    """Draw the mean rank of each method, and the share of the orders in which it is first, over the budget."""
-    shown = looks([(m, m) for m in stability.methods])
-    figure, (left, right) = sheet(title, False, 2, lines((m, shown[m, m]) for m in stability.methods))
-    for m, method in enumerate(stability.methods):
-        look = line_look(shown[method, method])
-        left.plot(stability.budgets, stability.rank[m], **look)
-        right.plot(stability.budgets, 100 * stability.first[m], **look)
-    left.invert_yaxis()
-    integer_ticks(left.xaxis, right.xaxis)
-    for axes, label in ((left, "mean rank, 1 is best"), (right, "first alone (% of the orders)")):
-        axes.set_xlabel("trials per method")
-        axes.set_ylabel(label)
-    return figure
 
 
 def write_tables(folder: Path, texts: Mapping[str, str]) -> None:

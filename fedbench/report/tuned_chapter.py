@@ -7,34 +7,23 @@ from typing import Any
 
 from fedbench.core.trees import config_value
 from fedbench.report.tuned import TuningFacts, edges_text, score_text, values_text
-from fedbench.report.views import ChapterView, FigureView, GridCell, GridView
-from fedbench.tuning.trials import Trial, Tuned
+from fedbench.report.views import ChapterView, GridCell, GridView
+from fedbench.tuning.search import Trial, Tuned
 
 
-def tuned_chapter(facts: TuningFacts, found: Sequence[Tuned], stability: str) -> ChapterView:
+def tuned_chapter(facts: TuningFacts, found: Sequence[Tuned]) -> ChapterView:
     """Return the chosen values of every method and all trials.
 
     Args:
         facts: How the methods were tuned.
         found: What was found, per method.
-        stability: The figure of ranks by budget as SVG; empty for a single method.
     """
     spaces = tuple((f"space of {t.method}", " ".join(axis.text for axis in t.space)) for t in found)
-    figure = FigureView(
-        "stability",
-        "Ranks by budget",
-        "left: mean rank that each method would have with fewer trials; right: how often it is first alone; over "
-        "random orders of its trials. Rankings that cross are no finding",
-        stability,
-        (),
-        "",
-        alt="Mean rank of each method, and the share of orders in which it is first alone, over the trials per method.",
-    )
     return ChapterView(
         "Tuning",
         "Every method has the same number of trials, judged on validation examples",
         (_chosen(facts, found), *(_trials(facts, t) for t in found)),
-        (figure,) if stability else (),
+        (),
         (*facts.items(), *spaces),
     )
 

@@ -39,13 +39,14 @@ class Axis:
     high: float = 0.0
     log: bool = False
 
-    def at(self, share: float) -> Any:
-        """Return the value at a share, in [0, 1), of the way through the axis; of a range, to three digits."""
-        if self.grid:
-            return self.grid[int(share * len(self.grid))]
-        low, high = (math.log(b) if self.log else b for b in (self.low, self.high))
-        x = low + share * (high - low)
-        return min(self.high, max(self.low, float(f"{math.exp(x) if self.log else x:.3g}")))
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The first and the last value."""
+        return (self.grid[0], self.grid[-1]) if self.grid else (self.low, self.high)
+
+    def value(self, drawn: Any) -> Any:
+        """Return the value that was drawn: of a grid, its place; of a range, a number, here to three digits."""
+        return self.grid[drawn] if self.grid else min(self.high, max(self.low, float(f"{drawn:.3g}")))
 
     def edge(self, value: Any) -> Literal["lower", "upper"] | None:
         """Return at which end of the axis a value lies: the first or last of a grid of numbers, or 5 % of a range.
@@ -145,8 +146,3 @@ def _typed(o: Override) -> Axis:
     if o.bounds is not None:
         return _range(o.key, o.key, *o.bounds, log="log" in o.tags)
     return Axis(o.key, grid=tuple(by_hydra(text).value() for text in o.each()))
-
-
-def grid_size(space: Sequence[Axis]) -> int | None:
-    """Return the number of points of a space of grids; None if it has a range."""
-    return None if any(not axis.grid for axis in space) else math.prod(len(axis.grid) for axis in space)

@@ -1,17 +1,22 @@
 """``fedbench tune`` and ``fedbench compare``: one budget, validation examples, seeds apart, and results that hold."""
 
 import csv
-import json
 import re
 import textwrap
 
+import optuna
 import pytest
 import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from fedbench.config.compose import Composer, compose_run
 from fedbench.core.errors import RequestError
 from fedbench.runs.results import load_results
 from fedbench.runs.run import read_run
+from fedbench.tuning.chosen import tuned_experiment
+from fedbench.tuning.request import read_request
+from fedbench.tuning.search import Study, Trial, Tuned, objective_of
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "rounds=3", "--jobs", "1"]
 OWN = """
@@ -22,8 +27,11 @@ OWN = """
 """
 
 
-def studies(tmp_path, algo):
-    return [json.loads(p.read_text()) for p in tmp_path.glob(f"results/tuning/studies/*/{algo}/*/trials.json")]
+def trials(tmp_path, algo):
+    """The values and scores of all trials of a method, as the journal has them."""
+    (journal,) = tmp_path.glob(f"results/tuning/studies/*/{algo}/*/journal.log")
+    study = optuna.load_study(study_name="search", storage=JournalStorage(JournalFileBackend(str(journal))))
+    return [(t.params, t.user_attrs["scores"]) for t in study.trials]
 
 
 def trial_runs(tmp_path, algo):
@@ -38,9 +46,8 @@ def tuned_file(tmp_path):
 def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     status, lines, err = fed("tune", "algo=fedprox", "budget=5", "seeds=2", *SMALL)
     assert status == 0, err
-    (study,) = studies(tmp_path, "fedprox")
     runs = trial_runs(tmp_path, "fedprox")
-    assert len(study["trials"]) == 5
+    assert len(trials(tmp_path, "fedprox")) == 5
     assert {r.meta["seed"] for r in runs} == {1000, 1001}
     assert {r.config["data"]["validation"] for r in runs} == {0.2}
     means = {}
@@ -105,14 +112,21 @@ def test_the_same_command_goes_on_and_a_larger_budget_keeps_its_trials(fed, tmp_
         patch.setattr(training, "run", stopping)
         assert fed("tune", "algo=fedavg", "budget=4", *SMALL)[0] == 130
     before = {r.path: (r.path / "DONE").stat().st_mtime_ns for r in trial_runs(tmp_path, "fedavg")}
+    found = []
     assert len(before) == 2
     for budget in (4, 6):
         assert fed("tune", "algo=fedavg", f"budget={budget}", *SMALL)[0] == 0
         runs = trial_runs(tmp_path, "fedavg")
         assert len(runs) == budget
         assert all((path / "DONE").stat().st_mtime_ns == then for path, then in before.items())
-        (study,) = studies(tmp_path, "fedavg")
-        assert [t["number"] for t in study["trials"]] == list(range(budget))
+        found.append(trials(tmp_path, "fedavg"))
+        assert len(found[-1]) == budget
+    assert found[1][:4] == found[0]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    monkeypatch.chdir(alone)
+    assert fed("tune", "algo=fedavg", "budget=6", *SMALL)[0] == 0
+    assert trials(alone, "fedavg") == found[1]
 
 
 def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
@@ -145,11 +159,6 @@ def test_the_tuned_experiment_is_the_setting_that_was_tuned(fed, tmp_path):
 
 
 def test_what_a_partition_is_stays(fed, tmp_path):
-    from fedbench.commands.study import Study
-    from fedbench.commands.tuned_config import tuned_experiment
-    from fedbench.commands.tuning_request import read_request
-    from fedbench.tuning.trials import Trial, Tuned
-
     typed = ["data=mnist_dirmin0.1", "data/partition=iid", "model=linear"]
     study = Study(read_request("tune", ["algo=fedavg", *typed], None), "fedavg", Composer())
     found = Tuned("fedavg", study.space, (), Trial(0, {"local.lr": 0.5}, {100: [0.5]}), tmp_path)
@@ -162,15 +171,15 @@ def test_what_a_partition_is_stays(fed, tmp_path):
 
 
 def test_pruned_trials_end_early_and_the_others_are_whole_runs(fed, tmp_path):
-    given = ["tune", "algo=fedavg", "budget=6", "pruning=halving", "data=synthetic_leaf", "data.clients=6", "rounds=9"]
+    given = ["tune", "algo=fedavg", "budget=9", "pruning=halving", "data=synthetic_leaf", "data.clients=6", "rounds=9"]
     assert fed(*given, "--jobs", "1")[0] == 0
-    (study,) = studies(tmp_path, "fedavg")
-    reached = [sorted(map(int, t["scores"])) for t in study["trials"]]
-    assert sorted(reached, key=len) == [[1], [1], [1], [1], [1, 3], [1, 3, 9]]
-    first = {t["number"]: t["scores"]["1"][0] for t in study["trials"]}
-    went_on = {t["number"] for t in study["trials"] if "3" in t["scores"]}
-    assert min(first[n] for n in went_on) >= max(v for n, v in first.items() if n not in went_on)
-    (whole,) = [r for r in trial_runs(tmp_path, "fedavg") if r.config["rounds"] == 9]
+    scores = [found for _, found in trials(tmp_path, "fedavg")]
+    reached = [sorted(map(int, found)) for found in scores]
+    assert len(reached) == 9
+    assert {tuple(r) for r in reached} == {(1,), (1, 3), (1, 3, 9)}
+    best = max(range(9), key=lambda n: scores[n]["1"][0])
+    assert 3 in reached[best]
+    whole, *_ = [r for r in trial_runs(tmp_path, "fedavg") if r.config["rounds"] == 9]
     assert whole.meta["continues"]["rounds"] == 3
     again = fed("algo=fedavg", "data=synthetic_leaf", "data.clients=6", "rounds=9", "data.validation=0.2",
                 f"local.lr={whole.config['local']['lr']}", "seed=1000", "results_dir=x")[1][-1]  # fmt: skip
@@ -178,15 +187,14 @@ def test_pruned_trials_end_early_and_the_others_are_whole_runs(fed, tmp_path):
 
 
 def test_the_estimator_s_search_can_be_typed_again(fed, tmp_path):
-    pytest.importorskip("optuna")
     given = ["tune", "algo=fedprox", "budget=11", "sampler=tpe", "data=synthetic_leaf", "data.clients=4", "rounds=1"]
     assert fed(*given, "--jobs", "1")[0] == 0
-    (first,) = studies(tmp_path, "fedprox")
+    first = trials(tmp_path, "fedprox")
     done = len(trial_runs(tmp_path, "fedprox"))
     assert fed(*given, "--jobs", "1")[0] == 0
-    assert studies(tmp_path, "fedprox") == [first]
+    assert trials(tmp_path, "fedprox") == first
     assert len(trial_runs(tmp_path, "fedprox")) == done
-    assert len(first["trials"]) == 11
+    assert len(first) == 11
 
 
 def test_trials_are_no_results(fed, tmp_path):
@@ -257,19 +265,7 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
     assert set(found["data.validation"]) == {0.0}  # all training examples
     (folder,) = tmp_path.glob("results/tuning/tables/*")
     names = {p.name for p in folder.iterdir()}
-    assert {
-        "tuned.md",
-        "tuned.csv",
-        "trials.csv",
-        "compared.md",
-        "stability.csv",
-        "stability.png",
-        "stability.svg",
-    } <= names
-    stability = list(csv.DictReader((folder / "stability.csv").read_text().splitlines()))
-    assert {r["budget"] for r in stability} == {"1", "2", "3"}
-    for budget in "123":
-        assert sum(float(r["rank"]) for r in stability if r["budget"] == budget) == pytest.approx(3)
+    assert {"tuned.md", "tuned.csv", "trials.csv", "compared.md"} <= names
     assert (tmp_path / "results" / "synthetic_leaf" / "report" / "index.html").exists()
     status, again, _ = fed("--config-dir", "own", "compare", *given)
     assert status == 0  # from disk
@@ -285,8 +281,6 @@ def test_a_method_whose_trials_all_diverge_is_named_and_the_status_is_1(fed, tmp
 
 
 def test_seeds_are_typed_as_a_number_or_a_list():
-    from fedbench.commands.tuning_request import read_request
-
     def seeds(word, *args):
         request = read_request(word, [*args, *(["algo=fedavg"] if word == "tune" else ["methods=a,b"])], None)
         return request.seeds, request.table_seeds
@@ -315,3 +309,55 @@ def test_what_a_comparison_cannot_show_is_refused_before_anything_is_trained(fed
     assert status == 2
     assert said in err
     assert not list(tmp_path.glob("results/**/DONE"))
+
+
+def test_a_grid_is_searched_once(fed, tmp_path):
+    """Three points of a budget of nine, in any order, each of them once."""
+    status, _, err = fed("tune", "algo=fedavg", "budget=9", "local.lr=0.01,0.1,1.0", *SMALL)
+    assert status == 0
+    assert "its space has 3 points, fewer than the budget" in err
+    assert sorted(params["local.lr"] for params, _ in trials(tmp_path, "fedavg")) == [0, 1, 2]
+
+
+def test_methods_that_share_a_range_get_the_same_values_of_it(fed, tmp_path):
+    assert fed("tune", "algo=fedavg,fedadam", "budget=3", *SMALL)[0] == 0
+    rates = [[params["local.lr"] for params, _ in trials(tmp_path, algo)] for algo in ("fedavg", "fedadam")]
+    assert rates[0] == rates[1]
+
+
+def test_an_interval_is_no_axis_of_a_sweep(fed):
+    status, _, err = fed("-m", "local.lr=interval(0.01,0.5)", "rounds=1")
+    assert status == 2
+    assert "local.lr=interval(0.01,0.5) has no list of values; type some, or use `fedbench tune`" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ([], "accuracy_mean"),
+        (["data.validation=0.2"], "val_accuracy_mean"),
+        (["data.validation=0.2", "objective=accuracy_worst30"], "accuracy_worst30"),
+        (["data.validation=0.2", "objective=val_loss"], "val_loss"),
+        (["objective=test_loss"], "test_loss"),
+    ],
+)
+def test_which_metric_is_the_objective(given, name):
+    assert objective_of(compose_run(given)) == name
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("objective=accuracy_meen", "did you mean accuracy_mean"),
+        ("objective=val_accuracy_mean", "data.validation"),
+        ("objective=clients", "is not a metric"),
+        ("objective=1", "objective must be auto or a column"),
+    ],
+)
+def test_an_objective_that_no_run_has_is_refused(given, text):
+    with pytest.raises(RequestError, match=text):
+        objective_of(compose_run([given]))
+
+
+def test_the_objective_is_no_part_of_the_identity():
+    assert compose_run(["objective=test_loss"]).digest == compose_run([]).digest

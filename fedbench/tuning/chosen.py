@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import yaml
 
-from fedbench.commands.study import Study
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.trees import Tree
-from fedbench.tuning.trials import Tuned
+from fedbench.tuning.search import Study, Tuned
 
 # what a run says anew: what was tuned is in the presets
 _LEFT_OUT = {

@@ -1,4 +1,4 @@
-"""What ``fedbench tune`` and ``fedbench compare`` are asked for."""
+"""The request that the arguments of ``fedbench tune`` or ``fedbench compare`` make."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from fedbench.config.overrides import Override, parse_overrides
 from fedbench.core.errors import RequestError, choice, integer
-from fedbench.tuning.sampling import Sampler
 
+Sampler = Literal["random", "tpe"]
 Pruning = Literal["none", "halving"]
 FIRST_TUNING_SEED = 1000  # seeds of tables are small numbers
 _BUDGET = 20
