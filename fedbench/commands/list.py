@@ -85,7 +85,7 @@ def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
     group = _GROUP.get(group, group)
     found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
     if group == "algo" and costs:
-        from fedbench.runs.build import cost_of  # imports torch
+        from fedbench.runs.build_method import cost_of  # imports torch
 
         heads = ("algorithm", "models down/up, and more", "measured first", "")
         return [heads, *(_row(name, path, cost_of) for name, path in found)]

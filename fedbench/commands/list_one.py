@@ -20,7 +20,7 @@ _SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! 
 
 
 def card(group: str, name: str, own: Path | None) -> str:
-    """Return what a choice of a group is, with its keys, their defaults and what they may be.
+    """Return what a choice of a group is, with its keys and their defaults.
 
     Args:
         group: ``algo``, ``model``, ``tracker`` or ``data/partition``.
@@ -38,15 +38,15 @@ def card(group: str, name: str, own: Path | None) -> str:
     keys = _keys(file, paths)
     target = keys.pop("_target_").value
     parts = [f"{name}: {file.about}" if file.about else name, "", _docstring(target, section)]
-    ranges, searched = {}, {}
+    searched: dict[str, str] = {}
     if group == "algo":
-        from fedbench.runs.build import cost_of, ranges_of  # imports torch
+        from fedbench.runs.build_method import cost_of  # imports torch
 
         models, probes = cost_of(paths[name])
         parts += ["", f"models down/up, and more: {models}" + (f"; measured first: {probes}" if probes else "")]
-        ranges, searched = ranges_of(paths[name]), _searched(name, own)
+        searched = _searched(name, own)
     if keys:
-        parts += ["", "keys:", *(line for key in keys.values() for line in _key(section, key, ranges, searched))]
+        parts += ["", "keys:", *(line for key in keys.values() for line in _key(section, key, searched))]
     first = f" {section}.{next(iter(keys))}=..." if keys else ""
     return "\n".join([*parts, "", f"use: fedbench {group}={name}{first}"])
 
@@ -84,12 +84,10 @@ def _searched(name: str, own: Path | None) -> dict[str, str]:
     return {axis.key: axis.text.partition("=")[2] for axis in space}
 
 
-def _key(section: str, key: Key, ranges: Mapping[str, str], searched: Mapping[str, str]) -> list[str]:
-    """Return the lines on a key: its default, what it may be, what is searched, and its comment."""
+def _key(section: str, key: Key, searched: Mapping[str, str]) -> list[str]:
+    """Return the lines on a key: its default, what is searched, and its comment."""
     name = f"{section}.{key.name}"
     facts = [f"default {key.value or 'a section'}"]
-    if allowed := ranges.get(key.name):
-        facts.append(f"allowed: {'null or ' if key.value == 'null' else ''}{allowed}")
     if name in searched:
         facts.append(f"tune searches {searched[name]}")
     lines = [f"  {name}: {'; '.join(facts)}"]

@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 import inspect
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedbench.config.groups import config_dir
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.algorithm import Algorithm, Stage
-from fedbench.core.errors import RequestError, WrongValue
-from fedbench.core.optim import SGD, sgd
+from fedbench.core.algorithm import Stage
+from fedbench.core.errors import RequestError
 from fedbench.core.places import is_own
 from fedbench.core.randomness import Purpose, generator
-from fedbench.core.samplers import cohort_size, sample_cohort
-from fedbench.core.trees import Tree, from_yaml
+from fedbench.core.samplers import sample_cohort
+from fedbench.core.trees import Tree
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
 from fedbench.runs.build_data import federated
 from fedbench.runs.build_engine import kernel_used, make_engine
-from fedbench.runs.own_parts import check_logits, checked_module
+from fedbench.runs.build_method import stages_of
+from fedbench.runs.custom_components import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Guarded, Tracker
 from fedbench.runs.training import PreparedRun
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.checks import checked_stages
-from fedbench.simulation.cost import cost
 from fedbench.simulation.custom_metrics import CustomMetric
 from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.task import Task
-
-_FACTS: dict[str, object] = {"clients": 3, "examples": [2, 2, 2], "tensors": [4000, 2]}  # what ``cost`` measures with
-_NOMINAL: dict[str, object] = {"local": SGD, "rounds": 9, **_FACTS}  # what a method is made with to look at it
-_STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
 
 
 def build(
@@ -63,9 +53,8 @@ def build(
     _round_products(device, precision)
     data = load(config).to(device, dtype)
     _refuse_too_many(config, data)
-    method_of(config)  # its keys are checked before the model is made
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
-    stages = _stages(config, data, task)
+    stages = stages_of(config, data, task)
     data = _suited(data, task)
     _refuse_sequences(config, stages, data)
     w = _initial(task, config)
@@ -182,112 +171,6 @@ def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: Federate
         raise RequestError(
             f"{config.names.algo} relabels examples by their losses, but data={config.names.data} has a label per token"
         )
-
-
-def method_of(config: RunConfig, **facts: object) -> Algorithm | list[Stage]:
-    """Return the method, or its stages; without facts of the data and the model a quick check of the keys.
-
-    Args:
-        config: The configuration.
-        facts: Those of ``_STAND_INS`` that are known: the number of clients with training examples, the training
-            examples of every client, and the sizes of the model's tensors (ADR 0035).
-
-    Raises:
-        RequestError: If values do not fit the method.
-    """
-    solver = sgd(**asdict(config.local.solver))
-    return _made(config.algo, {"local": solver, "rounds": config.rounds, **_STAND_INS, **facts})
-
-
-def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage]:
-    """Return the stages of the method: one, or what a factory of several returns."""
-    able = int((data.train.counts > 0).sum())
-    made = method_of(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
-    stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
-    for stage in stages:
-        algorithm = stage.algorithm
-        if config.sampling == "size" and algorithm.weights == "size":
-            key = next((k for k, v in config.algo.options.items() if v == "size"), None)  # the option that sets them
-            remedy = f"set algo.{key}=uniform, or " if key else "use "
-            raise RequestError(
-                f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
-            )
-        part = cohort_size(config.participation, data.num_clients) < able
-        if config.sampling == "size" and algorithm.uniform and part:
-            raise RequestError(
-                f"{config.names.algo} needs cohorts that are drawn uniformly: {algorithm.uniform}; use sampling=uniform"
-            )
-        some = stage.sampler or stage.eligible or part
-        if algorithm.everyone and some:
-            where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
-            raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")
-    return checked_stages(stages)
-
-
-def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:
-    """Return the method of a component whose options may be methods themselves."""
-    options = dict(algo.options)
-    for key, section in algo.options.items():
-        if isinstance(section, dict) and "_target_" in section:
-            inner = Component.of(section)
-            options[key] = _method(inner, f"algo.{key}", given)
-            if not isinstance(options[key], Algorithm):
-                raise RequestError(f"algo.{key} must be a method of one stage, got {inner.target}")
-    return _method(replace(algo, options=options), "algo", given)
-
-
-def _method(component: Component, what: str, given: Mapping[str, object]) -> Algorithm | list[Stage]:
-    made: object = call(component, what, **given)
-    if isinstance(made, Algorithm) or (isinstance(made, list) and all(isinstance(s, Stage) for s in made)):
-        return made
-    raise RequestError(
-        f"{what}._target_={component.target} must return an Algorithm or a list of Stages, got {type(made).__name__}"
-    )
-
-
-def cost_of(path: Path) -> tuple[str, str]:
-    """Return what the method of a config file costs and which probes it needs, at its defaults.
-
-    Args:
-        path: The config file; it may start from another file of its group.
-    """
-    found = cost(_made(_component(path), _NOMINAL))
-    return found.text(), " ".join(found.needs)
-
-
-def ranges_of(path: Path) -> dict[str, str]:
-    """Return what the keys of the method of a config file may be, as the method says when it is given none of these.
-
-    A key that the method does not check by ``fedbench.core.errors`` is left out.
-
-    Args:
-        path: The config file; it may start from another file of its group.
-    """
-    component = _component(path)
-    return {key: allowed for key in component.options if (allowed := _allowed(component, key))}
-
-
-def _allowed(component: Component, key: str) -> str:
-    """Return what a key of a method may be, from the message about a wrong value; empty if there is none."""
-    try:
-        _made(replace(component, options=component.options | {key: math.nan}), _NOMINAL)
-    except WrongValue as error:
-        said = error.name.rpartition(".")[2] == key
-        return re.split("[,;] got ", error.fault.removeprefix("must be "))[0] if said else ""
-    except Exception:  # a method of the user's own may fail in any way, and then does not say
-        return ""
-    return ""
-
-
-def _component(path: Path) -> Component:
-    """Return the method of a config file, with the options of the files that it starts from."""
-    section: Tree = from_yaml(path.read_text(encoding="utf-8"))
-    for base in section.pop("defaults", []):
-        if base != "_self_":
-            beside = path.parent / f"{base}.yaml"
-            file = beside if beside.exists() else config_dir() / "algo" / f"{base}.yaml"
-            section = from_yaml(file.read_text(encoding="utf-8")) | section
-    return Component.of(section)
 
 
 def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:

@@ -23,7 +23,7 @@ from fedbench.data.label_noise import with_label_noise
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.data.validation import with_validation
-from fedbench.runs.own_parts import checked_examples
+from fedbench.runs.custom_components import checked_examples
 
 
 def federated(config: RunConfig) -> FederatedDataset:

@@ -288,9 +288,9 @@ def kind(value: object) -> str:
         case np.ndarray():
             return f"{list(value.shape)} {value.dtype}"
         case dict():
-            return "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}"
-        case tuple() | list():
-            return f"{type(value).__name__} of " + (", ".join(kind(v) for v in value) or "nothing")
+            return "{" + ", ".join(f"{k}: {kind(v)}" for k, v in value.items()) + "}" if value else "an empty dict"
+        case tuple():
+            return "tuple of " + (", ".join(kind(v) for v in value) or "nothing")
         case ClientInfo():
             return f"cohort of {len(value.id)} clients"
     return "None" if value is None else type(value).__name__

@@ -47,18 +47,9 @@ def test_the_card_of_an_algorithm(fed):
     assert "FedProx (Li et al., MLSys 2020, Alg. 2)" in text
     assert "Identity: μ = 0 is FedAvg." in text
     assert "Args:" not in text
-    assert "  algo.mu: default 0.1; allowed: >= 0; tune searches 0.001,0.01,0.1,0.5,1" in out
-    assert "  algo.weights: default size; allowed: one of size, uniform" in out
+    assert "  algo.mu: default 0.1; tune searches 0.001,0.01,0.1,0.5,1" in out
+    assert "  algo.weights: default size" in out
     assert out[-1] == "use: fedbench algo=fedprox algo.mu=..."
-
-
-def test_what_a_card_allows_is_what_a_run_takes(fed):
-    """At the bounds that the card of q-FedAvg names."""
-    out = fed("list", "algo", "qfedavg")[1]
-    assert any(line.startswith("  algo.q: ") and "allowed: >= 0;" in line for line in out)
-    assert any(line.startswith("  algo.L: ") and "allowed: null or > 0" in line for line in out)
-    for override, status in (("algo.q=0", 0), ("algo.q=-0.1", 2), ("algo.L=0", 2), ("algo.L=null", 0)):
-        assert fed("algo=qfedavg", "data=synthetic_leaf", "rounds=1", "data.clients=3", override)[0] == status, override
 
 
 @pytest.mark.parametrize("algo", options("algo"))

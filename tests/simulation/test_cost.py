@@ -3,7 +3,7 @@
 import pytest
 from tools import ALGORITHMS, ROOT, make, stages_of
 
-from fedbench.runs.build import cost_of
+from fedbench.runs.build_method import cost_of
 from fedbench.simulation.cost import Cost, cost
 
 # down, up, first exchange, state, gradients per step, probes
