@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,17 +136,12 @@ class MatchedRuns:
             metric: The metric as the paper prints it.
             which: Round in the paper's table, ``last`` or ``best``.
         """
-        return dict(self.each_value(metric, which))
-
-    def each_value(self, metric: PrintedMetric, which: str = "last") -> Iterator[tuple[Unit, float]]:
-        """Yield what ``values`` returns for the same arguments, one at a time: the first costs reading one run."""
         name = self.reading.field(metric.field)
         if name is None or (self.reading.round == "best" and name.startswith("client:")):
-            return  # runs keep the clients of the last round only
+            return {}  # runs keep the clients of the last round only
         read, at = replace(metric, field=name), which if self.reading.round == "adopted" else self.reading.round
-        for unit, run in self.runs.items():
-            if (value := self._value(run, read, at)) is not None:
-                yield unit, value * metric.factor
+        found = {unit: self._value(run, read, at) for unit, run in self.runs.items()}
+        return {unit: value * metric.factor for unit, value in found.items() if value is not None}
 
     def _curve(self, run: Run, name: str) -> pd.Series:
         key = (id(run), f"curve {name}")

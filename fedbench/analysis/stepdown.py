@@ -99,11 +99,6 @@ def least_blocks(comparisons: int = 1, alpha: float = 0.05) -> int:
     return found
 
 
-def most_comparisons(blocks: int, alpha: float = 0.05) -> int:
-    """Return among how many comparisons one of one sign is sure to be significant: 1 with 5 blocks, 51 with 10."""
-    return int(alpha / least_p(blocks))
-
-
 def _blocks(test: Test) -> Iterable[int]:
     if isinstance(test, Leads):
         return test.by_block

@@ -6,10 +6,9 @@ of their own, one per setting. Both kinds of rows have the same columns, cells a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
@@ -213,9 +212,7 @@ _COMMON_COLUMNS = tuple(
 # ---- a paper's table
 
 
-def paper_table(
-    paper: Paper, table: Table, evidence: Evidence, ledger: Ledger, *, only_coverage: bool = False
-) -> TableData:
+def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
     """Return a table of a paper: every row that it prints, in its order.
 
     Args:
@@ -223,17 +220,12 @@ def paper_table(
         table: One of its tables.
         evidence: The finished runs.
         ledger: The outcome of planned runs.
-        only_coverage: Whether to fill in only what ``coverage`` counts without agreement: printed columns, and of each
-            number that published runs measured the value of one seed.
     """
     columns = columns_of(paper, table)
-    if only_coverage:
-        columns = tuple(c for c in columns if c.printed)
-    values = _one_value if only_coverage else _all_values
     blocks = []
     for s in table.setups:
         rows = [r for r in table.rows if r.setup == s]
-        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger, values) for r in rows)))
+        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger) for r in rows)))
     return TableData(f"{paper.id}/{table.id}", columns, tuple(blocks), paper, table)
 
 
@@ -244,33 +236,11 @@ def columns_of(paper: Paper, table: Table) -> tuple[Column, ...]:
     return (*printed, *(c for c in _COMMON_COLUMNS if c.name not in names))
 
 
-def _all_values(column: Column, found: MatchedRuns) -> tuple[float, ...]:
+def _values(column: Column, found: MatchedRuns) -> tuple[float, ...]:
     return tuple(found.values(column.metric, column.round).values())
 
 
-def _one_value(column: Column, found: MatchedRuns) -> tuple[float, ...]:
-    """Return one value of a column if it was measured, preferably of a last round, whose reading costs least.
-
-    Of runs in their own directories it returns all: what is damaged there is found by reading it.
-    """
-    if not all(run.bundled for run in found.runs.values()):
-        return _all_values(column, found)
-    rounds = dict.fromkeys(("last", column.round))
-    values = (value for which in rounds for _, value in found.each_value(column.metric, which))
-    return tuple(islice(values, 1))
-
-
-_Values = Callable[[Column, MatchedRuns], tuple[float, ...]]
-
-
-def _line(
-    paper: Paper,
-    columns: Sequence[Column],
-    row: Row,
-    evidence: Evidence,
-    ledger: Ledger,
-    values: _Values = _all_values,
-) -> Line:
+def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
     setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
     found = evidence.find(paper, row)
     cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
@@ -282,7 +252,7 @@ def _line(
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else replace(found, reduced=(), cuts=()),
-        cells=tuple(_paper_cell(c, values(c, found), row) for c in columns),
+        cells=tuple(_paper_cell(c, _values(c, found), row) for c in columns),
         status=_status(found, planned),
         row=row,
         wanted=wanted,
@@ -445,7 +415,7 @@ def _line_of_runs(
         label=labels[0] if labels else key[0],
         keys=differing,
         found=found,
-        cells=tuple(Cell(_all_values(c, found)) for c in columns),
+        cells=tuple(Cell(_values(c, found)) for c in columns),
         status="reduced" if reduced else "full",
     )
 

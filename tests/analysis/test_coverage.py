@@ -9,12 +9,10 @@ import pytest
 from fake_runs import fake_row
 
 from fedbench.analysis.coverage import Coverage, coverage, splits
-from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers
-from fedbench.runs.bundle import write_bundle
 from fedbench.runs.results import Results
 
 
@@ -44,24 +42,6 @@ def test_numbers_are_measured_in_full_reduced_or_not(tmp_path):
     assert (found.measured, found.total) == (6, 45)
     assert found.agreement.total() == 6
     assert set(found.agreement) <= {"inside", "outside"}
-
-
-@pytest.mark.parametrize(("paper", "name"), [("adafed", "table7"), ("fedcada", "table1")], ids=lambda v: v)
-def test_one_value_of_each_published_number_gives_the_same_counts(tmp_path, paper, name):
-    """With clients as columns, with best rounds, and where the last round or a client was not measured."""
-    p = papers()[paper]
-    for i, row in enumerate(p.tables[name].rows[::2]):
-        paths = fake_row(tmp_path / "runs", p, row, cut={"rounds": [1000, 20]} if i % 2 else None)
-        if i == 0:
-            for path in paths:
-                without_the_end(path)
-    runs = {run.path.relative_to(tmp_path / "runs").as_posix(): run for run in Results(tmp_path / "runs")}
-    write_bundle(tmp_path / "published", runs, kept_of)
-    full = paper_table(p, p.tables[name], Evidence(Results(tmp_path / "runs")), Ledger())
-    short = paper_table(p, p.tables[name], Evidence(Results(tmp_path / "published")), Ledger(), only_coverage=True)
-    assert coverage([short], agreement=False) == replace(coverage([full]), agreement=Counter())
-    assert {len(cell.values) for b in short.blocks for line in b.lines for cell in line.cells} == {0, 1}
-    assert 0 < coverage([full]).full < coverage([full]).measured < coverage([full]).total
 
 
 def without_the_end(path):

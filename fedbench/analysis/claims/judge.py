@@ -95,28 +95,17 @@ def _within_band(paper: Paper, check: WithinBand, evidence: Evidence) -> Verdict
 def _as_reduced(claim: Claim, found: Verdict) -> Verdict:
     """Return a verdict, undecided if it is one that runs at reduced settings cannot give on this claim."""
     can = {"decide": ("holds", "fails"), "support": ("holds",), "refute": ("fails",), "neither": ()}[claim.reduced]
-    if found.verdict not in {"holds", "fails"} - {*can} or not by_reduced_runs(found):
+    if found.verdict not in {"holds", "fails"} - {*can} or not _by_reduced_runs(found):
         return found
     what = "show" if found.verdict == "holds" else "refute"
     return replace(found, verdict="undecided", evidence=f"{found.evidence}; runs at reduced settings cannot {what} it")
 
 
-def by_reduced_runs(found: Verdict) -> bool:
+def _by_reduced_runs(found: Verdict) -> bool:
     """Return whether a verdict needs runs at reduced settings; one comparison at full settings can refute a claim."""
     if found.verdict == "fails":
         return all(c.reduced for c in found.comparisons if c.against_p is not None and c.against_p <= ALPHA)
     return found.reduced
-
-
-def is_settled(found: Verdict) -> bool:
-    """Return whether runs have decided a claim, and no comparison that has not been run can change that.
-
-    The adjusted p-value of a refutation is multiplied by all comparisons over those that have been run.
-    """
-    if found.basis != "runs" or found.verdict != "fails":
-        return found.basis == "runs" and found.verdict == "holds"
-    least = min((c.against_p for c in found.comparisons if c.against_p is not None), default=0.0)
-    return found.counts.run == 0 or least * found.counts.total / found.counts.run <= ALPHA
 
 
 def refuse_bad_checks(paper: Paper) -> None:

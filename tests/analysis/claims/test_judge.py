@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from units import by_unit, unit
 
 from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, worst_of
-from fedbench.analysis.claims.judge import is_settled, judge, refuse_bad_checks
+from fedbench.analysis.claims.judge import judge, refuse_bad_checks
 from fedbench.analysis.claims.verdict import Counts, decide
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
@@ -621,23 +621,6 @@ def test_what_has_not_run_is_not_open_and_what_is_cut_differently_is_uneven():
     assert decide([compared("x", {}, {}, 1.0, [gone, MatchedRuns({})])]).verdict == "not run"
     assert contest("x", {}, {}, 1.0, gone, cut).uneven
     assert above("x", {}, [gone, cut]).uneven
-
-
-@pytest.mark.parametrize(("seeds", "settled"), [(6, False), (7, True)])
-def test_a_refutation_is_settled_if_it_stands_among_all_comparisons(seeds, settled):
-    """One of four comparisons has been run, all against: 4 / 2^6 > 0.05 >= 4 / 2^7. Both are refuted as they are."""
-    high = [float(i) for i in range(2, 2 + seeds)]
-    against = compared("x", by_unit([0.0] * seeds), by_unit(high), 1.0, [FULL])
-    v = decide([against, *[Comparison(name) for name in "yzw"]])
-    assert (v.verdict, is_settled(v)) == ("fails", settled)
-
-
-def test_runs_settle_what_holds_and_nothing_that_is_open():
-    ahead = compared("x", by_unit([float(i) for i in range(2, 7)]), by_unit([0.0] * 5), 1.0, [FULL])
-    assert is_settled(decide([ahead]))
-    assert not is_settled(decide([ahead, Comparison("y")]))  # partly measured
-    assert not is_settled(decide([Comparison("y")]))
-    assert not is_settled(replace(decide([ahead]), basis="print"))
 
 
 # ---- the papers' own numbers
