@@ -195,6 +195,7 @@ def _report(p: Parser) -> None:
 def _status(p: Parser) -> None:
     _results(p)
     p.add_argument("--all", action="store_true", help="list finished runs too, which are only counted otherwise")
+    p.add_argument("--verify", action="store_true", help="compare the files of finished runs with their checksums")
 
 
 def _plot(p: Parser) -> None:

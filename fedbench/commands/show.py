@@ -13,7 +13,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
 from fedbench.runs.run import Run, read_run
-from fedbench.runs.status import standing
+from fedbench.runs.status import status_of
 
 _NUMBERS = (
     "accuracy_mean", "accuracy_mean_weighted", "accuracy_worst30", "accuracy_worst10", "accuracy_min", "accuracy_std",
@@ -56,7 +56,7 @@ def _located(path: Path) -> Path:
 
 
 def _head(run: Run) -> str:
-    meta, at = run.meta, standing(run.path)
+    meta, at = run.meta, status_of(run.path)
     title = f"{meta.get('experiment') or meta['data']} {meta['algo']} seed {meta['seed']}"
     lines = [title, f"  {at.state}, round {at.done} of {at.rounds}" + (f": {at.error}" if at.error else "")]
     versions = meta.get("versions", {})

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
 from fedbench.runs.progress import duration
-from fedbench.runs.status import GONE, STATES, Standing, standings
+from fedbench.runs.status import GONE, STATES, RunStatus, statuses
 
 _HINTS = {
     GONE: "ended without a word; the same command resumes it",
@@ -28,15 +28,15 @@ def carry_out(asked: Namespace) -> int:
     folder = user_path("DIR", asked.folder)
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
-    found = list(standings(folder))
+    found = list(statuses(folder, asked.verify))
     if not found:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir")
     listed = sorted((s for s in found if asked.all or s.state != "done"), key=lambda s: STATES.index(s.state))
     print("\n".join([*_table(listed, folder), *([""] if listed else []), *_hints(listed), _sum(found)]))
-    return 0
+    return 1 if asked.verify and any(s.state == "damaged" for s in found) else 0
 
 
-def _table(runs: Sequence[Standing], folder: Path) -> list[str]:
+def _table(runs: Sequence[RunStatus], folder: Path) -> list[str]:
     if not runs:
         return []
     rows = [("state", "rounds", "accuracy", "left", "run"), *(_row(s, folder) for s in runs)]
@@ -49,7 +49,7 @@ def _table(runs: Sequence[Standing], folder: Path) -> list[str]:
     return lines
 
 
-def _row(s: Standing, folder: Path) -> tuple[str, str, str, str, str]:
+def _row(s: RunStatus, folder: Path) -> tuple[str, str, str, str, str]:
     of = "?" if s.rounds is None else str(s.rounds)
     accuracy = "" if s.accuracy is None else f"{100 * s.accuracy:.2f} %"
     where = "." if s.path == folder else str(s.path.relative_to(folder))
@@ -57,11 +57,11 @@ def _row(s: Standing, folder: Path) -> tuple[str, str, str, str, str]:
     return s.state, f"{s.done}/{of}", accuracy, left, where + (f": {s.error}" if s.error else "")
 
 
-def _hints(runs: Sequence[Standing]) -> list[str]:
+def _hints(runs: Sequence[RunStatus]) -> list[str]:
     return [f"{state}: {_HINTS[state]}" for state in STATES if state in _HINTS and any(s.state == state for s in runs)]
 
 
-def _sum(runs: Sequence[Standing]) -> str:
+def _sum(runs: Sequence[RunStatus]) -> str:
     counts = Counter(s.state for s in runs)
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     working = [s for s in runs if s.state == "running"]

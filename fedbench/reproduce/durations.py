@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from fedbench.reproduce.plan import PlannedRun
-from fedbench.runs.run import is_done
-from fedbench.runs.status import last_whole_row
+from fedbench.runs.run import is_done, last_row
 
 FILE = Path(__file__).parent / "durations.json"
 
@@ -46,7 +45,7 @@ class Durations:
 
     def _measured(self, experiment: str, algo: str) -> float | None:
         rows = [
-            last_whole_row(path / "rounds.jsonl")
+            last_row(path / "rounds.jsonl") or {}
             for path in (self.results / experiment / algo).glob("*/seed_*")
             if is_done(path)
         ]

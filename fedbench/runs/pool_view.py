@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from fedbench.config.schema import RunConfig
 from fedbench.runs import progress
 from fedbench.runs.progress import Ticker, duration, hidden, measured_text
-from fedbench.runs.status import last_whole_row
+from fedbench.runs.run import last_row
 
 _AGAIN = 0.5  # seconds between two looks at the files
 
@@ -109,7 +109,7 @@ class PoolView:
         assert self._bars is not None
         for run in list(self._going.values()):
             try:
-                row = last_whole_row(run.path / "rounds.jsonl")
+                row = last_row(run.path / "rounds.jsonl") or {}
             except (OSError, ValueError):
                 continue  # the run itself reports what is wrong with its files
             if run.bar is not None and run.bar in self._bars.task_ids:

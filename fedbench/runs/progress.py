@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 EVERY = 10.0  # seconds between lines where there is no terminal
-_WIDE = 110  # columns of a terminal that has room for a bar
 _SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
 
 
@@ -56,8 +55,8 @@ class Ticker:
         self._thread.join()
 
 
-class Bar:
-    """Rounds, accuracy, worst 30 %, clients per second and the time left, on standard error.
+class RunProgress:
+    """The round of a run, its accuracy, clients per second and the time left.
 
     Args:
         title: Title of the run.
@@ -66,48 +65,64 @@ class Bar:
     """
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
-        on_terminal = sys.stderr.isatty()
-        self._bar = _drawn(total) if on_terminal and _SHOWN.get() else None
-        self._task = None if self._bar is None else self._bar.add_task(title, total=total, completed=done, facts="")
-        self._lines = Ticker(self._say, EVERY) if _SHOWN.get() and not on_terminal else None
-        self._title, self._total, self._first, self._round = title, total, done, done
+        self._title, self._total, self._first, self.round = title, total, done, done
         self._measured, self._clients, self._start = "", 0, time.perf_counter()
 
-    def __enter__(self) -> Bar:
-        if self._bar is not None:
-            self._bar.start()
-        if self._lines is not None:
-            self._lines.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        if self._lines is not None:
-            self._lines.__exit__(kind, error, trace)
-
     def advance(self, round: int, clients: int, measured: Mapping[str, Any] | None) -> None:
-        """Show that ``clients`` clients have completed ``round``, and what was measured of the model, if it was."""
-        self._round = round
+        """Note that ``clients`` clients have completed ``round``, and what was measured of the model, if it was."""
+        self.round = round
         self._clients += clients
         if measured is not None:
             self._measured = measured_text(measured)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=round, facts=self._facts())
 
-    def _facts(self) -> str:
-        rate = self._clients / max(1e-9, time.perf_counter() - self._start)
-        return f"{self._measured}{rate:,.0f} clients/s"
+    @property
+    def facts(self) -> str:
+        """What was measured last, and the clients per second."""
+        return f"{self._measured}{self._clients / max(1e-9, time.perf_counter() - self._start):,.0f} clients/s"
 
-    def _say(self) -> None:
-        """Print a line: one write, so that lines of several processes do not mix."""
-        trained = self._round - self._first
-        left = (time.perf_counter() - self._start) * (self._total - self._round) / trained if trained > 0 else None
+    def line(self) -> str:
+        """Return all of it as a line."""
+        trained = self.round - self._first
+        left = (time.perf_counter() - self._start) * (self._total - self.round) / trained if trained > 0 else None
         ends = "" if left is None else f", {duration(left)} left"
-        sys.stderr.write(f"fedbench: {self._title}: round {self._round} of {self._total}, {self._facts()}{ends}\n")
-        sys.stderr.flush()
+        return f"fedbench: {self._title}: round {self.round} of {self._total}, {self.facts}{ends}\n"
+
+
+@contextmanager
+def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
+    """Show the progress of a run inside this block, on standard error.
+
+    Args:
+        title: Title of the run.
+        total: Number of rounds.
+        done: Number of rounds already done.
+
+    Yields:
+        A function to be called after every round, as ``RunProgress.advance``.
+    """
+    progress = RunProgress(title, total, done)
+    if not _SHOWN.get():
+        yield progress.advance
+    elif not sys.stderr.isatty():
+        with Ticker(lambda: _write(progress.line()), EVERY):
+            yield progress.advance
+    else:
+        columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[facts]}"))
+        about = (TextColumn("{task.description}"), BarColumn(bar_width=10))
+        with Progress(*columns, *about, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=total, completed=done, facts="")
+
+            def advance(round: int, clients: int, measured: Mapping[str, Any] | None) -> None:
+                progress.advance(round, clients, measured)
+                bar.update(task, completed=round, facts=progress.facts)
+
+            yield advance
+
+
+def _write(line: str) -> None:
+    """Print a line: one write, so that lines of several processes do not mix."""
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 def measured_text(row: Mapping[str, Any]) -> str:
@@ -125,22 +140,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def _drawn(total: int) -> Progress:
-    from rich.console import Console  # late: without a terminal, nothing is drawn
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    wide = console.width >= _WIDE
-    room = 24 if wide else 10  # of the title; what comes last is cut first
-    return Progress(
-        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
-        TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=room)),
-        *([BarColumn(bar_width=10)] if wide else []),
-        console=console,
-        transient=True,
-    )

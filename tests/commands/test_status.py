@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from fedbench.commands.show import drawn
 from fedbench.runs.progress import duration
-from fedbench.runs.status import Standing, is_held, standing
+from fedbench.runs.status import RunStatus, is_held, status_of
 
 
 def rounds(path, *rows):
@@ -32,16 +32,15 @@ def unfinished(tmp_path):
 
 def test_a_run_whose_lock_is_held_is_running_and_the_rest_takes_as_long_per_round(unfinished):
     with FileLock(unfinished / ".lock"):
-        found = standing(unfinished)
+        found = status_of(unfinished)
     assert (found.state, found.done, found.rounds) == ("running", 100, 1000)
-    assert found.rate == 100 / 20.0
     assert found.left == 900 * 20.0 / 100
 
 
 def test_a_run_that_says_running_and_has_no_process_is_named(unfinished, fed):
-    assert standing(unfinished).state == "process gone"
+    assert status_of(unfinished).state == "process gone"
     (unfinished / ".lock").touch()  # left by a process that was killed
-    assert standing(unfinished).state == "process gone"
+    assert status_of(unfinished).state == "process gone"
     status, out, _ = fed("status")
     assert status == 0
     assert out[1].split()[:5] == ["process", "gone", "100/1000", "50.00", "%"]
@@ -61,12 +60,12 @@ def test_asking_does_not_take_the_lock(unfinished):
 def test_a_line_that_is_being_written_does_not_count(unfinished):
     with (unfinished / "rounds.jsonl").open("a") as file:
         file.write('{"round": 200, "acc')
-    assert standing(unfinished).done == 100
+    assert status_of(unfinished).done == 100
 
 
 def test_nothing_is_left_of_a_run_that_has_ended_and_nothing_known_of_one_that_begins(tmp_path):
-    assert Standing(tmp_path, "diverged", 5, 10, None, 1.0).left is None
-    assert Standing(tmp_path, "running", 0, 10, None, 1.0).left is None
+    assert RunStatus(tmp_path, "diverged", 5, 10, None, 1.0).left is None
+    assert RunStatus(tmp_path, "running", 0, 10, None, 1.0).left is None
 
 
 def test_states_of_real_runs(fed, monkeypatch, tmp_path):
@@ -80,6 +79,21 @@ def test_states_of_real_runs(fed, monkeypatch, tmp_path):
     assert len([line for line in fed("status", "--all")[1] if "seed_" in line]) == 3
     assert fed(*FAST, "seed=1")[0] == 0
     assert fed("status")[1][-1] == "3 runs: 1 diverged, 2 done"
+
+
+def test_verify_finds_a_bit_that_has_changed(fed, tmp_path):
+    """Which nothing else notices: the model can still be read."""
+    path = run_dir(tmp_path, fed(*FAST)[1])
+    assert fed("status", "--verify")[0] == 0
+    model = bytearray((path / "model.safetensors").read_bytes())
+    model[-1] ^= 1
+    (path / "model.safetensors").write_bytes(model)
+    assert fed("status")[1][-1] == "1 run: 1 done"
+    status, out, _ = fed("status", "--verify")
+    assert (status, out[-1]) == (1, "1 run: 1 damaged")
+    assert "model.safetensors has changed since it was written" in out[1]
+    status, _, err = fed(*FAST)  # nor does the command answer from it
+    assert (status, "force=true trains it again" in err) == (1, True)
 
 
 def test_status_refuses_what_has_no_runs(fed, tmp_path):
