@@ -226,14 +226,13 @@ def fed_rounds(
     """Yield (seconds of training, seconds of recording) of the first ``rounds`` rounds of a longer run of fedbench."""
     with torch.device("meta"):
         task = Task(w.model(), data.x.device, torch.float32)
-    config = compose_run([])
+    config = replace(compose_run([]), eval_train_every=rounds + 1)
     data = replace(data, work_values=task.traits.work_values)
     stages = [Stage(algorithm, rounds + 1)]  # the last round of a run is measured in full
     engine = make_engine(task, data, w.work, config.engine)
     start, sampler = task.init(generator(0, Purpose.INIT)), sample_cohort(w.sampled)
     prepared = PreparedRun(
-        title="",
-        seed=0,
+        config=config,
         stages=stages,
         task=task,
         data=data,
@@ -241,10 +240,6 @@ def fed_rounds(
         engine=engine,
         w=start,
         sampler=sampler,
-        client_state="device",
-        eval_every=config.eval_every,
-        eval_train_every=rounds + 1,
-        keep_clients="last",
         tracker=Tracker(),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional),
     )

@@ -73,10 +73,8 @@ def build(
     )
     engine = make_engine(task, data, work, engine_config, cores)
     sampler = sample_cohort(config.participation, by_size=config.sampling == "size")
-    keep = config.keep_clients
     return PreparedRun(
-        title=f"{config.names.algo} seed {config.seed} {config.task_name}",
-        seed=config.seed,
+        config=config,
         stages=stages,
         task=task,
         data=data,
@@ -84,15 +82,9 @@ def build(
         engine=engine,
         w=w,
         sampler=sampler,
-        client_state=config.engine.client_state,
-        eval_every=config.eval_every,
-        eval_train_every=config.eval_train_every,
-        keep_clients=keep if isinstance(keep, str) else list(keep),
         tracker=_tracker(config.tracker),
         metrics=_metrics(config),
         diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
-        profile=config.engine.profile,
-        keep_state=config.keep_state,
         facts=_facts(config, data, task, engine, stages),
     )
 

@@ -85,7 +85,7 @@ def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | Non
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
             facts = continue_shorter(config, recorder)
-            run(replace(prepared, facts=prepared.facts | facts), recorder, config.stored_tree)
+            run(replace(prepared, facts=prepared.facts | facts), recorder)
         put_away(path, state_of)
         return Outcome(read_run(path), fresh=True) if fresh else _from_disk(config)
     finally:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.config.schema import RunConfig
 from fedbench.core.algorithm import Sampler, Stage
 from fedbench.core.files import NotWritten
 from fedbench.data.dataset import FederatedDataset
@@ -20,12 +20,12 @@ from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
 from fedbench.runs.interrupts import Interrupted, between_rounds
 from fedbench.runs.profiling import traced
-from fedbench.runs.progress import Bar
+from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import Place, StateAllocator
+from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.custom_metrics import CustomMetric
 from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
 from fedbench.simulation.engine import Engine, Limits, flush_subnormals
@@ -43,11 +43,10 @@ _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # field
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything that a run is made of.
+    """A configuration and what was made of it.
 
     Attributes:
-        title: Title for the progress bar and trackers.
-        seed: Random seed of the run.
+        config: The configuration.
         stages: The stages of the method.
         task: The model and its loss.
         data: The federated data set, on the device.
@@ -55,20 +54,13 @@ class PreparedRun:
         engine: How the simulation is carried out.
         w: The initial model [P].
         sampler: Draws the cohorts.
-        client_state: The place of the client states: auto, device, host or file.
-        eval_every: Number of rounds between evaluations.
-        eval_train_every: Number of rounds between evaluations of the training examples.
-        keep_clients: The rounds whose per-client table is kept: "last", "all" or a list.
         tracker: Follows the run.
         metrics: Metrics of the user's own, a column each.
         diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
         facts: Facts for meta.json.
-        profile: Whether two rounds are traced into ``trace.json``.
-        keep_state: Whether the state before the last round is kept, for a run with more rounds.
     """
 
-    title: str
-    seed: int
+    config: RunConfig
     stages: list[Stage]
     task: Task
     data: FederatedDataset
@@ -76,16 +68,15 @@ class PreparedRun:
     engine: Engine
     w: Tensor
     sampler: Sampler
-    client_state: Place | Literal["auto"]
-    eval_every: int
-    eval_train_every: int
-    keep_clients: str | list[int]
     tracker: Tracker
     metrics: tuple[CustomMetric, ...] = ()
     diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
-    profile: bool = False
-    keep_state: bool = False
+
+    @property
+    def title(self) -> str:
+        """Title for the progress bar and trackers."""
+        return f"{self.config.names.algo} seed {self.config.seed} {self.config.task_name}"
 
     @property
     def rounds(self) -> int:
@@ -94,50 +85,40 @@ class PreparedRun:
 
     def evaluated(self, round: int) -> bool:
         """Return whether the model is evaluated after ``round`` rounds."""
-        return round % self.eval_every == 0 or round == self.rounds
+        return round % self.config.eval_every == 0 or round == self.rounds
 
     def keeps_clients(self, round: int, ends: bool) -> bool:
         """Return whether the per-client table of an evaluated round is kept; ``ends``: the run ends with it."""
-        return round in self.keep_clients if isinstance(self.keep_clients, list) else self.keep_clients == "all" or ends
+        keep = self.config.keep_clients
+        return keep == "all" or ends if isinstance(keep, str) else round in keep
 
 
-def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
-    """Carry out a run, or the rest of it, and return its final meta data (status: done or diverged).
+def run(prepared: PreparedRun, recorder: Recorder) -> None:
+    """Carry out a run, or the rest of it, and write its files; its final status is done or diverged.
 
     Args:
         prepared: The run.
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
-        config: The resolved configuration.
 
     Raises:
-        Exception: whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
+        Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
-    try:
-        session = Session(prepared, recorder)
-    except DamagedRun as error:
-        print(f"fedbench: starting over: {error}", file=sys.stderr)
-        recorder.clear()
-        session = Session(prepared, recorder)
-    device, tracker = prepared.task.device, prepared.tracker
+    session = _begun(prepared, recorder)
+    config, device, tracker = prepared.config.stored_tree, prepared.task.device, prepared.tracker
     meta = {"status": "running", **prepared.facts, **environment(device), "started": utc_now(), "ended": None}
     recorder.write_config(config)
     recorder.write_meta(meta)
-    threads = torch.get_num_threads()
-    flush_subnormals()
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
         tracker.start(recorder.path, prepared.title, config)
-        tracing = traced(recorder.path / "trace.json", device) if prepared.profile else nullcontext(lambda: None)
-        with tracing as step, between_rounds() as asked:
-            last = session.consume(step, asked)
-    except (KeyboardInterrupt, SystemExit) as error:  # SystemExit: a scheduler's handler that requeues the job
-        _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()}, error)
+        with _arithmetic(prepared), between_rounds() as asked:
+            session.train(asked)
+    except (KeyboardInterrupt, SystemExit):  # SystemExit: a scheduler's handler that requeues the job
+        _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()})
         tracker.finish("interrupted")
         raise
     except BaseException as error:
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what}, error)
+        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what})
         tracker.finish("failed")
         if allocation_failed(error):
             raise OutOfMemory(
@@ -146,40 +127,42 @@ def run(prepared: PreparedRun, recorder: Recorder, config: Fields) -> Fields:
                 f"keep the clients' states in a file with engine.client_state=file ({what})"
             ) from error
         raise
+    meta |= session.outcome()
+    session.finish(meta)
+    tracker.finish(str(meta["status"]))
+
+
+def _begun(prepared: PreparedRun, recorder: Recorder) -> Session:
+    """Return the session of a run, from its checkpoint if that is whole."""
+    try:
+        return Session(prepared, recorder)
+    except DamagedRun as error:
+        print(f"fedbench: starting over: {error}", file=sys.stderr)
+        recorder.clear()
+        return Session(prepared, recorder)
+
+
+@contextmanager
+def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
+    """Set threads and rounding of this process for a run inside this block, and end the engine's threads after it."""
+    threads = torch.get_num_threads()
+    flush_subnormals()
+    if prepared.task.device.type == "cpu":
+        torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
         flush_subnormals(False)
         prepared.engine.close()
-    meta |= session.outcome(last)
-    _complete(session, last, meta)
-    tracker.finish(str(meta["status"]))
-    return meta
 
 
-def _leave(recorder: Recorder, meta: Fields, error: BaseException) -> None:
-    """Write the facts of a run that ends early.
-
-    If that fails, meta.json stays as it is: it says running, and the run can be resumed. Only a full disk that has
-    ended the run is not reported twice.
-    """
+def _leave(recorder: Recorder, meta: Fields) -> None:
+    """Write the facts of a run that ends early; without space they say running, and the run can be resumed as well."""
     try:
         recorder.write_meta(meta)
-    except NotWritten as second:
-        if not isinstance(error, NotWritten):
-            print(f"fedbench: {second}", file=sys.stderr)
-
-
-def _complete(session: Session, last: Snapshot, meta: Fields) -> None:
-    """Write what a run that has ended leaves: the documents of its diagnostics, its models and its facts."""
-    prepared, recorder = session.prepared, session.recorder
-    for name, diagnostic in session.diagnostics.items():
-        document = diagnostic.document()
-        if document is not None:
-            recorder.write_document(name, document)
-    layout, deployed = prepared.task.layout, session.deployed(last)
-    personal = None if deployed.dim() == 1 else layout.named(deployed)
-    named = layout.named(deployed if personal is None else last.server["w"])
-    recorder.finish(named, personal, meta)
+    except NotWritten as error:
+        print(f"fedbench: {error}", file=sys.stderr)
 
 
 class Session:
@@ -203,7 +186,7 @@ class Session:
         self.last: Snapshot | None = None
         self.finite = True
         folder = recorder.path / "checkpoint" / "client_states"
-        self.allocator = StateAllocator(prepared.task.device, prepared.client_state, folder)
+        self.allocator = StateAllocator(prepared.task.device, prepared.config.engine.client_state, folder)
         self.measurements = Measurements(prepared.task, prepared.engine)
         watched = Watched(prepared.stages, prepared.task, self.measurements, prepared.evaluated)
         self.deployed = watched.deployed
@@ -218,21 +201,23 @@ class Session:
             self._follow(self.last)
         self._saved_at, self._cost = self.seconds["train"], 0.0
 
-    def consume(self, step: Callable[[], None], asked: Callable[[], int | None]) -> Snapshot:
-        """Run the remaining rounds and return the last snapshot.
+    def train(self, asked: Callable[[], int | None]) -> None:
+        """Run the remaining rounds.
 
         Args:
-            step: Called after each round.
             asked: Returns the signal that asks this process to end, or None.
 
         Raises:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
         p = self.prepared
-        with Bar(p.title, p.rounds, self.last.round if self.last else 0) as bar:
+        trace = traced(self.recorder.path / "trace.json", p.task.device) if p.config.engine.profile else None
+        with (
+            trace or nullcontext(lambda: None) as step,
+            shown_progress(p.title, p.rounds, self.last.round if self.last else 0) as advance,
+        ):
             for snapshot in self.rounds():
-                measured = self.record(snapshot)
-                bar.advance(snapshot.round, len(snapshot.cohort), measured)
+                advance(snapshot.round, len(snapshot.cohort), self.record(snapshot))
                 if not self.finite:
                     break
                 if (number := asked()) is not None and snapshot.round < p.rounds:
@@ -240,8 +225,6 @@ class Session:
                         self._save(snapshot)
                     raise Interrupted(number)
                 step()
-        assert self.last is not None
-        return self.last
 
     def rounds(self) -> Iterator[Snapshot]:
         """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
@@ -254,7 +237,7 @@ class Session:
             p.work,
             p.engine,
             p.w,
-            p.seed,
+            p.config.seed,
             p.sampler,
             self.allocator,
             self.last,
@@ -266,8 +249,8 @@ class Session:
             snapshot = next(snapshots, None)
             if snapshot is None:
                 return
-            if p.evaluated(snapshot.round):
-                self._synchronize()
+            if p.evaluated(snapshot.round) and p.task.device.type == "cuda":
+                torch.cuda.synchronize(p.task.device)
             self.seconds["train"] += time.perf_counter() - start
             self.last = snapshot
             yield snapshot
@@ -280,23 +263,17 @@ class Session:
             row = self._measure(s)
         if self.finite:
             self._follow(s)
-            left = self.prepared.rounds - s.round
-            if self.prepared.keep_state and left < 2:
-                due = left == 1  # the state that a run with more rounds continues from
-            else:
-                due = _due(self.seconds["train"] - self._saved_at, self._cost)
-            if due:
+            if self._is_due(self.prepared.rounds - s.round):
                 self._save(s)
         return row
 
-    def _announce(self, sentence: str) -> None:
-        """Say that less is done at once from now on, the first time that this happens."""
-        if self.prepared.engine.limits.errors == 1:
-            print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
-
-    def outcome(self, last: Snapshot) -> Fields:
-        """Return the facts of the finished run, from its last snapshot."""
-        p, trained = self.prepared, self.seconds["train"]
+    def outcome(self) -> Fields:
+        """Return the facts of the finished run."""
+        p, trained, engine, last = self.prepared, self.seconds["train"], self.prepared.engine, self._end()
+        used: Fields = dict(p.facts.get("engine", {}))
+        if engine.limits.errors:  # memory has run out, and less was done at once
+            used |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
+            used["memory_errors"] = engine.limits.errors
         return {
             "status": "done" if self._finite(last) else "diverged",
             "ended": utc_now(),
@@ -305,25 +282,37 @@ class Session:
             "client_steps_per_second": last.client_steps / trained if trained else None,
             "peak_memory_bytes": peak_memory_bytes(p.task.device),
             "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
-            "engine": self.engine_facts(),
+            "engine": used,
             "remarks": p.stages[last.stage].algorithm.remarks(last.server),
         }
 
-    def engine_facts(self) -> Fields:
-        """Return how the run is simulated: as planned, or on less at once, if memory has run out."""
-        engine = self.prepared.engine
-        facts: Fields = dict(self.prepared.facts.get("engine", {}))
-        if engine.limits.errors:
-            facts |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
-            facts["memory_errors"] = engine.limits.errors
-        return facts
+    def finish(self, meta: Fields) -> None:
+        """Write what a run that has ended leaves: the documents of its diagnostics, its models and its facts."""
+        for name, diagnostic in self.diagnostics.items():
+            document = diagnostic.document()
+            if document is not None:
+                self.recorder.write_document(name, document)
+        last, layout = self._end(), self.prepared.task.layout
+        deployed = self.deployed(last)
+        personal = None if deployed.dim() == 1 else layout.named(deployed)
+        named = layout.named(deployed if personal is None else last.server["w"])
+        self.recorder.finish(named, personal, meta)
+
+    def _end(self) -> Snapshot:
+        assert self.last is not None
+        return self.last
+
+    def _announce(self, sentence: str) -> None:
+        """Say that less is done at once from now on, the first time that this happens."""
+        if self.prepared.engine.limits.errors == 1:
+            print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
 
     def _measure(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
         p = self.prepared
         ends = s.round == p.rounds or not self.finite
         wanted = p.keeps_clients(s.round, ends)
-        train = wanted or ends or s.round % p.eval_train_every == 0
+        train = wanted or ends or s.round % p.config.eval_train_every == 0
         start = time.perf_counter()
         evaluation = evaluate(self.measurements, s.data, self.deployed(s), train)
         summary = evaluation.summary()
@@ -346,26 +335,31 @@ class Session:
         p.tracker.log(row)
         return row
 
-    def _synchronize(self) -> None:
-        if self.prepared.task.device.type == "cuda":
-            torch.cuda.synchronize(self.prepared.task.device)
-
     def _follow(self, s: Snapshot) -> None:
         for diagnostic in self.diagnostics.values():
             diagnostic.follow(s)
+
+    def _is_due(self, left: int) -> bool:
+        """Return whether a checkpoint is due, ``left`` rounds before the end.
+
+        A run with more rounds continues from that of the round before the last. Otherwise a checkpoint that takes over
+        half a second to write waits 20 times as long as that.
+        """
+        if self.prepared.config.keep_state and left < 2:
+            return left == 1
+        return self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY * max(1.0, 2 * self._cost)
 
     def _save(self, s: Snapshot) -> None:
         """Write a checkpoint, unless a diagnostic waits for the next round."""
         if any(d.pending for d in self.diagnostics.values()):
             return
         start = time.perf_counter()
-        files = self.allocator.files()
+        files, engine = self.allocator.files(), self.prepared.engine
         tensors = {f"server/{k}": v for k, v in s.server.items()}
         tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
         progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
-        engine = self.prepared.engine
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
         self.recorder.checkpoints.save(Checkpoint(tensors, progress, files))
         self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
@@ -379,8 +373,7 @@ class Session:
         )
         server = {k: v.to(device) for k, v in server.items()}
         counted = {k: saved.progress[k] for k in _COUNTED}
-        limits = Limits(**saved.progress.get("limits", {}))  # checkpoints of fedbench 0.1.0 have none
-        p.engine.resume(limits, saved.progress.get("cohort_size"))
+        p.engine.resume(Limits(**saved.progress["limits"]), saved.progress["cohort_size"])
         fresh = p.stages[counted["stage"]].algorithm.client_init(server["w"])
         states = self.allocator.allocate(fresh, data.num_clients)
         for name, v in states.items():
@@ -406,16 +399,6 @@ class Session:
         """Return whether the global model and the models that clients are judged on are finite."""
         w, deployed = s.server["w"], self.deployed(s)
         return all(_all_finite(v) for v in ((w,) if deployed is w else (w, deployed)))
-
-
-def _due(trained: float, cost: float) -> bool:
-    """Return whether a checkpoint is due: one that takes over half a second to write waits 20 times as long as that.
-
-    Args:
-        trained: Seconds of training since the last checkpoint.
-        cost: Seconds that writing it took.
-    """
-    return trained >= _CHECKPOINT_EVERY * max(1.0, 2 * cost)
 
 
 def _all_finite(models: Tensor) -> bool:
