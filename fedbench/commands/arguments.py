@@ -28,7 +28,7 @@ WORDS = {
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
     "completion": "Print a script that completes words, flags, keys and choices by Tab.",
 }
-LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table", "engine")
+LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table")
 NEW = ("algorithm", "model", "data", "partition", "metric")
 ON_DATA = ("prepare", "verify", "show", "export-partition", "check-links")
 PROFILES = ("full", "cpu", "smoke")
@@ -115,7 +115,7 @@ def _run(p: Parser) -> None:
 
 
 def _list(p: Parser) -> None:
-    p.add_argument("group", nargs="?", choices=LISTED, help="default: all but engine")
+    p.add_argument("group", nargs="?", choices=LISTED, help="default: all")
     p.add_argument("name", nargs="?", help="print the card of this algo, data, model, partition or tracker")
     _config_dir(p)
 

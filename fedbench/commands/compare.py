@@ -22,7 +22,8 @@ from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_def
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
 from fedbench.tuning.request import TuningRequest, read_request
-from fedbench.tuning.search import Study, Tuned
+from fedbench.tuning.search import Study
+from fedbench.tuning.trials import Tuned
 
 
 def carry_out(asked: Namespace) -> int:

@@ -1,121 +1,90 @@
-"""``fedbench list``: the choices of the config groups, the tables of the papers and the engine modes."""
+"""``fedbench list``: the choices of the config groups and the tables of the papers, or the card of one choice."""
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from argparse import Namespace
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
-from fedbench.commands.list_one import card
-from fedbench.config.groups import LISTED as GROUPS_LISTED
+from fedbench.commands.arguments import LISTED
+from fedbench.config.comments import ConfigFile, Key, read
+from fedbench.config.compose import Composer
 from fedbench.config.groups import config_dir, options
 from fedbench.config.overrides import unknown_choice
+from fedbench.config.targets import function_of
 from fedbench.config.user_code import user_code_from
-from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import from_yaml, yaml_events
+from fedbench.core.errors import RequestError
 from fedbench.data.citations import citation
+from fedbench.reproduce.plan import table_names
+from fedbench.tuning.space import search_space
 
-_GROUP = {"partition": "data/partition"}  # where a word of the command line is not the name of its group
-_ALL = (*GROUPS_LISTED, "partition", "tracker", "table")
-CARDS = ("algo", "data", "model", "partition", "tracker")  # groups whose choices have a card
-LISTED = (*_ALL, "engine")  # the last may compile code, and is listed only on request
+_WIDTH = 110
+_SECTIONS = re.compile(r"\n\n(?:Args|Returns|Raises|Attributes):\n.*?(?=\n\n(?! )|\Z)", re.S)
 
 
 def carry_out(asked: Namespace) -> int:
     """Print the choices of a group, or the card of one.
 
     Raises:
-        RequestError: If the group or the choice is unknown.
+        RequestError: If the choice is unknown, or has no card.
     """
-    print(list_choices([word for word in (asked.group, asked.name) if word], asked.config_dir))
+    group = "data/partition" if asked.group == "partition" else asked.group
+    if asked.name is None:
+        for word in LISTED if group is None else (asked.group,):
+            print(_choices(word, asked.config_dir, titled=group is None))
+        return 0
+    if group in ("experiment", "table"):
+        raise RequestError(f"unexpected argument {asked.name}; experiments and tables have no card")
+    files = _files(group, asked.config_dir)
+    if asked.name not in files:
+        raise unknown_choice(group, asked.name, [*files])
+    with user_code_from(asked.config_dir):
+        print(
+            _data_card(asked.name, asked.config_dir) if group == "data" else card(group, asked.name, asked.config_dir)
+        )
     return 0
 
 
-def list_choices(args: Sequence[str], own: Path | None) -> str:
-    """Return what ``fedbench list`` prints.
-
-    Args:
-        args: One of ``LISTED``, or nothing for all; one of ``CARDS`` may be followed by the name of a choice.
-        own: A config tree of the user's own.
-
-    Raises:
-        RequestError: If the group or the choice is unknown.
-    """
-    if len(args) == 2 and args[0] == "data":
-        return _data_set(args[1], own)
-    if len(args) == 2 and args[0] in CARDS:
-        with user_code_from(own):
-            return card(_GROUP.get(args[0], args[0]), args[1], own)
-    if len(args) > 1 or (args and args[0] not in LISTED):
-        hint = nearest(args[0], LISTED) if args[0] not in LISTED else ""
-        cards = f"{', '.join(CARDS)} may be followed by a name"
-        raise RequestError(f"list takes one of {', '.join(LISTED)}; {cards}; got {' '.join(args)}{hint}")
-    lines = []
-    for group in args or _ALL:
-        if not args:
-            lines.append(f"{group}:")
-        with user_code_from(own):
-            rows = _rows(group, own, costs=bool(args))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            lines.append("  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
-    return "\n".join(lines)
-
-
-def _rows(group: str, own: Path | None, costs: bool) -> list[tuple[str, ...]]:
-    """Return a row per choice: its name, for algorithms their costs and probes, and a description."""
-    if group == "table":
-        from fedbench.reproduce.plan import table_names
-
-        return [*table_names()]
-    if group == "engine":
-        from fedbench.simulation.compiled.library import kernels
-
-        built = kernels()
-        compiled = f"built by {built.source}" if built.library else f"not available here: {built.source}"
-        return [
-            ("loop", "one client at a time, any model; chosen by auto for convolutions and LSTMs"),
-            ("stacked", "a chunk of clients at once, any model"),
-            ("compiled", f"linear models and MLPs on a CPU, {compiled}"),
-        ]
+def _files(group: str, own: Path | None) -> dict[str, Path]:
+    """Return the config files of a group, by the name of the choice."""
     roots = [config_dir(), *([own] if own else [])]
-    group = _GROUP.get(group, group)
-    found = [(name, root / group / f"{name}.yaml") for root in roots for name in options(group, root)]
-    if group == "algo" and costs:
-        from fedbench.runs.build_method import cost_of  # imports torch
-
-        heads = ("algorithm", "models down/up, and more", "measured first", "")
-        return [heads, *(_row(name, path, cost_of) for name, path in found)]
-    return [_row(name, path) for name, path in found]
+    return {name: root / group / f"{name}.yaml" for root in roots for name in options(group, root)}
 
 
-def _row(name: str, path: Path, costs: Callable[[Path], tuple[str, str]] | None = None) -> tuple[str, ...]:
-    """Return the row of a config file; one that cannot be read is listed with its fault."""
-    nothing = ("", "") if costs else ()
+def _choices(word: str, own: Path | None, titled: bool) -> str:
+    """Return a line per choice with its description."""
+    if word == "table":
+        rows = table_names()
+    else:
+        files = _files("data/partition" if word == "partition" else word, own)
+        rows = [(name, _about(path)) for name, path in files.items()]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {about}".rstrip() for name, about in rows]
+    return "\n".join([f"{word}:", *lines] if titled else lines)
+
+
+def _about(path: Path) -> str:
+    """Return the first comment of a config file, or what is wrong with the file."""
     try:
-        about = _about(path)
-        return (name, *(costs(path) if costs else ()), about)
+        return read(path).about.partition("\n")[0]
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        return (name, *nothing, f"cannot be read: {path}: {' '.join(str(error).split())[:300]}")
+        return f"cannot be read: {path}: {' '.join(str(error).split())[:300]}"
 
 
-def _data_set(name: str, own: Path | None) -> str:
+def _data_card(name: str, own: Path | None) -> str:
     """Return a line per fact about a data set: its defaults, licence and citation."""
-    roots = [config_dir(), *([own] if own else [])]
-    paths = {n: root / "data" / f"{n}.yaml" for root in roots for n in options("data", root)}
-    if name not in paths:
-        raise unknown_choice("data", name, [*paths])
-    path = paths[name]
-    about = _row(name, path)[1]
-    defaults, target = ({}, "") if about.startswith("cannot be read") else _composed(path, paths)
+    tree, choices = Composer(own).unresolved([f"data={name}"])
+    target = str(tree["data"]["source"]["_target_"])
     source = citation(target)
     facts = {
-        "data": f"{name}: {about}",
-        "partition": defaults.get("partition", "natural: as the source records it"),
-        "model": defaults.get("model"),
+        "data": f"{name}: {_about(_files('data', own)[name])}",
+        "partition": choices.get("data/partition") or "natural: as the source records it",
+        "model": choices.get("model"),
         "source": target,
         "licence": source.licence if source else "not recorded: the source is not one of fedbench's",
         "cite": source.reference if source else "not recorded",
@@ -123,32 +92,67 @@ def _data_set(name: str, own: Path | None) -> str:
     return "\n".join(f"{k:<9}  {v}" for k, v in facts.items() if v)
 
 
-def _composed(path: Path, paths: Mapping[str, Path]) -> tuple[dict[str, str], str]:
-    """Return the groups that the config file of a data set chooses, and its source; it may start from another file."""
-    section = from_yaml(path.read_text(encoding="utf-8")) or {}
-    chosen: dict[str, str] = {}
-    target = ""
-    for entry in section.get("defaults", []):
-        if isinstance(entry, dict):
-            chosen |= {k.split("@")[0].strip("/"): v for k, v in entry.items()}
-        elif entry in paths:
-            below, target = _composed(paths[entry], paths)
-            chosen = below | chosen
-    return chosen, str((section.get("source") or {}).get("_target_", target))
+def card(group: str, name: str, own: Path | None) -> str:
+    """Return a choice of a group as text: its docstring, and its keys with defaults, searched values and comments.
 
-
-def _about(path: Path) -> str:
-    """Return the first comment of a config file that is valid YAML.
+    Args:
+        group: ``algo``, ``model``, ``tracker`` or ``data/partition``.
+        name: The choice.
+        own: A config tree of the user's own.
 
     Raises:
-        OSError: If it cannot be read.
-        UnicodeDecodeError: If it is not text in UTF-8.
-        yaml.YAMLError: If it is not YAML.
+        RequestError: If its config file has no function.
     """
-    text = path.read_text(encoding="utf-8")
-    if not path.is_relative_to(config_dir()):
-        deque(yaml_events(text), maxlen=0)  # only whether it is YAML
-    for line in text.splitlines():
-        if line.startswith("# ") and "@package" not in line:
-            return line.removeprefix("# ")
-    return ""
+    files, section = _files(group, own), group.replace("/", ".")
+    file = read(files[name])
+    keys = _keys(file, files)
+    target = keys.pop("_target_").value
+    searched = _searched(name, own) if group == "algo" else {}
+    parts = [f"{name}: {file.about}" if file.about else name, "", _docstring(target, section)]
+    if keys:
+        parts += ["", "keys:", *(line for key in keys.values() for line in _key(section, key, searched))]
+    first = f" {section}.{next(iter(keys))}=..." if keys else ""
+    return "\n".join([*parts, "", f"use: fedbench {group}={name}{first}"])
+
+
+def _keys(file: ConfigFile, files: Mapping[str, Path]) -> dict[str, Key]:
+    """Return the keys of a config file, and before them those of the files of its group that it starts from."""
+    keys: dict[str, Key] = {}
+    for name in file.includes:
+        if name in files:
+            keys |= _keys(read(files[name]), files)
+    keys |= {key.name: key for key in file.keys}
+    if "_target_" not in keys:
+        raise RequestError("the config file has no _target_")
+    return keys
+
+
+def _docstring(target: str, section: str) -> str:
+    """Return the docstring of a function without its arguments: paper, formula, identity, deviations.
+
+    Of one that cannot be imported, such as a tracker without its extra, it is the reason.
+    """
+    try:
+        text = inspect.cleandoc(function_of(target, section).__doc__ or "")
+    except RequestError as error:
+        return str(error)
+    return _SECTIONS.sub("", text).strip() or f"{target} has no docstring"
+
+
+def _searched(name: str, own: Path | None) -> dict[str, str]:
+    """Return the values by key that ``fedbench tune`` searches; none for a method without a search space."""
+    try:
+        space = search_space(name, own, ())
+    except RequestError:
+        return {}
+    return {axis.key: axis.text.partition("=")[2] for axis in space}
+
+
+def _key(section: str, key: Key, searched: Mapping[str, str]) -> list[str]:
+    """Return the lines on a key: its default, the values that are searched, and its comment."""
+    name = f"{section}.{key.name}"
+    tuned = f"; tune searches {searched[name]}" if name in searched else ""
+    lines = [f"  {name}: default {key.value or 'a section'}{tuned}"]
+    if key.comment:
+        lines += textwrap.wrap(key.comment, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+    return lines

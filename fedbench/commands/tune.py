@@ -23,7 +23,8 @@ from fedbench.report.views import ChapterView, PageView
 from fedbench.runs.results import TUNING
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TuningRequest, read_request
-from fedbench.tuning.search import Study, Tuned
+from fedbench.tuning.search import Study
+from fedbench.tuning.trials import Tuned
 
 
 def carry_out(asked: Namespace) -> int:

@@ -10,7 +10,7 @@ from statistics import stdev
 from fedbench.core.metrics import MetricInfo
 from fedbench.core.trees import config_value
 from fedbench.report.render import csv_text, markdown
-from fedbench.tuning.search import Trial, Tuned, edges
+from fedbench.tuning.trials import Trial, Tuned, edges
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from fedbench.core.trees import config_value
 from fedbench.report.tuned import TuningFacts, edges_text, score_text, values_text
 from fedbench.report.views import ChapterView, GridCell, GridView
-from fedbench.tuning.search import Trial, Tuned
+from fedbench.tuning.trials import Trial, Tuned
 
 
 def tuned_chapter(facts: TuningFacts, found: Sequence[Tuned]) -> ChapterView:

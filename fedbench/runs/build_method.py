@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
-from fedbench.config.groups import config_dir
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
-from fedbench.core.optim import SGD, sgd
+from fedbench.core.optim import sgd
 from fedbench.core.samplers import cohort_size
-from fedbench.core.trees import Tree, from_yaml
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.checks import checked_stages
-from fedbench.simulation.cost import cost
 from fedbench.simulation.task import Task
 
 _STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
-_MEASURED: dict[str, object] = {"local": SGD, "rounds": 9, "clients": 3, "examples": [2, 2, 2], "tensors": [4000, 2]}
 
 
 def method_of(config: RunConfig, **facts: object) -> Algorithm | list[Stage]:
@@ -67,16 +62,6 @@ def stages_of(config: RunConfig, data: FederatedDataset, task: Task) -> list[Sta
     return checked_stages(stages)
 
 
-def cost_of(path: Path) -> tuple[str, str]:
-    """The cost of the method of a config file at its defaults, and the probes that it needs.
-
-    Args:
-        path: The config file; it may start from another file of its group.
-    """
-    found = cost(_made(_component(path), _MEASURED))
-    return found.text(), " ".join(found.needs)
-
-
 def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:
     """The method of a component whose options may be methods themselves."""
     options = dict(algo.options)
@@ -96,14 +81,3 @@ def _method(component: Component, what: str, given: Mapping[str, object]) -> Alg
     raise RequestError(
         f"{what}._target_={component.target} must return an Algorithm or a list of Stages, got {type(made).__name__}"
     )
-
-
-def _component(path: Path) -> Component:
-    """The method of a config file, with the options of the files that it starts from."""
-    section: Tree = from_yaml(path.read_text(encoding="utf-8"))
-    for base in section.pop("defaults", []):
-        if base != "_self_":
-            beside = path.parent / f"{base}.yaml"
-            file = beside if beside.exists() else config_dir() / "algo" / f"{base}.yaml"
-            section = from_yaml(file.read_text(encoding="utf-8")) | section
-    return Component.of(section)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbench.commands.list_one import card
+from fedbench.commands.list import card
 from fedbench.config.comments import read
 from fedbench.config.groups import config_dir, options
 

@@ -16,7 +16,8 @@ from fedbench.runs.results import load_results
 from fedbench.runs.run import read_run
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import read_request
-from fedbench.tuning.search import Study, Trial, Tuned, objective_of
+from fedbench.tuning.search import Study
+from fedbench.tuning.trials import Trial, Tuned, objective_of
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "rounds=3", "--jobs", "1"]
 OWN = """
