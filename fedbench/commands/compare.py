@@ -13,10 +13,10 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, choice
+from fedbench.core.files import replace_file
 from fedbench.core.metrics import CATALOGUE
-from fedbench.report.compared import compared_text
-from fedbench.report.tuned import write_tables
-from fedbench.report.views import ChapterView
+from fedbench.report.comparison import compared_text
+from fedbench.report.page import Chapter
 from fedbench.report.write import Extras, write_report
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
@@ -88,7 +88,7 @@ def _run_all(
     return ended
 
 
-def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: ChapterView) -> str:
+def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter) -> str:
     """Write the comparison and the page, and return the comparison and where all is.
 
     Args:
@@ -101,7 +101,7 @@ def _write(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run]
     compared = compare_runs(runs, "algo", request.metric, request.baseline)
     text = compared_text(compared)
     tables = config.results_dir / TUNING / "tables" / name_of(studies)
-    write_tables(tables, {"compared.md": text + "\n"})
+    replace_file(tables / "compared.md", text + "\n")
     extras = Extras(compare=lambda _: compared, chapters=(tuning,))
     page = write_report(config.results_dir / config.task_name, extras=extras).splitlines()[-1]
     return f"{text}\n\nwritten: {tables}\n{page}"

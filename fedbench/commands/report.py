@@ -1,4 +1,4 @@
-"""``fedbench report``: its arguments."""
+"""``fedbench report``: the report of a directory of runs, the front page of published reports, or one of its tables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,21 @@ from fedbench.core.files import NotWritten
 from fedbench.core.paths import user_path
 from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
-from fedbench.report.best import best_text
-from fedbench.report.compared import compared_text
-from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
-from fedbench.report.front import is_collection, write_front
+from fedbench.report.comparison import best_text, compared_text
+from fedbench.report.manuscript import METRICS, ManuscriptOptions, write_manuscript
+from fedbench.report.overview import is_collection, write_overview
 from fedbench.report.write import Extras, name_left_out, write_report
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
+
+_FLAGS = ("into", "paper", "compare", "latex", "bundle", "best", "by", "metric", "baseline", "dated", "alpha")
+_TAKES = {  # what is asked for, and the flags that go with it
+    "a manuscript": ("latex", "bundle", "into", "compare", "metric", "baseline", "alpha"),
+    "--best": ("best", "by", "metric"),
+    "--compare": ("compare", "into", "metric", "baseline", "alpha", "dated"),
+    "a directory of published reports": (),
+    "a report": ("into", "paper", "dated"),
+}
 
 
 def carry_out(asked: Namespace) -> int:
@@ -31,67 +39,68 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If an argument is wrong.
     """
-    print(_written(asked, asked.config_dir))
+    folder = user_path("DIR", asked.folder)
+    into = user_path("--into", asked.into) if asked.into else None
+    if folder.suffix == ".zip" and folder.is_file():
+        with unpacked(folder) as place:
+            print(_report(place, asked, into or folder.with_suffix("")))
+    elif folder.is_dir():
+        print(_report(folder, asked, into))
+    else:
+        raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
     return 0
 
 
-def _written(asked: Namespace, own: Path | None) -> str:
-    """Return what is printed; ``--bundle`` reads data again with the user's own config tree."""
-    folder = user_path("DIR", asked.folder)
-    if folder.suffix == ".zip" and folder.is_file():
-        into = user_path("--into", asked.into) if asked.into else folder.with_suffix("")
-        with unpacked(folder) as place:
-            return _report(place, asked, own, into)
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
-    return _report(folder, asked, own, user_path("--into", asked.into) if asked.into else None)
-
-
-def _report(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:
-    """Return what is printed.
-
-    Args:
-        folder: Directory of the runs, or of a bundle.
-        asked: The arguments.
-        own: A config tree of the user's own.
-        into: Directory of what is written; None for one below ``folder``.
-    """
+def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
+    """Write what is asked for and return what is printed; ``into`` is None for a directory below ``folder``."""
     if asked.latex or asked.bundle is not None:
-        return _for_paper(folder, asked, own, into)
+        _refuse_others(asked, "a manuscript")
+        return _manuscript(folder, asked, into)
     if asked.best is not None:
-        return _best(folder, asked)
-    if asked.by is not None:
-        raise RequestError(f"--by {asked.by} works with --best only; add --best local.lr, for example")
-    if asked.compare is None:
-        for name in ("metric", "baseline", "alpha"):
-            if getattr(asked, name) is not None:
-                raise RequestError(
-                    f"--{name} works with --compare only; add --compare algo, or a key such as --compare local.lr"
-                )
-        if is_collection(folder):
-            if into is not None or asked.paper is not None or asked.dated:
-                raise RequestError(
-                    f"{folder} contains published reports; --into, --paper and --dated are for one of them, such as "
-                    f"fedbench report {folder}/NAME"
-                )
-            return write_front(folder)
-        if asked.paper is not None:
-            choice("--paper", asked.paper, papers())
-        return write_report(folder, into, asked.paper, Extras(footer=_footer(asked.dated)))
-    if asked.paper:
-        raise RequestError("--paper cannot be combined with --compare, which compares all runs")
-    return _compared(folder, asked, into)
+        _refuse_others(asked, "--best")
+        return best_text(
+            best_values(_runs(folder), asked.best, asked.metric or "accuracy_mean", asked.by or "validation")
+        )
+    if asked.compare is not None:
+        _refuse_others(asked, "--compare")
+        return _compared(folder, asked, into)
+    if is_collection(folder):
+        _refuse_others(asked, "a directory of published reports")
+        return write_overview(folder)
+    _refuse_others(asked, "a report")
+    if asked.paper is not None:
+        choice("--paper", asked.paper, papers())
+    return write_report(folder, into, asked.paper, Extras(footer=_footer(asked.dated)))
+
+
+def _refuse_others(asked: Namespace, mode: str) -> None:
+    """Refuse flags that do not go with what is asked for."""
+    given = [name for name in _FLAGS if getattr(asked, name) not in (None, False)]
+    if others := [f"--{name}" for name in given if name not in _TAKES[mode]]:
+        takes = ", ".join(f"--{name}" for name in _TAKES[mode]) or "no flags"
+        raise RequestError(f"{' and '.join(others)} cannot be combined with {mode}, which takes {takes}")
+
+
+def _runs(folder: Path) -> list[Run]:
+    """Return the runs of a directory, of which there must be some."""
+    store = Results(folder)
+    runs = list(store)
+    name_left_out(store.damaged)
+    if not runs:
+        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
+    return runs
+
+
+def _alpha(asked: Namespace) -> float:
+    return 0.05 if asked.alpha is None else float(asked.alpha)
 
 
 def _compared(folder: Path, asked: Namespace, into: Path | None) -> str:
     """Write a report with a comparison, and return the comparison and where the report is."""
-    alpha = 0.05 if asked.alpha is None else asked.alpha
     found: list[ComparedRuns] = []
 
     def work(runs: Sequence[Run]) -> ComparedRuns:
-        if not runs:
-            raise RequestError(f"{folder} contains no runs to compare; it must be a results_dir of earlier runs")
-        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, alpha))
+        found.append(compare(runs, asked.compare, asked.metric or "accuracy_mean", asked.baseline, _alpha(asked)))
         return found[-1]
 
     said = write_report(folder, into, extras=Extras(compare=work, footer=_footer(asked.dated)))
@@ -103,44 +112,19 @@ def _footer(dated: bool) -> str:
     return f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if dated else ""
 
 
-def _for_paper(folder: Path, asked: Namespace, own: Path | None, into: Path | None) -> str:
-    """Write what a paper takes, or its bundle, and return what was written."""
-    for name in ("best", "by", "paper", "dated"):
-        if getattr(asked, name) not in (None, False):
-            raise RequestError(f"--{name} cannot be combined with --latex and --bundle")
+def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:
+    """Write what a manuscript takes, or its bundle, and return what was written."""
     metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
-    options = PaperOptions(
-        asked.compare or "algo", metrics, asked.baseline, 0.05 if asked.alpha is None else asked.alpha
-    )
+    options = ManuscriptOptions(asked.compare or "algo", metrics, asked.baseline, _alpha(asked))
     lines = []
     if asked.latex:
         target = into or folder / "paper"
-        store = Results(folder)
-
-        def work(runs: list[Run], damaged: list[str]) -> list[str]:
-            if not runs:
-                raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
-            return write_for_paper(runs, target, options, citation)
-
         try:
-            names = work(list(store), store.damaged)
+            names = write_manuscript(_runs(folder), target, options, citation)
         except NotWritten as error:
             raise RequestError(str(error)) from error
-        name_left_out(store.damaged)
         lines += [f"written: {target / name}" for name in names]
     if asked.bundle is not None:
-        lines += write_paper_bundle(folder, user_path("--bundle", asked.bundle), options, citation, own)
+        file = user_path("--bundle", asked.bundle)
+        lines += write_paper_bundle(folder, file, options, citation, asked.config_dir)
     return "\n".join(lines)
-
-
-def _best(folder: Path, asked: Namespace) -> str:
-    """Return the best values of a key."""
-    for name in ("compare", "into", "paper", "baseline", "alpha", "dated"):
-        if getattr(asked, name) not in (None, False):
-            raise RequestError(f"--{name} cannot be combined with --best, which prints one table")
-    store = Results(folder)
-    runs = list(store)
-    name_left_out(store.damaged)
-    if not runs:
-        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs")
-    return best_text(best_values(runs, asked.best, asked.metric or "accuracy_mean", asked.by or "validation"))

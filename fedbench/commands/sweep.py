@@ -19,7 +19,7 @@ from fedbench.config.overrides import Override, parse_overrides
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
-from fedbench.report.present import summary
+from fedbench.report.tables import summary
 from fedbench.runs.build_method import method_of
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
 from fedbench.runs.run import is_done, read_run

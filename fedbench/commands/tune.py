@@ -10,16 +10,9 @@ from collections.abc import Sequence
 from fedbench.config.compose import Composer
 from fedbench.config.user_code import user_code_from
 from fedbench.core.files import replace_file
-from fedbench.report.page import page
-from fedbench.report.tuned import (
-    TuningFacts,
-    trials_csv,
-    tuned_csv,
-    tuned_markdown,
-    write_tables,
-)
-from fedbench.report.tuned_chapter import tuned_chapter
-from fedbench.report.views import ChapterView, PageView
+from fedbench.report.page import Chapter, Content, page
+from fedbench.report.table import csv_text
+from fedbench.report.tuning import TuningFacts, trial_rows, tuned_chapter, tuned_markdown, tuned_rows
 from fedbench.runs.results import TUNING
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TuningRequest, read_request
@@ -59,8 +52,8 @@ def search_all(studies: Sequence[Study]) -> list[Tuned]:
     return [study.search() for study in studies]
 
 
-def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, ChapterView]:
-    """Write tables, the figure, a page and the config file.
+def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
+    """Write tables, a page and the config file.
 
     Returns:
         The table and where all is, and the chapter of the page.
@@ -72,10 +65,16 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
     """
     facts, name, results = _facts(studies[0], command), name_of(studies), studies[0].config.results_dir
     folder, text = results / TUNING / "tables" / name, tuned_markdown(facts, found)
-    tables = {"tuned.md": text, "tuned.csv": tuned_csv(facts, found), "trials.csv": trials_csv(found)}
     chapter = tuned_chapter(facts, found)
-    tables["index.html"] = page(PageView(f"Tuning on {studies[0].config.task_name}", (), (), (), (), (), (chapter,)))
-    write_tables(folder, tables)
+    files = {
+        "tuned.md": text,
+        "tuned.csv": csv_text(tuned_rows(facts, found)),
+        "trials.csv": csv_text(trial_rows(found)),
+        "index.html": page(Content(f"Tuning on {studies[0].config.task_name}", chapters=(chapter,))),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, content in files.items():
+        replace_file(folder / file_name, content)
     tree = results / TUNING / "conf"
     file = tree / "experiment" / "tuned" / f"{name}.yaml"
     if any(t.best is not None for t in found):

@@ -1,4 +1,4 @@
-"""The figures of a paper and of runs that belong to no paper, as PNG and SVG."""
+"""The figures of a paper, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ import pandas as pd
 from fedbench.analysis.claims.curves import final, low_and_high, moments
 from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, last_clients
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Line, TableData
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import LABELS
 from fedbench.papers.schema import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
 from fedbench.report import alt_text, grids, plots
-from fedbench.report.drawing import Drawing
-from fedbench.report.looks import Look, looks
+from fedbench.report.canvas import Look, looks
+from fedbench.report.paper import DrawnFigure
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept
-from fedbench.report.views import FigureView, tuning_of
 from fedbench.runs.run import Run
 
-_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")  # figures of runs of no paper
-_MOST = 24  # settings in a figure of runs of no paper; more cannot be told apart
 _OF_COHORT = ("improved_clients",)  # fields measured on the clients of a round, which are few
 Found = dict[int, MatchedRuns]  # the runs of a figure's rows, by the index of the row
 Looks = dict[tuple[str, str], Look]  # by method and label
@@ -41,22 +37,22 @@ class Picture:
         part: Suffix of its files; a figure may have several pictures.
         draw: Drawing function of ``fedbench.report.plots``.
         panels: Its argument after the title.
+        alt: What is seen in it, in words.
         others: Its further arguments.
-        seen: Function of ``fedbench.report.alt_text`` with the same arguments.
     """
 
     part: str
     draw: Callable[..., list[Path]]
     panels: list[Any]
-    seen: Callable[..., str]
+    alt: str
     others: tuple[Any, ...] = ()
 
 
 class FigureMaker:
-    """Has the figures of a paper drawn for which ``root`` contains runs, into ``folder``."""
+    """Draws the figures of a paper for which ``root`` contains runs, into ``folder``."""
 
-    def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path, drawing: Drawing) -> None:
-        self.paper, self.evidence, self.root, self.folder, self.drawing = paper, evidence, root, folder, drawing
+    def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
+        self.paper, self.evidence, self.root, self.folder = paper, evidence, root, folder
         self._kinds: dict[str, Callable[[Figure, Found], list[Picture]]] = {
             "curves": self._curves,
             "distribution": self._distribution,
@@ -68,11 +64,11 @@ class FigureMaker:
             "cka": self._cka,
         }
 
-    def all(self) -> list[FigureView]:
+    def all(self) -> list[DrawnFigure]:
         """Return the figures of the paper, except for sketches."""
         return [view for f in self.paper.figures.values() if f.kind != "schematic" for view in self.one(f)]
 
-    def one(self, figure: Figure) -> list[FigureView]:
+    def one(self, figure: Figure) -> list[DrawnFigure]:
         """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
         found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
         why: dict[tuple[str, ...], list[str]] = {}
@@ -89,24 +85,22 @@ class FigureMaker:
         run = {figure.rows[i].setup for i in found}
         if lacking := [self._setup(s) for s in figure.setups if run and s not in run]:
             heading += f"; not run: {', '.join(lacking)}"
-        drawn: list[FigureView] = []
         missing = len(figure.rows) - len(found)
-        view = FigureView(
+        tuning = figure.tuning
+        view = DrawnFigure(
             f"{self.paper.id}/{figure.id}",
             f"{self.paper.name}, Figure {figure.id.removeprefix('figure').replace('_', '').upper()}",
             figure.caption,
-            "",
-            tuple(dict.fromkeys(cuts)),
-            f"{missing} of {len(figure.rows)} runs are missing" if missing else "",
-            tuning=tuning_of(figure.tuning),
+            reduced=tuple(dict.fromkeys(cuts)),
+            note=f"{missing} of {len(figure.rows)} runs are missing" if missing else "",
+            tuning=(("in the paper", tuning.paper), ("here", tuning.here)) if tuning else (),
         )
+        drawn = []
         for picture in self._kinds[figure.kind](figure, found):
             if picture.panels or picture.others:
                 base = self.folder / f"{self.paper.id}_{figure.id}{picture.part}"
-                alt = picture.seen(picture.panels, *picture.others)
-                one = replace(view, name=base.name.replace("_", "/", 1), alt=alt)
-                given = (heading, picture.panels, *picture.others)
-                drawn.append(self.drawing.draw(one, picture.draw, base, *given, reduced=bool(cuts)))
+                one = replace(view, name=base.name.replace("_", "/", 1))
+                drawn.append(drawn_figure(one, picture, base, heading))
         return drawn or [view]
 
     def _setup(self, setup: str) -> str:
@@ -143,7 +137,7 @@ class FigureMaker:
             for field in fields:
                 curves = [(row, c.values()) for row, f in here if (c := f.curve(field))]
                 drawn = [
-                    replace(_series(self._label(row), c, field, self._look(look, row)), tag=_tag(row, tags))
+                    replace(series_of(self._label(row), c, field, self._look(look, row)), tag=_tag(row, tags))
                     for row, c in curves
                 ]
                 if drawn:
@@ -158,18 +152,20 @@ class FigureMaker:
         fields = figure.spec.fields
         draw = partial(plots.curves, log_y=fields == ("update_norm",))
         clients = self._distribution(figure, found, "_distribution") if figure.spec.distribution else []
-        return [Picture("", draw, self._panels(figure, found, fields), alt_text.of_curves), *clients]
+        panels = self._panels(figure, found, fields)
+        return [Picture("", draw, panels, alt_text.of_curves(panels)), *clients]
 
     def _distribution(self, figure: Figure, found: Found, part: str = "") -> list[Picture]:
         panels, look = [], self._looks(figure.rows)
         for setup in figure.setups:
             here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
             rows = [
-                Clients(self._label(r), _accuracies(f.runs.values()), self._look(look, r), len(f.runs)) for r, f in here
+                Clients(self._label(r), accuracies_of(f.runs.values()), self._look(look, r), len(f.runs))
+                for r, f in here
             ]
             if rows:
                 panels.append(Spread(self._setup(setup), rows, self._note(figure, found, setup)))
-        return [Picture(part, plots.distribution, panels, alt_text.of_clients)]
+        return [Picture(part, plots.distribution, panels, alt_text.of_clients(panels))]
 
     def _sweep(self, figure: Figure, found: Found) -> list[Picture]:
         assert isinstance(figure.spec, SweepPerSetup)
@@ -184,7 +180,7 @@ class FigureMaker:
                 note = self._note(figure, found, setup)
                 axis = metric_info(field).axis
                 panels.append(Panel(self._setup(setup), [Series(method.label, x, y, look)], parameter, axis, note))
-        return [Picture("", plots.sweep, panels, alt_text.of_sweep)]
+        return [Picture("", plots.sweep, panels, alt_text.of_sweep(panels))]
 
     def _front(self, figure: Figure, found: Found) -> list[Picture]:
         assert isinstance(figure.spec, FrontPerSetup)
@@ -212,8 +208,8 @@ class FigureMaker:
         axes = (metric_info(one).axis, metric_info(two).axis)
         panels = self._panels(figure, swept, (one, two), sweep.parameter)
         return [
-            Picture("", plots.front, points, alt_text.of_front, (connected, *axes)),
-            Picture("_curves", plots.curves, panels, alt_text.of_curves),
+            Picture("", plots.front, points, alt_text.of_front(points, connected, *axes), (connected, *axes)),
+            Picture("_curves", plots.curves, panels, alt_text.of_curves(panels)),
         ]
 
     def _labels(self, figure: Figure, found: Found) -> list[Picture]:
@@ -222,7 +218,7 @@ class FigureMaker:
             path = self.root / LABELS / f"{self.paper.setups[setup].experiment}.json"
             if path.exists():
                 panels.append((self._setup(setup), np.array(json.loads(path.read_text(encoding="utf-8")))))
-        return [Picture("", grids.bars, panels, alt_text.of_labels)]
+        return [Picture("", grids.bars, panels, alt_text.of_labels(panels))]
 
     def _two_clients(self, figure: Figure, found: Found) -> list[Picture]:
         panels = []
@@ -230,14 +226,16 @@ class FigureMaker:
             pairs = [low_and_high(run.clients()) for run in f.runs.values()]
             names = ("lowest loss at first", "highest loss at first")
             look = _plain_looks(names)
-            drawn = [_series(name, [pair[k] for pair in pairs], "train_loss", look[k]) for k, name in enumerate(names)]
+            drawn = [
+                series_of(name, [pair[k] for pair in pairs], "train_loss", look[k]) for k, name in enumerate(names)
+            ]
             panels.append(Panel(self._setup(figure.rows[i].setup), drawn, "round", "training loss"))
-        return [Picture("", plots.curves, panels, alt_text.of_curves)]
+        return [Picture("", plots.curves, panels, alt_text.of_curves(panels))]
 
     def _cka(self, figure: Figure, found: Found) -> list[Picture]:
         first = {i: next(iter(moments(f).items()), None) for i, f in found.items()}
         panels = [(f"{self._label(figure.rows[i])}, seed {x[0].seed}", x[1]) for i, x in first.items() if x is not None]
-        return [Picture("", grids.matrix, panels, alt_text.of_matrices)]
+        return [Picture("", grids.matrix, panels, alt_text.of_matrices(panels))]
 
     def _functions(self, figure: Figure, found: Found) -> list[Picture]:
         assert isinstance(figure.spec, Adjustments)
@@ -247,7 +245,7 @@ class FigureMaker:
         look = _plain_looks(list(kinds))
         drawn = [Series(name, t.astype(float), y[None], look[i]) for i, (name, y) in enumerate(kinds.items())]
         panel = Panel(f"z = {figure.spec.beta} to the power of the round", drawn, "round", "denominator")
-        return [Picture("", plots.curves, [panel], alt_text.of_curves)]
+        return [Picture("", plots.curves, [panel], alt_text.of_curves([panel]))]
 
 
 def _plain_looks(names: Sequence[str]) -> list[Look]:
@@ -265,13 +263,13 @@ def _window(field: str, drawn: Sequence[Series]) -> int:
     return 2 * (points // 20) + 1 if field in _OF_COHORT and points >= 20 else 1
 
 
-def _series(label: str, curves: Iterable[pd.Series], field: str, look: Look) -> Series:
+def series_of(label: str, curves: Iterable[pd.Series], field: str, look: Look) -> Series:
     """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
     table = pd.DataFrame(dict(enumerate(curves)))
     return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, look)
 
 
-def _accuracies(runs: Iterable[Run]) -> np.ndarray:
+def accuracies_of(runs: Iterable[Run]) -> np.ndarray:
     """Return the accuracies of the clients of all runs in their last rounds, in percent."""
     parts = [last_clients(run)["accuracy"].dropna().to_numpy(float) for run in runs]
     return 100 * np.concatenate([*parts, np.empty(0)])
@@ -282,79 +280,8 @@ def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
     return pd.DataFrame([final(f, field) for f in found]).sort_index(axis=1).to_numpy(float).T
 
 
-# ---- runs of no paper
-
-
-def run_figures(table: TableData, folder: Path, drawing: Drawing) -> list[FigureView]:
-    """Have the runs of a table drawn and return the pictures; settings of different lengths have separate panels.
-
-    Of many settings, only the first ones of the table are drawn, which a note says.
-    """
-    lines = table.lines[:_MOST]
-    left = len(table.lines) - len(lines)
-    note = f"not drawn: {left} of {len(table.lines)} settings; drawn are the first {_MOST} of the table" if left else ""
-    if not lines:
-        return []
-    base, name = folder / table.name.replace("/", "_"), table.name
-    reduced = tuple(f"{_label(x)}: {', '.join(departure_texts(x.found.reduced))}" for x in lines if x.found.reduced)
-    lengths = sorted({_length(line) for line in lines})
-    look = looks([(line.algo, _label(line)) for line in lines])
-    panels = [p for field in _FIELDS for p in curve_panels(table, field)]
-    pictures = [Picture("_curves", plots.curves, panels, alt_text.of_curves)]
-    clients = []
-    for n in lengths:
-        shown = [
-            Clients(_label(x), values, look[x.algo, _label(x)], len(x.found.runs))
-            for x in _of_length(lines, n)
-            if len(values := _kept_accuracies(x))
-        ]
-        if shown:
-            clients.append(Spread("clients" + (f", {n} rounds" if len(lengths) > 1 else ""), shown))
-    pictures.append(Picture("_clients", plots.distribution, clients, alt_text.of_clients))
-    views = []
-    for picture in pictures:
-        if picture.panels:
-            file = base.with_name(base.name + picture.part)
-            view = FigureView(file.name, name, "", "", reduced, note, picture.seen(picture.panels))
-            views.append(drawing.draw(view, picture.draw, file, name, picture.panels, reduced=bool(reduced)))
-    return views
-
-
-def curve_panels(table: TableData, field: str) -> list[Panel]:
-    """Return the panels of a field for the runs of a table, one per number of rounds; of many settings, the first."""
-    lines = table.lines[:_MOST]
-    lengths = sorted({_length(line) for line in lines})
-    look = looks([(line.algo, _label(line)) for line in lines])
-    panels = [_panel(lines, field, n, look, len(lengths) > 1) for n in lengths]
-    return [p for p in panels if p is not None]
-
-
-def _label(line: Line) -> str:
-    return f"{line.label} {keys_text(line.keys)}".rstrip()
-
-
-def _length(line: Line) -> int:
-    """Return the number of rounds in the configuration of a setting, which all its seeds share."""
-    return max(int(run.config["rounds"]) for run in line.found.runs.values())
-
-
-def _of_length(lines: Sequence[Line], rounds: int) -> list[Line]:
-    return [line for line in lines if _length(line) == rounds]
-
-
-def _panel(lines: Sequence[Line], field: str, rounds: int, look: Looks, several: bool) -> Panel | None:
-    series = [_of_line(line, field, look[line.algo, _label(line)]) for line in _of_length(lines, rounds)]
-    known = [s for s in series if s is not None]
-    return Panel(f"{rounds} rounds" if several else "", known, "round", metric_info(field).axis) if known else None
-
-
-def _of_line(line: Line, field: str, look: Look) -> Series | None:
-    """Return the curves of a setting; if its seeds end in different rounds, the label lists these."""
-    curves = line.found.curve(field)
-    ends = sorted({int(curve.index[-1]) for curve in curves.values()})
-    label = _label(line) + (f" (seeds end at rounds {', '.join(map(str, ends))})" if len(ends) > 1 else "")
-    return _series(label, curves.values(), field, look) if curves else None
-
-
-def _kept_accuracies(line: Line) -> np.ndarray:
-    return _accuracies(run for run in line.found.runs.values() if run.has_clients)
+def drawn_figure(figure: DrawnFigure, picture: Picture, base: Path, title: str) -> DrawnFigure:
+    """Draw a picture and return its figure with it."""
+    files = picture.draw(base, title, picture.panels, *picture.others, reduced=bool(figure.reduced))
+    svg = next(file for file in files if file.suffix == ".svg").read_text(encoding="utf-8")
+    return replace(figure, svg=svg, alt=picture.alt)

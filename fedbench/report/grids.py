@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.colors import PowerNorm
+from matplotlib.patches import Patch
 
 from fedbench.report.canvas import WIDTH, Figure, check, integer_ticks, picture, sheet, wrap
 
@@ -26,9 +29,6 @@ def bars(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool = F
     A panel consists of its title and the number of examples per client and class, [clients, classes]. If there are more
     than 60 clients, the 60 with the most examples are drawn, in the order of their numbers, and the axis says so.
     """
-    from matplotlib.colors import PowerNorm
-    from matplotlib.patches import Patch
-
     for name, counts in panels:
         fits = counts.ndim == 2 and counts.size > 0 and (np.isfinite(counts) & (counts >= 0)).all()
         check(fits, name, "", f"counts of shape {counts.shape} are not [clients, classes] of numbers from 0 up")
@@ -70,8 +70,6 @@ def matrix(title: str, panels: Sequence[tuple[str, np.ndarray]], reduced: bool =
 
     A panel consists of its title and its values [N, N]; NaN is grey.
     """
-    import matplotlib
-
     colours = matplotlib.colormaps["viridis"].with_extremes(bad="0.8")
     figure, places = sheet(title, reduced, len(panels), [], size=(WIDTH + 0.2, 3.2))  # with room for the colour bar
     for axes, (name, values) in zip(places, panels, strict=True):

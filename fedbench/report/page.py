@@ -1,12 +1,14 @@
-"""The report as one self-contained HTML file. The same views give the same bytes."""
+"""Pages as self-contained HTML files: templates in ``assets`` read the values of the analysis."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,64 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.analysis.coverage import Coverage
-from fedbench.report.canvas import WIDTH
-from fedbench.report.views import ChapterView, LineView, PageView, PaperView, TableView, claim_tally, is_reduced, tally
-from fedbench.report.words import BASES, CELLS, CLAIMS, claim_mark, claims_text, coverage_text, mark
+from fedbench.analysis.coverage import Coverage, splits
+from fedbench.analysis.matching import departure_texts
+from fedbench.analysis.settings import keys_text
+from fedbench.analysis.tables import Line, TableData
+from fedbench.core.metrics import metric_info
+from fedbench.papers.readings import ADOPTED
+from fedbench.report import claims_text, format, tables
+from fedbench.report.paper import DrawnFigure, PaperReport
+from fedbench.report.table import Table
+from fedbench.report.tables import further_columns, is_reduced, main_columns, measured, twin_of
 
 _ASSETS = Path(__file__).parent / "assets"
-Context = dict[str, Any]  # values by the names that the template uses
+_PANEL = 3.3  # inches
+Values = dict[str, Any]  # by the names that a template uses
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A chapter of the page besides papers and runs, such as a comparison.
+
+    Attributes:
+        title: Heading.
+        lead: Line below the heading.
+        tables: Its tables.
+        figures: Its figures.
+        facts: Facts that hold for the whole chapter, as (name, value).
+    """
+
+    title: str
+    lead: str = ""
+    tables: tuple[Table, ...] = ()
+    figures: tuple[DrawnFigure, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a report shows.
+
+    Attributes:
+        title: Title of the page.
+        papers: Papers that have runs or a plan.
+        tables: Tables of runs that match no row of a paper.
+        figures: Figures of runs that belong to no paper.
+        environment: Versions, devices and commits, as (name, value).
+        notes: Notes about the whole page.
+        chapters: Further chapters, shown first.
+        footer: Text at the end of the page.
+    """
+
+    title: str = "fedbench report"
+    papers: tuple[PaperReport, ...] = ()
+    tables: tuple[TableData, ...] = ()
+    figures: tuple[DrawnFigure, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    chapters: tuple[Chapter, ...] = ()
+    footer: str = ""
 
 
 class _Anchors:
@@ -40,112 +93,113 @@ class _Anchors:
         return name
 
 
-def page(view: PageView) -> str:
-    """Return the page as one HTML document.
+def page(content: Content, place: Path | None = None) -> str:
+    """Return the page of a report as one HTML document.
 
-    Raises:
-        ValueError: If a verdict or status is not one of those in ``words``, or a row does not have one cell per column.
+    Args:
+        content: What it shows.
+        place: Directory of the page, from which it links to the runs; None for no links.
     """
     ids = _Anchors("main", "summary", "others", "environment", "notes", "legend")
-    papers = [_paper(p, ids) for p in view.papers]
-    tables = [_table(t, ids) for t in view.tables]
-    of_papers = [t for p in view.papers for t in p.tables]
-    chapters = [_chapter(c, ids) for c in view.chapters]
-    return environment().get_template("page.html").render(
-        title=view.title,
-        view=view,
+    papers = [_paper(p, ids) for p in content.papers]
+    others = [_table(t, ids) for t in content.tables]
+    return render(
+        "page.html",
+        title=content.title,
+        content=content,
         papers=papers,
-        tables=tables,
-        chapters=chapters,
-        figures=[(ids("figure", f.name), f) for f in view.figures],
-        rows=tally([*of_papers, *view.tables]).rows,
-        claims=claim_tally(c for p in view.papers for c in p.claims),
-        coverage=sum((p.coverage for p in view.papers), Coverage()),
-        **assets(),
-    )  # fmt: skip
+        tables=others,
+        chapters=[_chapter(c, ids) for c in content.chapters],
+        figures=[(ids("figure", f.name), f) for f in content.figures],
+        rows=sum(t["rows"] for t in [*others, *(t for p in papers for t in p["tables"])]),
+        judged=[c for p in papers for c in p["judged"]],
+        coverage=sum((p["coverage"] for p in papers), Coverage()),
+        links=lambda line: [] if place is None else run_links(line, place),
+    )
 
 
-def _paper(view: PaperView, ids: _Anchors) -> Context:
-    """Return what the template needs of a paper: its view, and its parts with their ids."""
-    for claim in view.claims:
-        claim_mark(claim.basis, claim.verdict)  # before they are counted
-    chapter = ids("paper", view.id)
+def _paper(report: PaperReport, ids: _Anchors) -> Values:
+    """Return a paper with the ids of its parts."""
+    chapter = ids("paper", report.paper.id)
     return {
         "id": chapter,
-        "view": view,
-        "claims": [(ids(chapter, "claim", c.id), c) for c in view.claims],
-        "tables": [_table(t, ids) for t in view.tables],
-        "figures": [(ids("figure", f.name), f) for f in view.figures],
-        "tally": claim_tally(view.claims),
-        "coverage": view.coverage,
+        "paper": report.paper,
+        "title": report.paper.name,
+        "claims": [(ids(chapter, "claim", claim.id), claim, found) for claim, found in report.claims],
+        "tables": [_table(t, ids) for t in report.tables],
+        "figures": [(ids("figure", f.name), f) for f in report.figures],
+        "judged": report.judged,
+        "coverage": report.coverage,
     }
 
 
-def _chapter(view: ChapterView, ids: _Anchors) -> Context:
-    """Return what the template needs of a further chapter: its view, and its parts with their ids."""
-    if any(len(row) != len(grid.columns) for grid in view.grids for row in grid.rows):
-        raise ValueError(f"{view.title}: a row does not have one cell for each column")
-    chapter = ids("chapter", view.title)
+def _chapter(chapter: Chapter, ids: _Anchors) -> Values:
+    """Return a further chapter with the ids of its parts."""
+    name = ids("chapter", chapter.title)
     return {
-        "id": chapter,
-        "view": view,
-        "grids": [(ids(chapter, g.title), g) for g in view.grids],
-        "figures": [(ids("figure", f.name), f) for f in view.figures],
+        "id": name,
+        "chapter": chapter,
+        "tables": [(ids(name, t.title), t) for t in chapter.tables],
+        "figures": [(ids("figure", f.name), f) for f in chapter.figures],
     }
 
 
-def _table(view: TableView, ids: _Anchors) -> Context:
-    """Return what the template needs of a table: its view, and per column whether a paper has numbers in it."""
-    lines = [line for block in view.blocks for line in block.lines]
-    if any(len(line.cells) != len(view.columns) for line in lines):
-        raise ValueError(f"{view.name}: a row does not have one cell for each of the {len(view.columns)} columns")
-    settings = any(line.settings for line in lines)
-    columns: list[Context] = []
+def _table(table: TableData, ids: _Anchors) -> Values:
+    """Return a table with its id and layout: where each column starts, and whether a paper has numbers in it."""
+    lines = table.lines
+    settings = any(line.keys for line in lines)
+    columns: list[Values] = []
     width = 3 if settings else 2  # number of cells of a row
-    for i, label in enumerate(view.columns):
-        with_paper = any(line.cells[i].paper or line.cells[i].difference for line in lines)
-        twin = view.twins[i] if view.twins and with_paper else None
-        if twin is not None and all(line.further[twin.further] == line.cells[i].measured for line in lines):
+    for i in main_columns(table):
+        with_paper = any(line.cells[i].printed for line in lines)
+        twin = twin_of(table, i) if with_paper else None
+        if twin is not None and all(_text(table, line, twin) == _text(table, line, i) for line in lines):
             twin = None  # clients of one size, or no runs
-        columns.append({"label": label, "with_paper": with_paper, "start": width, "twin": twin})
+        weightings = ("weighted", "unweighted")[:: 1 if table.columns[i].name.endswith("_weighted") else -1]
+        best = {b: tables.best_lines(table, block, i) for b, block in enumerate(table.blocks)}
+        column = {"place": i, "column": table.columns[i], "label": table.columns[i].metric.label, "best": best}
+        columns.append(column | {"with_paper": with_paper, "start": width, "twin": twin, "weightings": weightings})
         width += 1 + 2 * with_paper + (twin is not None)
+    cells = [line.cells[c["place"]] for line in lines for c in columns]
     return {
-        "id": ids("table", view.name),
-        "view": view,
+        "id": ids("table", table.name),
+        "table": table,
+        "title": tables.title_of(table),
         "columns": columns,
+        "further": further_columns(table),
         "settings": settings,
         "width": width,
-        "tally": tally([view]),
+        "agreement": [cell.agreement for cell in cells],
+        "printed": sum(cell.printed is not None for cell in cells),
+        "measured": sum(cell.printed is not None and cell.mean is not None for cell in cells),
+        "rows": len(lines),
+        "reduced": sum(map(is_reduced, lines)),
     }
 
 
-def differs(line: LineView) -> bool:
-    """Return whether a number of the row differs from the paper's."""
-    return any(cell.verdict in ("outside", "impossible") for cell in line.cells)
+def _text(table: TableData, line: Line, place: int) -> str:
+    return measured(line.cells[place], table.columns[place])
 
 
-def has_notes(line: LineView) -> bool:
-    """Return whether a measured number of the row has a note."""
-    return any(cell.note and cell.measured for cell in line.cells)
+def differs(columns: Sequence[Values], line: Line) -> bool:
+    """Whether a number of a row differs from the paper's."""
+    return any(line.cells[c["place"]].agreement in ("outside", "impossible") for c in columns)
 
 
-def reasons(columns: Sequence[Context], line: LineView) -> list[tuple[str, str]]:
-    """Return why numbers of a row are impossible, with their columns; columns whose notes end alike share one entry.
+def reasons(columns: Sequence[Values], line: Line) -> dict[str, list[str]]:
+    """Return why numbers of a row are impossible, with the labels of their columns."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        cell = line.cells[column["place"]]
+        if cell.agreement == "impossible":
+            found.setdefault(str(cell.impossible), []).append(column["label"])
+    return found
 
-    If the entry applies to the whole row, its columns are not named.
-    """
-    found = [
-        (c["label"], cell.note) for c, cell in zip(columns, line.cells, strict=True) if cell.verdict == "impossible"
-    ]
-    sentences = [note.split(". ") for _, note in found]
-    shared: list[str] = []
-    while len(found) > 1 and all(sentences) and len({s[-1] for s in sentences}) == 1:
-        shared.insert(0, sentences[0][-1])
-        sentences = [s[:-1] for s in sentences]
-    if not any(shared):
-        return found
-    labels = ", ".join(label for label, _ in found) if len(found) < len(columns) else ""
-    return [(labels, ". ".join(shared))]
+
+def run_links(line: Line, place: Path) -> list[str]:
+    """Return the folders of a row's runs, or of the reports that they are part of, relative to the page's directory."""
+    runs = line.found.runs.values()
+    return list(dict.fromkeys(Path(os.path.relpath(run.place, place)).as_posix() + "/" for run in runs))
 
 
 def href(path: str) -> str:
@@ -154,7 +208,7 @@ def href(path: str) -> str:
     return f"./{safe}" if safe.startswith("//") else safe
 
 
-def spread(number: str) -> str:
+def unbroken(number: str) -> str:
     """Return a mean with its spread such that a line break is possible between them, but not after the ± sign."""
     return number.replace("± ", "±\N{NO-BREAK SPACE}")
 
@@ -173,13 +227,8 @@ def image(svg: str) -> str:
 def panels(svg: str) -> int:
     """Return how many panels lie next to one another in a picture, from 1 to 3, by its width."""
     found = re.search(r'<svg[^>]*?\swidth="([\d.]+)(pt)?"', svg)
-    inches = float(found[1]) / (72 if found[2] else 96) if found else WIDTH
-    return max(1, min(3, round(inches / WIDTH)))
-
-
-def cover_parts(coverage: Coverage) -> list[tuple[str, str, str]]:
-    """Return the coverage as a stacked bar of width 100: tone, start and width of each part."""
-    return bar_parts((("full", coverage.full), ("warn", coverage.reduced)), coverage.total)
+    inches = float(found[1]) / (72 if found[2] else 96) if found else _PANEL
+    return max(1, min(3, round(inches / _PANEL)))
 
 
 def bar_parts(shares: Iterable[tuple[str, int]], total: int) -> list[tuple[str, str, str]]:
@@ -193,36 +242,25 @@ def bar_parts(shares: Iterable[tuple[str, int]], total: int) -> list[tuple[str, 
     return bars
 
 
-def _policy(css: str, js: str) -> str:
-    """Return a content security policy that allows only this style, this script and images from data URIs."""
-    style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
-    rest = "img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; {rest}"
-
-
 def claim_anchor(paper: str, claim: str) -> str:
     """Return the id of a claim on the page of its paper."""
     ids = _Anchors()
     return ids(ids("paper", paper), "claim", claim)
 
 
-def assets(more: str = "") -> Context:
-    """Return style sheet, script and security policy of a page, by the names that the templates use.
-
-    Args:
-        more: Name of a style sheet that it has in addition to that of all pages; empty for none.
-    """
-    css, js = _asset("page.css") + (_asset(more) if more else ""), _asset("page.js")
-    return {"css": Markup(css), "js": Markup(js), "policy": _policy(css, js)}
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+def render(template: str, **values: Any) -> str:
+    """Return a page from a template of ``assets``, with style sheet, script and security policy."""
+    css, js = ((_ASSETS / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    style, script = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode("ascii") for t in (css, js))
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return _environment().get_template(template).render(css=Markup(css), js=Markup(js), policy=policy, **values)
 
 
 @cache
-def environment() -> Environment:
-    """Return the environment of the templates."""
+def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_ASSETS),
         autoescape=True,
@@ -230,16 +268,18 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        spread=spread,
-        href=href,
-        run_name=run_name,
-        image=image,
-        panels=panels,
-        cover_parts=cover_parts,
-        bar_parts=bar_parts,
-    )
-    made.tests.update(reduced=is_reduced, differing=differs, noted=has_notes)
-    made.globals.update(mark=mark, claim_mark=claim_mark, claims_text=claims_text, coverage_text=coverage_text)
-    made.globals.update(reasons=reasons, zip=zip, inf=math.inf, BASES=BASES, CELLS=CELLS, CLAIMS=CLAIMS)
+    filters: Mapping[str, Any] = {
+        "bar_parts": bar_parts,
+        "departures": departure_texts,
+        "href": href,
+        "image": image,
+        "panels": panels,
+        "run_name": run_name,
+        "typed": keys_text,
+        "unbroken": unbroken,
+    }
+    made.filters.update(filters)
+    made.tests["reduced"] = is_reduced
+    made.globals.update(differs=differs, badge_of=format.badge_of, claims=claims_text, format=format, numbers=tables)
+    made.globals.update(ADOPTED=ADOPTED, splits=splits, metric_info=metric_info, reasons=reasons, zip=zip, inf=math.inf)
     return made

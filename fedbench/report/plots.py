@@ -2,10 +2,10 @@
 
 The first argument of each drawing function is ``base``, the path of its files without ``.png`` and ``.svg``. Its named
 arguments include ``title``, the title of the whole picture, and ``reduced``, whether to write "reduced setting" in the
-corner. It returns the paths of the PNG and the SVG. It raises ``RequestError`` if matplotlib is not installed and
-``ValueError`` if the data are inconsistent, in which case nothing is written.
+corner. It returns the paths of the PNG and the SVG. It raises ``ValueError`` if the data are inconsistent, in which
+case nothing is written.
 
-The looks of lines come from ``fedbench.report.looks``; the subject of a paper is drawn last, on top of the others. The
+The looks of lines come from ``fedbench.report.canvas``; the subject of a paper is drawn last, on top of the others. The
 legend explains bands, bars and smoothed lines. Spread over seeds is the sample STD.
 """
 
@@ -17,11 +17,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from fedbench.report.canvas import (
     SIZE,
     WIDTH,
     Figure,
+    Look,
     check,
     line_look,
     lines,
@@ -30,7 +33,6 @@ from fedbench.report.canvas import (
     sheet,
     wrap,
 )
-from fedbench.report.looks import Look
 
 RANGE = "band: lowest to highest seed"
 _POINTS = 400  # most points of a curve
@@ -125,7 +127,7 @@ def curves(
         for series in _in_order(panel.series):
             kept = _drawn_points(series.y)
             x, y, look = series.x[kept], series.y[:, kept], line_look(series.look)
-            mean, every = _mean(y, 0), _every(len(x), list(panel.series).index(series))
+            mean, every = mean_of(y, 0), _every(len(x), list(panel.series).index(series))
             axes.plot(x, smoothed(mean, panel.window), label=series.label, markevery=every, **look)
             if panel.window > 1:
                 axes.plot(x, mean, color=look["color"], linewidth=0.6, alpha=0.4, zorder=1.6)
@@ -155,7 +157,7 @@ def sweep(title: str, panels: Sequence[Panel], reduced: bool = False) -> Figure:
             order = np.argsort(series.x, kind="stable")
             order = order[~np.isnan(series.y[:, order]).all(0)]
             x, y = series.x[order], series.y[:, order]
-            axes.errorbar(x, _mean(y, 0), _spread(y, 0), label=series.label, elinewidth=0.8, **line_look(series.look))
+            axes.errorbar(x, mean_of(y, 0), _spread(y, 0), label=series.label, elinewidth=0.8, **line_look(series.look))
     return figure
 
 
@@ -206,11 +208,11 @@ def front(
         fits = x.ndim == 1 and x.size > 0 and x.shape == y.shape
         check(fits, title, label, f"x has shape {x.shape} and y {y.shape}, not [S] both")
         look = {**line_look(own), "elinewidth": 0.8, "linestyle": "none", "markersize": 6}
-        axes.errorbar(_mean(x, 0), _mean(y, 0), _spread(y, 0), _spread(x, 0), label=label, **look)
+        axes.errorbar(mean_of(x, 0), mean_of(y, 0), _spread(y, 0), _spread(x, 0), label=label, **look)
     for label, x, y, texts, own in connected:
         fits = x.ndim == 2 and x.size > 0 and x.shape == y.shape and len(texts) == len(x)
         check(fits, title, label, f"x has shape {x.shape}, y {y.shape}, not [V, S] both for V = {len(texts)} values")
-        at, look = (_mean(x, 1), _mean(y, 1)), line_look(own)
+        at, look = (mean_of(x, 1), mean_of(y, 1)), line_look(own)
         axes.errorbar(*at, _spread(y, 1), _spread(x, 1), label=label, elinewidth=0.8, **look)
         for text, *place in zip(texts, *at, strict=True):
             axes.annotate(text, place, (4, 4), textcoords="offset points", color=look["color"])
@@ -246,9 +248,6 @@ def _with_note(label: str, note: str) -> str:
 
 def _curve_notes(panels: Sequence[Panel], band_label: str) -> list[Any]:
     """Return the entries of the legend that explain bands and smoothed lines, if there are any."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     notes: list[Any] = []
     if band_label and any(len(s.y) > 1 for p in panels if p.window == 1 for s in p.series):
         notes.append(Patch(facecolor="0.5", alpha=0.3, label=band_label))
@@ -260,8 +259,6 @@ def _curve_notes(panels: Sequence[Panel], band_label: str) -> list[Any]:
 
 def _bar_notes(values: Iterable[np.ndarray]) -> list[Any]:
     """Return the entry of the legend that explains error bars, if any of the values [S, ...] has several seeds."""
-    from matplotlib.lines import Line2D
-
     if not any(len(y) > 1 for y in values):
         return []
     return [Line2D([], [], color="0.4", linestyle="none", marker="|", markersize=9, label="bars: ± 1 STD over seeds")]
@@ -277,7 +274,7 @@ def _leave_out_start(axes: Any, panel: Panel) -> None:
 
 def _tag_ends(axes: Any, panel: Panel) -> None:
     """Write the tags of lines at their right ends, moved apart where they would overlap."""
-    ends = [(float(_mean(s.y, 0)[_drawn_points(s.y)[-1]]), s) for s in panel.series]
+    ends = [(float(mean_of(s.y, 0)[_drawn_points(s.y)[-1]]), s) for s in panel.series]
     low, high = axes.get_ylim()
     gap = 9 / 72 / (SIZE[1] - 0.9)  # of the height of the axes: a line of text
     places, at = [], -1.0
@@ -308,7 +305,7 @@ def _drawn_points(y: np.ndarray) -> np.ndarray:
     return np.asarray(known[np.linspace(0, len(known) - 1, min(len(known), _POINTS)).round().astype(int)])
 
 
-def _mean(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
+def mean_of(y: np.ndarray, axis: Literal[0, 1]) -> np.ndarray:
     """Return the mean of the known values."""
     return np.asarray(pd.DataFrame(y).mean(axis=axis))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pandas as pd
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
+from fedbench.analysis.claims.multiverse import multiverse
 from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
@@ -19,31 +23,32 @@ from fedbench.analysis.tables import TableData, paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger
-from fedbench.papers.registry import LABELS, home_of, papers
+from fedbench.papers.registry import LABELS, home_of
+from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
-from fedbench.report.compared_chapter import compared_chapter
-from fedbench.report.compared_files import write_compared
-from fedbench.report.drawing import Drawing
-from fedbench.report.export import (
-    claims_csv,
-    claims_markdown,
-    comparisons_csv,
-    readings_csv,
-    table_csv,
-    table_latex,
-    table_markdown,
+from fedbench.report.comparison import (
+    compared_tables,
+    compared_text,
+    difference_rows,
+    lead_of,
+    loose_ends,
+    means_rows,
 )
-from fedbench.report.figures import FigureMaker, run_figures
-from fedbench.report.page import page
-from fedbench.report.present import as_text, paper_view, view
-from fedbench.report.stale import earlier_runs, file_name, remove_stale
-from fedbench.report.views import ChapterView, PageView, PaperView, TableView, claim_tally
-from fedbench.report.words import claims_text, coverage_text
+from fedbench.report.figures import FigureMaker
+from fedbench.report.format import coverage_text, tally_text
+from fedbench.report.manuscript import manuscript_tables
+from fedbench.report.page import Chapter, Content, page
+from fedbench.report.paper import PaperReport, claims_csv, claims_markdown, comparisons_csv, readings_csv
+from fedbench.report.run_figures import run_figures
+from fedbench.report.table import csv_text
+from fedbench.report.tables import table_csv, table_latex, table_markdown
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import PUBLISHED, Results
 from fedbench.runs.run import Run
 
-More = Callable[[Sequence[Run], Path], None]
+SUMMARY = "summary.json"
+COMPARED = "compared"  # folder of a comparison in a report
+_GENERATED = ("tables", "figures", COMPARED)  # folders of a report, whose earlier files are removed
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,9 @@ class Extras:
         footer: Text at the end of the page.
     """
 
-    also: More | None = None
+    also: Callable[[Sequence[Run], Path], None] | None = None
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None
-    chapters: tuple[ChapterView, ...] = ()
+    chapters: tuple[Chapter, ...] = ()
     footer: str = ""
 
 
@@ -77,25 +82,35 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
     Raises:
         RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
     """
-    store = Results(folder, _begun_in(folder) if only is None else [only])
+    store, more = Results(folder, _begun_in(folder) if only is None else [only]), extras or Extras()
     ledger = Ledger() if only is not None else read_ledger(store.place)
     if into is not None and store.bundle is None and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or _concerns(why, only)]
+    if not runs and not ledger.entries:
+        text = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
+        raise RequestError("\n".join([text, *(f"left out: {why}" for why in damaged)]))
     target = into or folder / "report"
-
-    def work(runs: list[Run], damaged: list[str]) -> tuple[str, list[PaperView]]:
-        if not runs and not ledger.entries:
-            raise RequestError("\n".join([_nothing(folder), *(f"left out: {why}" for why in damaged)]))
-        return _written(runs, ledger, store, damaged, target, into is not None, extras or Extras())
-
+    linked = into is None and store.bundle is None
     try:
-        text, shown = work(runs, damaged)
+        with replaced_folder(target) as new:
+            if into is not None:
+                runs = [as_published(run) for run in runs]
+            content = _write(runs, ledger, store.place, damaged, new, more)
+            replace_file(new / "index.html", page(content, target if linked else None))
+            with replacing(new / "runs.parquet") as part:
+                pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
+            if more.also is not None:
+                more.also(runs, new)
+            if into is not None:
+                _write_bundle(runs, ledger, store, damaged, new)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)
-    return "\n".join(t for t in (text, *(_totals(v) for v in shown), f"written: {target}") if t)
+    own = [table_markdown(table) for table in content.tables if table.paper is None]
+    totals = [f"{p.paper.name}: {coverage_text(p.coverage)}; {tally_text(p.judged)}" for p in content.papers]
+    return "\n".join([*own, *totals, f"written: {target}"])
 
 
 def _begun_in(folder: Path) -> list[str]:
@@ -103,12 +118,17 @@ def _begun_in(folder: Path) -> list[str]:
     if is_bundle(folder):
         return []
     planned = {_paper_of(entry.experiment) for entry in read_ledger(folder).entries}
-    return [paper for paper in papers() if paper in planned or (folder / paper).is_dir()]
+    return [paper for paper in known_papers() if paper in planned or (folder / paper).is_dir()]
 
 
 def _concerns(why: str, paper: str) -> bool:
     """Return whether a message is about a damaged run of a paper, or about its published report."""
     return paper == _paper_of(experiment_of(why)) or why.startswith(f"{PUBLISHED}/{paper}/")
+
+
+def experiment_of(message: str) -> str:
+    """Return the experiment of a damaged run, by its path ``<experiment>/<algo>/<hash>/seed_<s>`` in the message."""
+    return "/".join(PurePosixPath(message.partition(": ")[0]).parts[:-3][-2:])
 
 
 def name_left_out(damaged: Sequence[str]) -> None:
@@ -117,49 +137,89 @@ def name_left_out(damaged: Sequence[str]) -> None:
         print(f"fedbench: left out: {why}", file=sys.stderr)
 
 
-def _nothing(folder: Path) -> str:
-    return f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
+def _paper_of(experiment: str | None) -> str | None:
+    return home.paper.id if (home := home_of(experiment)) else None
 
 
-def _written(
-    runs: Sequence[Run],
-    ledger: Ledger,
-    store: Results,
-    damaged: Sequence[str],
-    target: Path,
-    publish: bool,
-    extras: Extras,
-) -> tuple[str, list[PaperView]]:
-    """Write the report and return the tables of runs of no paper as text, and the views of the papers.
+def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
+    """Return the papers with runs or a plan."""
+    begun = {_paper_of(e.experiment) for e in ledger.entries} | {_paper_of(r.meta["experiment"]) for r in runs}
+    return [paper for paper in known_papers().values() if paper.id in begun]
+
+
+def _write(
+    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], new: Path, extras: Extras
+) -> Content:
+    """Write tables, figures, claims and summary of a report, and return what its page shows.
 
     Args:
         runs: The runs.
         ledger: The plan.
-        store: Where the runs come from.
+        place: Directory of the label counts.
         damaged: Messages about runs that are left out.
-        target: Directory of the report.
-        publish: Whether the report gets a bundle and no links to its runs.
+        new: Directory to write into.
         extras: What else the report has.
-
-    Raises:
-        DamagedRun: If a run cannot be read; nothing has changed then.
-        NotWritten: If a file cannot be written.
     """
-    if publish:
-        runs = [as_published(run) for run in runs]
-    page_at = None if publish or store.bundle is not None else target
-    with replaced_folder(target) as new:
-        shown, own = _write(runs, ledger, store.place, damaged, new, page_at, extras)
-        with replacing(new / "runs.parquet") as part:
-            pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-        if extras.also is not None:
-            extras.also(runs, new)
-        if publish:
-            _publish(runs, ledger, store, damaged, new)
-        return as_text(own), shown
+    for part in _GENERATED:
+        shutil.rmtree(new / part, ignore_errors=True)
+    evidence, reports = Evidence(runs), []
+    for paper in _begun(runs, ledger):
+        refuse_bad_checks(paper)
+        tables = tuple(paper_table(paper, t, evidence, ledger) for t in paper.tables.values())
+        figures = tuple(FigureMaker(paper, evidence, place, new / "figures").all())
+        claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
+        reports.append(PaperReport(paper, tables, figures, claims))
+        _write_claims(reports[-1], new / "tables")
+    printed = [table for report in reports for table in report.tables]
+    others = run_tables(runs, printed)
+    _write_tables([*printed, *others], new / "tables")
+    compared = None if extras.compare is None else extras.compare(runs)
+    if compared is not None:
+        _write_compared(compared, new / COMPARED)
+    replace_file(new / SUMMARY, json.dumps(_summary(reports, runs), indent=1) + "\n")
+    return Content(
+        papers=tuple(reports),
+        tables=tuple(others),
+        figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),
+        environment=environment_items(environment_of(runs)),
+        notes=tuple(damaged),
+        chapters=(*([_compared_chapter(compared)] if compared else []), *extras.chapters),
+        footer=extras.footer,
+    )
 
 
-def _publish(runs: Sequence[Run], ledger: Ledger, store: Results, damaged: Sequence[str], into: Path) -> None:
+def _write_tables(tables: Sequence[TableData], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in tables:
+        name = table.name.replace("/", "_")
+        replace_file(folder / f"{name}.md", table_markdown(table))
+        replace_file(folder / f"{name}.csv", table_csv(table))
+        replace_file(folder / f"{name}.tex", table_latex(table))
+
+
+def _write_claims(report: PaperReport, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / f"{report.paper.id}_claims.md", claims_markdown(report))
+    replace_file(folder / f"{report.paper.id}_claims.csv", claims_csv(report))
+    replace_file(folder / f"{report.paper.id}_comparisons.csv", comparisons_csv(report))
+    replace_file(folder / f"{report.paper.id}_readings.csv", readings_csv(report))
+
+
+def _write_compared(compared: ComparedRuns, folder: Path) -> None:
+    folder.mkdir()
+    replace_file(folder / "compared.md", compared_text(compared) + "\n")
+    replace_file(folder / "means.csv", csv_text(means_rows(compared)))
+    replace_file(folder / "differences.csv", csv_text(difference_rows(compared)))
+    for name, text in manuscript_tables([compared]).items():
+        replace_file(folder / f"{name}.tex", text)
+
+
+def _compared_chapter(compared: ComparedRuns) -> Chapter:
+    notes = tuple(("note", text) for text in loose_ends(compared))
+    return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
+
+
+def _write_bundle(runs: Sequence[Run], ledger: Ledger, store: Results, damaged: Sequence[str], into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
     experiments = {
         paper.setups[setup].experiment
@@ -173,126 +233,35 @@ def _publish(runs: Sequence[Run], ledger: Ledger, store: Results, damaged: Seque
     write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)
 
 
-def _write(
-    runs: Sequence[Run],
-    ledger: Ledger,
-    place: Path,
-    damaged: Sequence[str],
-    target: Path,
-    page_at: Path | None,
-    extras: Extras,
-) -> tuple[list[PaperView], list[TableView]]:
-    """Write tables, figures, claims and the page; return the views of the papers, and of tables of runs of no paper.
-
-    Args:
-        runs: The runs.
-        ledger: The plan.
-        place: Directory of the label counts.
-        damaged: Messages about runs that are left out.
-        target: Directory to write into.
-        page_at: Directory of the page once it has its place, from which it links to the runs; None for no links.
-        extras: What else the report has.
-
-    Raises:
-        NotWritten: If a file cannot be written.
-    """
-    earlier = earlier_runs(target)
-    figures = target / "figures"
-    with Drawing(_pictures(runs, ledger)) as drawing:
-        chapters, printed, texts = _write_papers(runs, ledger, place, target, page_at, drawing)
-        other_tables = run_tables(runs, printed)
-        own = [table for table in other_tables if table.paper is None]
-        begun = [f for table in own for f in run_figures(table, figures, drawing)]
-        views = [view(table, page_at) for table in other_tables]
-        _write_tables(other_tables, views, target / "tables")
-        compared = None if extras.compare is None else extras.compare(runs)
-        write_compared(compared, target)
-        others = drawing.finished(begun)
-        shown = [replace(chapter, figures=tuple(drawing.finished(chapter.figures))) for chapter in chapters]
-    content = PageView(
-        title="fedbench report",
-        papers=tuple(shown),
-        tables=tuple(views),
-        figures=tuple(others),
-        environment=environment_of(runs),
-        notes=tuple(damaged),
-        chapters=(*([compared_chapter(compared)] if compared else []), *extras.chapters),
-        footer=extras.footer,
-    )
-    replace_file(target / "index.html", page(content))
-    drawn = [f.name for f in (*others, *(f for chapter in shown for f in chapter.figures)) if f.svg]
-    tables_written = [t.name for t in (*printed, *other_tables)]
-    remove_stale(target, [*texts, *map(file_name, tables_written)], map(file_name, drawn), earlier)
-    return shown, [v for v, table in zip(views, other_tables, strict=True) if table.paper is None]
+# ---- what the overview of published reports reads
 
 
-def _pictures(runs: Sequence[Run], ledger: Ledger) -> int:
-    """Return about how many pictures a report has."""
-    own = {run.meta["data"] for run in runs if _paper_of(run.meta["experiment"]) is None}
-    return sum(len(paper.figures) for paper in _begun(runs, ledger)) + 2 * len(own)
-
-
-def _write_papers(
-    runs: Sequence[Run], ledger: Ledger, place: Path, target: Path, page_at: Path | None, drawing: Drawing
-) -> tuple[list[PaperView], list[TableData], list[str]]:
-    """Write tables and claims of the papers and begin their figures; return their views, tables, and files of text."""
-    chapters, printed, texts = [], [], []
-    evidence = Evidence(runs)
-    for paper in _begun(runs, ledger):
-        refuse_bad_checks(paper)
-        figures = FigureMaker(paper, evidence, place, target / "figures", drawing).all()
-        tables = [paper_table(paper, t, evidence, ledger) for t in paper.tables.values()]
-        chapter = paper_view(paper, tables, figures, evidence, page_at)
-        _write_tables(tables, chapter.tables, target / "tables")
-        texts += _write_claims(chapter, target / "tables")
-        chapters.append(chapter)
-        printed += tables
-    return chapters, printed, texts
-
-
-def _write_claims(chapter: PaperView, folder: Path) -> list[str]:
-    """Write the claims of a paper as text and return the names of the files."""
-    files = {
-        f"{chapter.id}_claims.md": claims_markdown(chapter.claims, chapter.title),
-        f"{chapter.id}_claims.csv": claims_csv(chapter.claims),
-        f"{chapter.id}_comparisons.csv": comparisons_csv(chapter.claims),
-        f"{chapter.id}_readings.csv": readings_csv(chapter.claims),
+def _summary(reports: Sequence[PaperReport], runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the numbers of a report: coverage, verdicts, runs and hours of every paper, and its figures."""
+    return {
+        "papers": [
+            _paper_summary(p, [r for r in runs if _paper_of(r.meta["experiment"]) == p.paper.id]) for p in reports
+        ],
+        "environment": environment_of(runs),
     }
-    for name, text in files.items():
-        replace_file(folder / name, text)
-    return list(files)
 
 
-def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
-    """Return the papers with runs or a plan."""
-    begun = {_paper_of(e.experiment) for e in ledger.entries} | {_paper_of(r.meta["experiment"]) for r in runs}
-    return [paper for paper in papers().values() if paper.id in begun]
+def _paper_summary(report: PaperReport, runs: Sequence[Run]) -> dict[str, Any]:
+    paper, covered = report.paper, report.coverage
+    return {
+        "id": paper.id,
+        "title": paper.name,
+        "citation": paper.citation,
+        "coverage": {"full": covered.full, "reduced": covered.reduced, "not_run": covered.not_run},
+        "claims": [asdict(claim) for claim in report.judged],
+        "runs": len(runs),
+        "hours": sum(run.seconds for run in runs if run.done) / 3600,
+        "figures": [{k: v for k, v in asdict(f).items() if k != "svg"} for f in report.figures if f.svg],
+    }
 
 
-def _paper_of(experiment: str | None) -> str | None:
-    return home.paper.id if (home := home_of(experiment)) else None
-
-
-def experiment_of(message: str) -> str:
-    """Return the experiment of a damaged run, by its path ``<experiment>/<algo>/<hash>/seed_<s>`` in the message."""
-    return "/".join(PurePosixPath(message.partition(": ")[0]).parts[:-3][-2:])
-
-
-def _write_tables(tables: Sequence[TableData], views: Sequence[TableView], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for table, shown in zip(tables, views, strict=True):
-        base = folder / file_name(table.name)
-        replace_file(base.with_name(f"{base.name}.md"), table_markdown(shown))
-        replace_file(base.with_name(f"{base.name}.csv"), table_csv(table, shown))
-        replace_file(base.with_name(f"{base.name}.tex"), table_latex(shown))
-
-
-def _totals(view: PaperView) -> str:
-    return f"{view.title}: {coverage_text(view.coverage)}; {claims_text(claim_tally(view.claims))}"
-
-
-def environment_of(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """Return the versions, devices and commits of the runs, with the number of runs per value if they differ."""
+def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """Return the versions, devices and commits of runs, with the number of runs per value."""
     facts: dict[str, Counter[str]] = {}
     for run in runs:
         meta = run.meta
@@ -300,7 +269,12 @@ def environment_of(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
         commit = f"{meta.get('git_commit')}{' with changes' if meta.get('git_dirty') else ''}"
         for key, value in {**named, "commit": commit}.items():
             facts.setdefault(key, Counter())[str(value)] += 1
+    return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
+
+
+def environment_items(facts: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
+    """Return the environment as (name, text), with the number of runs per value if they differ."""
     return tuple(
-        (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in sorted(counts.items())))
+        (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in counts.items()))
         for key, counts in facts.items()
     )

@@ -16,9 +16,9 @@ from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value, from_yaml
-from fedbench.report.page import page
-from fedbench.report.render import csv_text
-from fedbench.report.views import ChapterView, FigureView, GridCell, GridView, PageView
+from fedbench.report.page import Chapter, Content, page
+from fedbench.report.paper import DrawnFigure
+from fedbench.report.table import Cell, Table, csv_text
 
 NOTES = "notes.yaml"
 FAIRNESS = ("accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
@@ -51,65 +51,61 @@ def write_benchmark(found: Comparisons, notes: Mapping[str, Any], folder: Path) 
     surprised, title = notes.get("surprised", {}), notes["title"]
     chapters = []
     if surprised:
-        chapters.append(ChapterView("What surprised", notes.get("lead", ""), (), facts=tuple(surprised.items())))
+        chapters.append(Chapter("What surprised", notes.get("lead", ""), facts=tuple(surprised.items())))
     chapters += [_results(found, lines, folder / "figures"), _fronts(found), *_ranks(found, tests, folder / "figures")]
     chapters.append(_tuning(found, lines, notes))
     notes_of_page = tuple(f"{s}: {text}" for s, t in found.tuning.items() for text in (*t["sources"], *t["unofficial"]))
-    view = PageView(title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
+    view = Content(title, (), (), (), _environment(found), tuple(dict.fromkeys(notes_of_page)), tuple(chapters))
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "index.html", page(view))
     replace_file(folder / "table.csv", csv_text([_csv(line) for line in lines]))
     return folder / "index.html"
 
 
-def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> ChapterView:
+def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapter:
     fronts = [front_of(found, s, "accuracy_mean", "accuracy_worst10") for s in found.settings]
     files = front_figure(figures / "mean_worst10", fronts, "Mean accuracy against the worst 10 % of the clients")
     costs = [(s, _costs(lines, s)) for s in found.settings]
     drawn = cost_figure(figures / "cost", costs, "accuracy_worst10", "Seconds of training against the worst 10 %")
     shown = (
-        FigureView(
+        DrawnFigure(
             "mean_worst10",
             "Mean against worst 10 %",
             "Means over seeds; methods on the Pareto front of a setting are named, solid and joined by a line, with "
             "bars of one sample STD over seeds.",
             _svg(files),
-            (),
-            "",
             alt=" ".join(map(_front_alt, fronts)),
         ),
-        FigureView(
+        DrawnFigure(
             "cost",
             "Cost against fairness",
             "Median seconds of training of a run, measured on a shared machine: small differences mean "
             "nothing. "
             "The table has the bytes.",
             _svg(drawn),
-            (),
-            "",
             alt=" ".join(_cost_alt(s, points) for s, points in costs),
         ),
     )
-    return ChapterView("Results", "Test accuracy over clients at the last round", (_table(lines),), shown)
+    return Chapter("Results", "Test accuracy over clients at the last round", (_table(lines),), shown)
 
 
-def _table(lines: Sequence[Line]) -> GridView:
+def _table(lines: Sequence[Line]) -> Table:
     heads = [("method", False), ("setting", False), ("seeds", True)]
     heads += [(metric_info(m).axis, True) for m in _SHOWN]
     heads += [("MB per round", True), ("seconds", True), ("missing", False)]
     best = {(s, m): _best(lines, s, m) for s in {line.setting for line in lines} for m in _SHOWN}
     rows = []
     for line in lines:
-        cells = [GridCell(line.method), GridCell(line.setting), GridCell(str(line.done), line.done)]
+        cells = [Cell(line.method), Cell(line.setting), Cell(str(line.done), line.done)]
         cells += [_cell(line, m, best[line.setting, m]) for m in _SHOWN]
         cells += [_plain(line, "bytes_per_round", 1e-6, 3), _plain(line, "seconds_train", 1.0, 1)]
-        rows.append((*cells, GridCell(line.reason)))
+        rows.append((*cells, Cell(line.reason)))
     caption = (
         "mean ± sample STD over the seeds whose runs are done; STD and angle as defined in docs/metrics.md. MB per "
         "round: uploads and messages of the whole cohort, in 10⁶ bytes; seconds: median training time of a run"
     )
     note = "the best mean of each setting is marked; a dash is a missing number, for the reason in the last column"
-    return GridView("All methods", caption, tuple(heads), tuple(rows), (note,))
+    return Table("All methods", tuple(heads), tuple(rows), caption, (note,))
 
 
 def _best(lines: Sequence[Line], setting: str, metric: str) -> float | None:
@@ -120,56 +116,54 @@ def _best(lines: Sequence[Line], setting: str, metric: str) -> float | None:
     return max(means, key=lambda v: sign * v, default=None)
 
 
-def _cell(line: Line, metric: str, best: float | None) -> GridCell:
+def _cell(line: Line, metric: str, best: float | None) -> Cell:
     info, number = metric_info(metric), line.numbers.get(metric)
     if number is None:
-        return GridCell("–")
+        return Cell("–")
     spread = "" if number.std is None else f" ± {info.text(info.factor * number.std)}"
     mean = info.factor * number.mean
-    return GridCell(info.text(mean) + spread, mean, not line.reason and number.mean == best)
+    return Cell(info.text(mean) + spread, mean, not line.reason and number.mean == best)
 
 
-def _plain(line: Line, name: str, factor: float, digits: int) -> GridCell:
+def _plain(line: Line, name: str, factor: float, digits: int) -> Cell:
     number = line.numbers.get(name)
-    return GridCell("–") if number is None else GridCell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
+    return Cell("–") if number is None else Cell(f"{factor * number.mean:.{digits}f}", factor * number.mean)
 
 
-def _fronts(found: Comparisons) -> ChapterView:
+def _fronts(found: Comparisons) -> Chapter:
     grids = []
     for setting in found.settings:
         fronts = [front_of(found, setting, "accuracy_mean", m) for m in FAIRNESS]
         rows = []
         for i, method in enumerate(fronts[0].methods):
             if any(front.share[i] > 0 for front in fronts):
-                rows.append((GridCell(method), *(_share(front, i) for front in fronts)))
+                rows.append((Cell(method), *(_share(front, i) for front in fronts)))
         heads = (("method", False), *((f"mean and {metric_info(m).label}", True) for m in FAIRNESS))
         caption = "share (%) of bootstrap samples of the seeds in which the method's means are on the front"
         note = (
             "marked: on the front of the means over all seeds; methods that are on no front in any sample are left out"
         )
-        grids.append(GridView(f"Fronts of {setting}", caption, heads, tuple(rows), (note,)))
+        grids.append(Table(f"Fronts of {setting}", heads, tuple(rows), caption, (note,)))
     lead = "A method is on the front of two metrics if no other is at least as good in both and better in one"
-    return ChapterView("Pareto fronts", lead, tuple(grids))
+    return Chapter("Pareto fronts", lead, tuple(grids))
 
 
-def _share(front: Front, i: int) -> GridCell:
+def _share(front: Front, i: int) -> Cell:
     share = 100 * float(front.share[i])
-    return GridCell(f"{share:.0f}", share, bool(front.member[i]))
+    return Cell(f"{share:.0f}", share, bool(front.member[i]))
 
 
-def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: Path) -> list[ChapterView]:
+def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: Path) -> list[Chapter]:
     if not tests:
         return []
     files = rank_figure(figures / "ranks", tests, "Average ranks over the settings")
     best = [f"{label}: {', '.join(f'{m} {r:.2f}' for m, r in t.ordered[:5])}, ..., "
             f"{t.ordered[-1][0]} {t.ordered[-1][1]:.2f}." for label, t in tests]  # fmt: skip
-    figure = FigureView(
+    figure = DrawnFigure(
         "ranks",
         "Average ranks",
         "The band reaches one critical difference from the best method: within it, ranks do not differ significantly.",
         _svg(files),
-        (),
-        "",
         alt="Average ranks, the best first. " + " ".join(best),
     )
     facts = [
@@ -186,19 +180,19 @@ def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: P
         "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one setting are no "
         "independent samples of settings. A method with a run that diverged is the last of its setting"
     )
-    grid = GridView("Average ranks over the settings", "1 is best; ties share the mean rank", heads, tuple(rows), notes)
-    return [ChapterView("Average ranks", lead, (grid,), (figure,), tuple(facts))]
+    grid = Table("Average ranks over the settings", heads, tuple(rows), "1 is best; ties share the mean rank", notes)
+    return [Chapter("Average ranks", lead, (grid,), (figure,), tuple(facts))]
 
 
-def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[GridCell, ...]:
+def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[Cell, ...]:
     values = [dict(t.ordered)[method] for _, t in tests]
-    return (GridCell(method), *(GridCell(f"{v:.2f}", v) for v in values))
+    return (Cell(method), *(Cell(f"{v:.2f}", v) for v in values))
 
 
-def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any]) -> ChapterView:
+def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any]) -> Chapter:
     hours = {(line.setting, line.method): line.hours for line in lines}
     facts = [("command", notes["command"])] if "command" in notes else []
-    facts += [("about", notes["lead"])] if "lead" in notes and "surprised" not in notes else []
+    facts += [("about", notes["lead"])] if "lead" in notes and not notes.get("surprised") else []
     facts += notes.get("facts", {}).items()
     facts.append(("hours spent", f"{sum(hours.values()):.1f} of wall-clock time, summed over trials and runs"))
     rows, spaces = [], {}
@@ -211,14 +205,16 @@ def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any])
             spaces[method] = " ".join(study["space"])
             rows.append(_study_row(setting, method, study, hours[setting, method]))
     heads = (("method", False), ("setting", False), ("trials", True), ("ended well", True), ("chosen", False))
-    trials = GridView("What was tuned", "every method has the same budget, judged on validation examples",
-                      (*heads, ("validation", True), ("minutes", True)), tuple(rows))  # fmt: skip
-    space = GridView("Spaces", "axes of the search per method", (("method", False), ("axes", False)),
-                     tuple((GridCell(m), GridCell(s)) for m, s in sorted(spaces.items())))  # fmt: skip
-    return ChapterView("Settings and tuning", "", (trials, space), facts=tuple(facts))
+    heads = (*heads, ("validation", True), ("minutes", True))
+    trials = Table(
+        "What was tuned", heads, tuple(rows), "every method has the same budget, judged on validation examples"
+    )
+    axes = tuple((Cell(method), Cell(space)) for method, space in sorted(spaces.items()))
+    space = Table("Spaces", (("method", False), ("axes", False)), axes, "axes of the search per method")
+    return Chapter("Settings and tuning", "", (trials, space), facts=tuple(facts))
 
 
-def _study_row(setting: str, method: str, study: dict[str, object], hours: float) -> tuple[GridCell, ...]:
+def _study_row(setting: str, method: str, study: dict[str, object], hours: float) -> tuple[Cell, ...]:
     info = metric_info(str(study["metric"]))
     trials = study["trials"]
     assert isinstance(trials, list)
@@ -226,12 +222,12 @@ def _study_row(setting: str, method: str, study: dict[str, object], hours: float
     best = max(scores, key=lambda v: info.sign * v, default=None)
     chosen = study["chosen"]
     text = " ".join(f"{k}={config_value(v)}" for k, v in chosen.items()) if isinstance(chosen, dict) else "none"
-    score = GridCell("–") if best is None else GridCell(info.text(info.factor * best), info.factor * best)
+    score = Cell("–") if best is None else Cell(info.text(info.factor * best), info.factor * best)
     counts = (len(trials), len(scores))
     return (
-        *(GridCell(method), GridCell(setting)),
-        *(GridCell(str(n), n) for n in counts),
-        *(GridCell(text), score, GridCell(f"{60 * hours:.1f}", 60 * hours)),
+        *(Cell(method), Cell(setting)),
+        *(Cell(str(n), n) for n in counts),
+        *(Cell(text), score, Cell(f"{60 * hours:.1f}", 60 * hours)),
     )
 
 

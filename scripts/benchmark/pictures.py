@@ -10,8 +10,7 @@ import numpy as np
 from benchmark.ranks import RankTest
 from benchmark.values import Front
 from fedbench.core.metrics import metric_info
-from fedbench.report.canvas import SIZE, Figure, lines, picture, plain_numbers, sheet
-from fedbench.report.looks import looks
+from fedbench.report.canvas import SIZE, Figure, lines, looks, picture, plain_numbers, sheet
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel

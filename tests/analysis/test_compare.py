@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from fake_runs import nested
 
 from fedbench.analysis.compare import compare
 from fedbench.core.errors import RequestError
-from fedbench.report.compared import compared_text
+from fedbench.report.comparison import compared_text
 from fedbench.runs.results import Results
 
 STEPS = (0.01, 0.02, 0.03, 0.01, 0.02, 0.03)  # mean 0.02, sample STD √(4 * 0.01² / 5); 2 / 2^6 of the sign flips
@@ -49,7 +50,7 @@ def tables(text):
             continue
         cells = [c.strip() for c in line.strip("|").split("|")]
         if heads is None:
-            heads = cells
+            heads = [re.sub(r"^difference .*", "difference", c) for c in cells]
             found.append([])
         elif not set(line) <= set("|-: "):
             found[-1].append(dict(zip(heads, cells, strict=True)))
@@ -57,7 +58,7 @@ def tables(text):
 
 
 def titles(text):
-    return [line.split(": ")[0] for line in text.splitlines() if "mean ± sample STD" in line]
+    return [found[1] for line in text.splitlines() if (found := re.fullmatch(r"### (.*): mean accuracy", line))]
 
 
 # ---- one block
@@ -83,7 +84,7 @@ def test_six_seeds_by_hand(tmp_path):
             "verdict": "better",
         }
     ]
-    assert "toy: accuracy_mean at the last round, %; higher is better" in text
+    assert "Mean accuracy in % (accuracy_mean) at the last round of the values of algo; higher is better" in text
     assert "undecided" not in text
 
 
@@ -130,7 +131,7 @@ def test_a_metric_without_a_better_direction_has_higher_and_lower_values(tmp_pat
     text = report(tmp_path, metric="update_norm", baseline="base")
     (row,) = tables(text)[1]
     assert (row["seeds"], row["difference"], row["verdict"]) == ("6", "+0.0200", "higher")
-    assert "update_norm at the last round; neither direction is better" in text
+    assert "(update_norm) at the last round of the values of algo; neither direction is better" in text
     assert "diverged, not in any mean: new with seed 6" in text
 
 
@@ -224,7 +225,7 @@ def test_a_run_that_diverged_is_worse_by_the_widest_difference(tmp_path, metric,
     for algo, seed in (("b", 2), ("a", 3), ("b", 3)):
         write_run(tmp_path, algo, seed, {metric: 0.0}, status="diverged")
     means, differences = tables(report(tmp_path, metric=metric))
-    assert [float(r[metric].split()[0]) for r in means] == [6, 4]  # of those that did not
+    assert [float([*r.values()][2].split()[0]) for r in means] == [6, 4]  # of those that did not
     (row,) = differences
     assert (row["seeds"], float(row["difference"])) == ("3", pytest.approx((1 + 3 + sign * 3) / 3, abs=0.01))
     assert (
@@ -244,7 +245,7 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
         write_run(tmp_path / place, "a", 0, {"accuracy_mean": value})
     write_run(tmp_path / "first", "b", 0, {"accuracy_mean": 0.2})
     text = report(tmp_path)
-    assert [(r["method"], r["accuracy_mean"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
+    assert [(r["method"], r["mean accuracy (%)"]) for r in tables(text)[0]] == [("a", "10.00"), ("b", "20.00")]
     store = Results(tmp_path)
     assert text == compared_text(compare(list(store)[::-1], "algo", "accuracy_mean"))
     assert [": a copy of " in why for why in store.damaged] == [True]
@@ -364,7 +365,7 @@ def test_settings_of_one_method_are_rows_of_their_own_with_the_same_names_in_all
         ("a", "b algo.q=0.1"),
         ("b algo.q=1", "b algo.q=0.1"),
     }
-    assert "- b algo.q=0.1 has no runs in this block" in text
+    assert "- b algo.q=0.1 has no runs in this setting" in text
     with pytest.raises(RequestError, match=r"'b' fits several rows; give one of b algo.q=0.1, b algo.q=1"):
         report(tmp_path, baseline="b")
     write_run(tmp_path, "a", 0, {"accuracy_mean": 0.1}, {"rounds": 30})
@@ -422,7 +423,7 @@ def test_average_ranks_by_hand(tmp_path):
     grid(tmp_path, VALUES)
     text = report(tmp_path)
     assert [list(r.values()) for r in tables(text)[-1]] == [["a", "2.75"], ["b", "2.25"], ["c", "1.00"]]
-    assert "average ranks over 2 blocks" in text
+    assert "over 2 settings with all methods" in text
     assert f"chi-square 3.71, p = {math.exp(-13 / 7):.4f}" in text
     assert "critical difference at 0.05: 2.34" in text  # 2.343 √(3 * 4 / (6 * 2))
 
@@ -435,7 +436,7 @@ def test_lower_is_the_better_rank_where_lower_is_better(tmp_path):
 
 def test_ranks_take_three_methods_and_two_full_blocks(tmp_path):
     grid(tmp_path, {1: VALUES[1], 3: VALUES[3]})
-    assert "no average ranks: they need 2 blocks with all methods, got 1" in report(tmp_path)
+    assert "no average ranks: they need 2 settings with all methods, got 1" in report(tmp_path)
     two = [r for r in Results(tmp_path) if r.meta["algo"] != "c"]
     text = compared_text(compare(two, "algo", "accuracy_mean"))
     assert "average rank" not in text
@@ -454,7 +455,7 @@ def test_few_seeds_decide_no_block(tmp_path):
     text = report(tmp_path)
     assert tables(text)[-1][1]["a"] == "0/2/0"
     assert (
-        text.count("with 3 seeds (n seeds give no p below 2^(1-n)): p <= 0.05 needs 6 seeds") == 3
+        text.count("with 3 seeds (n seeds give no p below 2^(1-n)): p ≤ 0.05 needs 6 seeds") == 3
     )  # two blocks, and over them
 
 
@@ -496,7 +497,7 @@ def test_a_method_that_always_diverged_is_worse(tmp_path):
         write_run(tmp_path, "b", seed, {"accuracy_mean": 0.0}, status="diverged")
     text = report(tmp_path)
     means, (row,) = tables(text)
-    assert [(r["method"], r["seeds"], r["accuracy_mean"]) for r in means] == [
+    assert [(r["method"], r["seeds"], r["mean accuracy (%)"]) for r in means] == [
         ("a", "7", "10.00 ± 0.00"),
         ("b", "0", "–"),
     ]
@@ -517,7 +518,7 @@ def test_ranks_put_a_method_of_which_a_run_diverged_last(tmp_path):
     write_run(tmp_path, "a", 2, {"accuracy_mean": 0.9}, status="diverged", data="one")
     text = report(tmp_path)
     assert {r["method"]: r["average rank"] for r in tables(text)[-1]} == {"a": "2.00", "b": "1.50", "c": "2.50"}
-    assert "- ranks: a method with a diverged run is last in its block" in text
+    assert "- a method with a diverged run is last in its setting" in text
 
 
 def test_a_seed_that_is_done_somewhere_did_not_diverge(tmp_path):
@@ -525,7 +526,7 @@ def test_a_seed_that_is_done_somewhere_did_not_diverge(tmp_path):
     write_runs(tmp_path / "x", "b", [0.2])
     write_run(tmp_path / "y", "b", 0, {"accuracy_mean": 0.0}, status="diverged")
     means, (row,) = tables(report(tmp_path))
-    assert ([r["accuracy_mean"] for r in means], row["difference"]) == (["10.00", "20.00"], "-10.00")
+    assert ([r["mean accuracy (%)"] for r in means], row["difference"]) == (["10.00", "20.00"], "-10.00")
 
 
 def test_a_metric_that_is_null_somewhere_is_refused(tmp_path):

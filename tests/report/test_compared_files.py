@@ -7,8 +7,8 @@ from statistics import mean, stdev
 
 import pytest
 from fake_runs import fake, measured
+from report_runs import call, files
 from table_readers import read_csv
-from test_write import call, files
 
 SEEDS = range(7)
 

@@ -7,15 +7,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
+from fedbench.report.looks import method_look
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import run_tables
 from fedbench.core.metrics import is_field, metric_info
 from fedbench.papers.registry import papers
 from fedbench.report import figures, grids, plots
-from fedbench.report.drawing import Drawing
 from fedbench.report.figures import FigureMaker, run_figures
-from fedbench.report.looks import method_look
 from fedbench.report.plots import Series
 from fedbench.runs.results import Results
 
@@ -34,7 +33,7 @@ KINDS = {
 
 
 def maker(root, paper):
-    return FigureMaker(papers()[paper], Evidence(Results(root)), root, root / "pictures", Drawing())
+    return FigureMaker(papers()[paper], Evidence(Results(root)), root, root / "pictures")
 
 
 def drawn(root, paper, figure):
@@ -380,7 +379,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     fake(tmp_path, None, "fedprox", status="diverged")
     runs = list(Results(tmp_path))
     (table,) = run_tables(runs)
-    views = run_figures(table, tmp_path / "pictures", Drawing())
+    views = run_figures(table, tmp_path / "pictures")
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
     ((_, (_, panels), _),) = caught["curves"]
     labels = [s.label for s in panels[0].series]
@@ -390,7 +389,7 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
         100 * measured(None, "fedavg", {}, 2, "accuracy_mean", t) for t in ROUNDS
     ]
     (nothing,) = run_tables([r for r in runs if r.meta["status"] != "done"])
-    assert run_figures(nothing, tmp_path / "pictures", Drawing()) == []
+    assert run_figures(nothing, tmp_path / "pictures") == []
 
 
 def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
@@ -399,7 +398,7 @@ def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
         fake(tmp_path, None, "fedavg", {"rounds": rounds}, seeds=(0,))
     fake(tmp_path, None, "qfedavg", {"rounds": 5}, seeds=(0,))
     (table,) = run_tables(Results(tmp_path))
-    run_figures(table, tmp_path / "pictures", Drawing())
+    run_figures(table, tmp_path / "pictures")
     ((_, (_, panels), _),) = caught["curves"]
     assert [x.title for x in panels] == ["5 rounds", "20 rounds"] * 3
     assert [[s.label for s in x.series] for x in panels[:2]] == [
@@ -417,6 +416,6 @@ def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
     facts = json.loads((paths[0] / "meta.json").read_text()) | {"rounds": json.loads(lines[1])["round"]}
     (paths[0] / "meta.json").write_text(json.dumps(facts))
     (table,) = run_tables(Results(tmp_path))
-    run_figures(table, tmp_path / "pictures", Drawing())
+    run_figures(table, tmp_path / "pictures")
     ((_, (_, panels), _),) = caught["curves"]
     assert panels[0].series[0].label == "fedavg (seeds end at rounds 5, 10)"

@@ -8,7 +8,7 @@ from tools import ROOT
 
 from fedbench.core.trees import from_yaml
 from fedbench.papers.registry import papers
-from fedbench.report.looks import looks, method_look
+from fedbench.report.canvas import looks, method_look
 
 COLOURS = from_yaml((ROOT / "fedbench/report/assets/colours.yaml").read_text())
 # linear RGB as it is seen without red and without green cones (Machado et al., 2009, severity 1)
@@ -52,7 +52,7 @@ def test_distances_are_those_of_oklab():
 
 
 def test_every_method_has_a_colour():
-    assert set(COLOURS) == {path.stem for path in (ROOT / "conf/algo").glob("*.yaml")}
+    assert set(COLOURS) == {path.stem for path in (ROOT / "conf/algo").glob("[a-z]*.yaml")}
 
 
 def test_no_two_methods_look_alike():
@@ -102,5 +102,5 @@ def test_settings_among_other_methods_are_shades_of_their_method():
 
 
 def test_thirty_settings_of_one_method_have_thirty_colours():
-    given = looks([("fedavg", "FedAvg"), *(("qfedavg", f"q={k}") for k in range(300))])
-    assert len({look.colour for look in given.values()}) == 301
+    given = looks([("fedavg", "FedAvg"), *(("qfedavg", f"q={k}") for k in range(30))])
+    assert len({look.colour for look in given.values()}) == 31

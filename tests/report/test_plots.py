@@ -7,12 +7,12 @@ from functools import partial
 import matplotlib
 import numpy as np
 import pytest
+from fedbench.report.looks import Look, looks, method_look
 from matplotlib.text import Text
 
 from fedbench.core.errors import RequestError
 from fedbench.report.canvas import STYLE
 from fedbench.report.grids import bars, matrix
-from fedbench.report.looks import Look, looks, method_look
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept, curves, distribution, front, sweep
 
 NAN = np.nan

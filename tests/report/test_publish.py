@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fake_runs import fake, fake_row
-from test_write import call, files, fill
+from report_runs import call, files, fill
 from tools import ROOT
 
 from fedbench.papers.registry import papers

@@ -7,8 +7,8 @@ import shutil
 import pandas as pd
 import pytest
 from fake_runs import fake, fake_row
+from report_runs import ADAM, MOMENTUM, PLAIN, call, files
 from test_publish import LABELS, fill_figures
-from test_write import ADAM, MOMENTUM, PLAIN, call, files
 
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.report.write import write_report

@@ -7,15 +7,14 @@ import yaml
 from tools import composed
 from units import unit
 
-from fedbench.analysis.matching import Evidence
+from fedbench.analysis.matching import Evidence, departure_texts
+from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
-from fedbench.config.groups import options
+from fedbench.config.schema import options
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import home_of, papers
 from fedbench.papers.schema import Reported
-from fedbench.report.export import table_csv, table_latex, table_markdown
-from fedbench.report.present import summary, view
-from fedbench.report.render import csv_text, latex, markdown
+from fedbench.report.tables import notes_of, summary, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 
 EXPERIMENT = "adafedadam/table5_synthetic"
@@ -49,8 +48,7 @@ def own(root):
 
 
 def texts(table):
-    shown = view(table)
-    return table_markdown(shown), table_latex(shown), table_csv(table, shown)
+    return table_markdown(table), table_latex(table), table_csv(table)
 
 
 def cell(table, line, name):
@@ -58,7 +56,7 @@ def cell(table, line, name):
 
 
 def settings(table):
-    return [line.settings for line in view(table).blocks[0].lines]
+    return [keys_text(line.keys) for line in table.lines]
 
 
 # ---- a setup of a paper
@@ -100,7 +98,7 @@ def test_one_seed_has_no_spread_and_is_reduced(tmp_path):
     write_run(tmp_path, "fedavg", 0, 0.9, departures={"rounds": [1000, 100]})
     table = closing(tmp_path)
     assert cell(table, table.lines[0], "accuracy_mean").std is None
-    assert view(table).blocks[0].lines[0].reduced == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
+    assert departure_texts(table.lines[0].found.reduced) == ("rounds 100 (paper 1000)", "seeds 1 (paper 3)")
     for text in texts(table):
         assert "rounds 100 (paper 1000)" in text
         rows = [line for line in text.splitlines() if "FedAvg &" in line or line.startswith("| FedAvg")]
@@ -128,7 +126,7 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     paper = papers()["adafedadam"]
     printed = paper_table(paper, paper.tables["table5"], Evidence(runs), Ledger())
     assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
-    (note,) = [n for n in view(printed).notes if "split" in n]
+    (note,) = [n for n in notes_of(printed) if "split" in n]
     assert "Synthetic, vanilla SGD: the table has the runs on the split" in note
     assert "(data.seed 3)" in note
     assert not run_tables(runs, [printed])
@@ -156,10 +154,9 @@ def test_a_row_of_another_table_is_not_set_beside_this_one(tmp_path):
             tmp_path, "adafedadam", 0, 0.9, departures=departs, config={"algo": {"alpha": alpha}}, digest=f"{alpha}"
         )
     table = closing(tmp_path)
-    shown = view(table).blocks[0].lines
     found = [
-        (line.settings, cell(table, row, "accuracy_mean_weighted").printed, line.reduced)
-        for row, line in zip(table.lines, shown, strict=True)
+        (keys_text(row.keys), cell(table, row, "accuracy_mean_weighted").printed, departure_texts(row.found.reduced))
+        for row in table.lines
     ]
     few = "seeds 1 (paper 3)"
     assert found == [  # in the order of alpha
@@ -196,7 +193,7 @@ def test_a_reduced_run_is_marked_where_no_paper_prints_numbers_too(tmp_path):
     for text, sign in zip(texts(table)[:2], "|&", strict=True):
         full, reduced = (next(x for x in text.splitlines() if f"rounds={n} " in x) for n in (1000, 9))
         assert [x.split(sign)[-1 - (sign == "|")].strip(" \\") for x in (full, reduced)] == ["full", "reduced"]
-        assert [x for x in text.splitlines() if "rounds 9 (paper 1000)" in x and x.startswith(("- ", "% "))]
+        assert [x for x in text.splitlines() if "rounds 9 (paper 1000)" in x and x.startswith(("- ", r"\par"))]
     write_run(tmp_path / "own", "fedavg", 0, 0.9, None)
     assert "status" not in texts(own(tmp_path / "own"))[0]
 
@@ -249,28 +246,6 @@ def test_notes_say_which_rows_are_reduced(tmp_path):
 def test_a_metric_that_was_not_measured_is_nothing():
     assert (Cell().mean, Cell().std, Cell().bounds, Cell().difference, Cell().agreement) == (*[None] * 4, "missing")
     assert Cell((1.0,)).difference is None
-
-
-def test_a_run_without_a_name_is_listed_and_left_out(tmp_path):
-    """As a defect of an earlier version left them: method and model are null."""
-    write_run(tmp_path, "fedavg", 0, 0.9)
-    write_run(tmp_path, "broken", 0, 0.9)
-    (meta,) = tmp_path.rglob("broken/*/seed_0/meta.json")
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"algo": None, "model": None}))
-    store = Results(tmp_path)
-    assert [run.meta["algo"] for run in store] == ["fedavg"]
-    (fault,) = store.damaged
-    assert "meta.json: algo must be text, got None" in fault
-
-
-def test_renderers():
-    assert markdown(["method", "x"], [["a", "1.0"], ["long", "10.25"]]) == (
-        "| method |     x |\n| ------ | ----: |\n| a      |   1.0 |\n| long   | 10.25 |\n"
-    )
-    tex = latex(["method", "x"], [["a_b", "1 ± 2 %"]])
-    assert tex.startswith("\\begin{tabular}{lr}\n\\toprule\nmethod & x \\\\")
-    assert r"a\_b & 1 $\pm$ 2 \% \\" in tex
-    assert csv_text([{"a": 1}, {"a": 2, "b": "x,y"}]) == 'a,b\n1,\n2,"x,y"\n'
 
 
 # ---- the papers' numbers

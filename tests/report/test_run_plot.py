@@ -5,10 +5,10 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 from fake_runs import ROUNDS, fake, measured
-from test_write import call, files
+from report_runs import call, files
 
 from fedbench.analysis.run_curves import run_curves
-from fedbench.report import run_plot
+from fedbench.report import run_figures
 from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)
@@ -48,7 +48,7 @@ def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
 def test_a_line_per_value_of_a_key(root, monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        run_plot.plots, "curves", lambda file, title, panels, **more: seen.update(p=panels, **more) or []
+        run_figures.plots, "curves", lambda file, title, panels, **more: seen.update(p=panels, **more) or []
     )
     words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo", "--interval", "none")
     assert call(*words)[0] == 0

@@ -6,12 +6,11 @@ from statistics import mean, stdev
 
 import pytest
 from fake_runs import ROUNDS, fake, measured
-from test_write import call, files
+from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.report.for_paper import METRICS, PaperOptions, write_for_paper
-from fedbench.report.latex_tables import BETTER, WORSE, marked
+from fedbench.report.manuscript import BETTER, METRICS, WORSE, ManuscriptOptions, marked, write_manuscript
 from fedbench.report.statement import statement
 from fedbench.runs.results import Results
 
@@ -40,13 +39,14 @@ def test_the_best_mean_is_bold_and_what_is_worse_with_certainty_is_marked(tmp_pa
     better = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
     runs = with_numbers(tmp_path, {"fedavg": better, "qfedavg": [v - 0.1 for v in better]})
     spread = f"{100 * stdev(better):.2f}"
-    assert cells(runs) == {
-        "fedavg": rf"\textbf{{82.50 $\pm$ {spread}}}",
-        "qfedavg": rf"72.50 $\pm$ {spread}{WORSE}",
+    found = cells(runs)
+    assert {name: (cell.text, cell.best) for name, cell in found.items()} == {
+        "fedavg": (f"82.50 ± {spread}", True),
+        "qfedavg": (f"72.50 ± {spread}{WORSE}", False),
     }
     against_worse = cells(runs, "qfedavg")
-    assert against_worse["fedavg"].endswith(BETTER)
-    assert against_worse["qfedavg"] == rf"72.50 $\pm$ {spread}"
+    assert against_worse["fedavg"].text.endswith(BETTER)
+    assert against_worse["qfedavg"].text == f"72.50 ± {spread}"
 
 
 def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
@@ -54,14 +54,14 @@ def test_five_seeds_mark_nothing_and_equal_means_are_both_bold(tmp_path):
     values = [0.5, 0.6, 0.7, 0.8, 0.9]
     runs = with_numbers(tmp_path, {"fedavg": values, "qfedavg": values[::-1], "fedprox": [v - 0.2 for v in values]})
     found = cells(runs)
-    assert [text.startswith(r"\textbf") for text in found.values()] == [True, False, True]
-    assert not any(mark in text for text in found.values() for mark in (BETTER, WORSE))
+    assert [cell.best for cell in found.values()] == [True, False, True]
+    assert not any(mark in cell.text for cell in found.values() for mark in (BETTER, WORSE))
 
 
 def test_a_metric_without_a_direction_has_no_best(tmp_path):
     runs = with_numbers(tmp_path, {"fedavg": [0.5] * 6, "qfedavg": [0.6] * 6})
     compared = compare(runs, "algo", "update_norm")
-    assert "textbf" not in "".join(marked(compared, compared.blocks[0]).values())
+    assert not any(cell.best for cell in marked(compared, compared.blocks[0]).values())
 
 
 def test_the_command_writes_everything_and_the_same_again(tmp_path):
@@ -88,7 +88,7 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
         fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
     runs = list(Results(tmp_path / "runs"))
-    names = write_for_paper(runs, tmp_path / "out", PaperOptions(metrics=METRICS[:1]), lambda _: None)
+    names = write_manuscript(runs, tmp_path / "out", ManuscriptOptions(metrics=METRICS[:1]), lambda _: None)
     assert [n for n in names if n.startswith("tables/")] == [
         "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
     ]  # fmt: skip
@@ -125,10 +125,10 @@ def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
     words = ("report", str(tmp_path / "runs"), "--latex", "--into", str(tmp_path / "out"))
     assert call(*words)[0] == 0
-    (tmp_path / "out" / "tables" / "mine.tex").write_text("mine")
+    (tmp_path / "out" / "mine.tex").write_text("mine")
     assert call(*words, "--metric", "test_loss")[0] == 0
     kept = {n for n in NAMES if n.startswith("figures")}
-    assert set(files(tmp_path / "out")) == {*NAMES, "tables/mine.tex", "figures/synthetic_leaf_test_loss.pdf"} - kept
+    assert set(files(tmp_path / "out")) == {*NAMES, "mine.tex", "figures/synthetic_leaf_test_loss.pdf"} - kept
     (tmp_path / "out" / "main.tex").write_text("my paper")
     before = files(tmp_path / "out")
     status, _, error = call(*words)
@@ -139,7 +139,7 @@ def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--latex", "--paper", "adafed"], "--paper cannot be combined with --latex and --bundle"),
+        (["--latex", "--paper", "adafed"], "--paper cannot be combined with a manuscript"),
         (["--latex", "--metric", "nonsense"], "metric"),
         (["--bundle", "results.tar"], "--bundle must name a .zip file"),
     ],

@@ -1,0 +1,303 @@
+"""The texts of tables of runs: what the page, Markdown, LaTeX and CSV show of their numbers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedbench.analysis import tables as data
+from fedbench.analysis.matching import MatchedRuns, departure_texts
+from fedbench.analysis.settings import keys_text
+from fedbench.analysis.tables import Block, Column, Line, TableData, closing_tables
+from fedbench.config.identity import REPORTING_KEYS
+from fedbench.core.metrics import metric_info
+from fedbench.core.trees import config_value
+from fedbench.report.format import CELLS, best_names, with_spread
+from fedbench.report.table import Cell, Table, csv_text, latex, markdown, one_line
+from fedbench.runs.run import Run
+
+Fields = dict[str, Any]
+OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
+_LEGEND = (
+    "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
+    "widened by its ±."
+)
+_FURTHER = (
+    "A second table has the metrics that the paper does not print, in percent at the last round; (w): clients weighted "
+    "by their test examples."
+)
+
+
+# ---- the numbers of a table
+
+
+def title_of(table: TableData) -> str:
+    """Return the heading of a table."""
+    if table.paper is None or table.table is None:
+        return table.name
+    return f"{table.paper.name}, Table {table.table.id.removeprefix('table').replace('_', '').upper()}"
+
+
+def main_columns(table: TableData) -> list[int]:
+    """Return the places of the columns that the paper prints; of all columns for other tables."""
+    printed = [i for i, c in enumerate(table.columns) if c.printed]
+    return printed or list(range(len(table.columns)))
+
+
+def further_columns(table: TableData) -> list[int]:
+    """Return the places of the columns that the paper does not print."""
+    main = main_columns(table)
+    return [i for i in range(len(table.columns)) if i not in main]
+
+
+def twin_of(table: TableData, place: int) -> int | None:
+    """Return the place of the column with the other weighting of a printed one; None if the table has none."""
+    name = table.columns[place].name
+    other = name.removesuffix("_weighted") if name.endswith("_weighted") else f"{name}_weighted"
+    return next((i for i in further_columns(table) if table.columns[i].name == other), None)
+
+
+def is_reduced(line: Line) -> bool:
+    """Whether a row is marked as reduced."""
+    return line.status == "reduced" or bool(line.found.reduced)
+
+
+def best_lines(table: TableData, block: Block, place: int) -> set[int]:
+    """Return the rows with the best mean of a column, where there are several; none for a paper's table.
+
+    Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
+    """
+    if table.table is not None or len(block.lines) < 2:
+        return set()
+    whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others and not line.errors}
+    means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
+    return set(map(int, best_names(means, metric_info(table.columns[place].metric.field))))
+
+
+def _digits(cell: data.Cell, column: Column) -> int:
+    printed = 0 if cell.printed is None else len(repr(cell.printed.mean).partition(".")[2])
+    return max(column.digits, printed)
+
+
+def measured(cell: data.Cell, column: Column) -> str:
+    """Return a measured mean ± STD as text; empty if there is none."""
+    return with_spread(cell.mean, cell.std, _digits(cell, column))
+
+
+def printed(cell: data.Cell, column: Column) -> str:
+    """Return the paper's number as text; empty if there is none."""
+    return "" if cell.printed is None else with_spread(cell.printed.mean, cell.printed.std, _digits(cell, column))
+
+
+def difference(cell: data.Cell, column: Column) -> str:
+    """Return measured minus printed as text; empty if one is missing."""
+    return "" if cell.difference is None else f"{cell.difference:+.{_digits(cell, column)}f}"
+
+
+def basis_of(cell: data.Cell, column: Column, runs: int = 0) -> str:
+    """Return what the agreement of a cell rests on.
+
+    The fair range for a printed number that is the mean of a single run is the prediction interval.
+
+    Args:
+        cell: The cell.
+        column: Its column.
+        runs: Number of runs that the paper's number is a mean of; 0 for a table of no paper.
+    """
+    if cell.mean is None:
+        return _impossible(cell, "") if cell.agreement == "impossible" else ""
+    if cell.printed is None:
+        return f"n = {cell.n}"
+    if cell.bounds is None or cell.prediction is None:
+        return "one seed gives no interval" + _impossible(cell, ". ")
+    digits, (low, high), wide = _digits(cell, column), cell.bounds, cell.printed.std
+    by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
+    text = (
+        f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
+        f"{cell.printed.mean:.{digits}f} lies {cell.place}"
+    )
+    if runs == 1 and wide is None:
+        low, high = cell.prediction
+        text += (
+            f". The paper reports one run; the 95 % prediction interval of a further run is {low:.{digits}f} to "
+            f"{high:.{digits}f}"
+        )
+    return text + _impossible(cell, ". ")
+
+
+def _impossible(cell: data.Cell, before: str) -> str:
+    if not cell.impossible:
+        return ""
+    return f"{before}No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
+
+
+def row_note(line: Line) -> str:
+    """Return what went wrong in a row."""
+    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.errors]
+    if line.impossible:
+        why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
+        notes.insert(0, why)
+    return "; ".join(notes)
+
+
+def notes_of(table: TableData) -> list[str]:
+    """Return the notes below a table."""
+    definitions = [table.columns[i].metric for i in main_columns(table)]
+    notes = [f"{metric.label}: {metric.definition}" for metric in definitions if metric.definition]
+    gaps = sorted({gap for block in table.blocks if block.setup for gap in block.setup.gaps})
+    if gaps:
+        notes.append(f"gaps of the paper that concern this table: {', '.join(gaps)}; they are listed with the paper")
+    if table.table is not None and table.table.round == "best":
+        notes.append(
+            "best round of each run, as we read the paper; metrics not in the paper are those of the last round"
+        )
+    if table.paper is not None and table.table is None:
+        notes.append(f"settings of an experiment of {table.paper.name} that match no row of its tables")
+    for block in table.blocks:
+        if splits := sorted({split for line in block.lines for split in line.found.splits}):
+            where = f"{block.setup.title}: " if block.setup and len(table.blocks) > 1 else ""
+            notes.append(
+                f"{where}the table has the runs on the split of the data that the experiment draws; runs on further "
+                f"splits (data.seed {', '.join(map(str, splits))}) are a reading of the claims"
+            )
+    notes += [f"{algo} seed {seed}: {what}" for algo, seed, what in table.unfinished]
+    return [*notes, *table.unofficial]
+
+
+def command(line: Line, block: Block) -> str:
+    """Return the command that produces the runs of a paper's row; for a row without runs, at the paper's setting."""
+    if block.setup is None or line.row is None:
+        return ""
+    return command_of(block.setup.experiment, line.algo, line.wanted, line.found, block.setup.seeds)
+
+
+def command_of(experiment: str, algo: str, wanted: Mapping[str, Any], found: MatchedRuns, seeds: int) -> str:
+    """Return the command that produces the runs of a setting."""
+    parts = {**wanted}
+    numbers = list(range(seeds))
+    if found.runs:
+        run = next(iter(found.runs.values()))
+        numbers = list(dict.fromkeys(unit.seed for unit in found.runs))
+        keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
+        if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
+            parts["model"] = run.meta["model"]
+            keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
+        keys |= (typed & REPORTING_KEYS) | (wanted.keys() & {"rounds"})
+        flat = run.flat
+        parts |= {k: flat[k] for k in sorted(keys) if k in flat}
+    words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
+    words.append("seed=" + ",".join(map(str, numbers)))
+    return "fedbench -m " + " ".join(shlex.quote(w) for w in words)
+
+
+# ---- a table as text
+
+
+def text_tables(table: TableData) -> list[Table]:
+    """Return the tables of text of a table: per setup the printed columns, then the further ones if any is known."""
+    found = []
+    for block in table.blocks:
+        found.append(_text_table(table, block, main_columns(table)))
+        if _has_further(table, block):
+            found.append(_text_table(table, block, further_columns(table), main=False))
+    return found
+
+
+def _has_further(table: TableData, block: Block) -> bool:
+    return any(line.cells[i].values for line in block.lines for i in further_columns(table))
+
+
+def _text_table(table: TableData, block: Block, places: Sequence[int], main: bool = True) -> Table:
+    beside = main and table.table is not None  # the paper's numbers stand next to the measured ones
+    settings = any(line.keys for line in block.lines)
+    status = table.table is not None or any(line.status != "full" for line in block.lines)
+    heads = [("method", False), *([("settings", False)] if settings else []), ("seeds", True)]
+    for i in places:
+        heads.append((table.columns[i].metric.label, True))
+        heads += [("paper", True), ("diff.", True), ("", True)] if beside else []
+    best = {i: best_lines(table, block, i) for i in places}
+    rows = []
+    for number, line in enumerate(block.lines):
+        row = [line.label, *([keys_text(line.keys)] if settings else []), str(len(line.found.runs))]
+        cells = [Cell(text) for text in row]
+        for i in places:
+            cell, column = line.cells[i], table.columns[i]
+            cells.append(Cell(measured(cell, column) or "–", cell.mean, number in best[i]))
+            if beside:
+                texts = (printed(cell, column) or "–", difference(cell, column) or "–", CELLS[cell.agreement].sign)
+                cells += map(Cell, texts)
+        rows.append((*cells, *([Cell(line.status)] if status else [])))
+    title = block.setup.title if block.setup and main else ""
+    notes = tuple(_row_notes(block)) if main else ()
+    return Table(title, (*heads, *([("status", False)] if status else [])), tuple(rows), "", notes)
+
+
+def _row_notes(block: Block) -> list[str]:
+    """Return each reduction once, with the rows it applies to, then the notes of the rows."""
+    reasons: dict[tuple[str, ...], list[str]] = {}
+    for line in block.lines:
+        if texts := departure_texts(line.found.reduced):
+            reasons.setdefault(texts, []).append(f"{line.label} {keys_text(line.keys)}".rstrip())
+    reduced = [
+        "reduced" + ("" if len(names) == len(block.lines) else f" ({', '.join(names)})") + f": {', '.join(why)}"
+        for why, names in reasons.items()
+    ]
+    return reduced + [f"{line.label}: {note}" for line in block.lines if (note := row_note(line))]
+
+
+def table_markdown(table: TableData) -> str:
+    """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
+    lead = OWN_CAPTION
+    if table.table is not None:
+        further = f" {_FURTHER}" if any(_has_further(table, block) for block in table.blocks) else ""
+        lead = f"{table.table.caption}. {_LEGEND}{further}"
+    impossible = [
+        f"{block.setup.title}, {line.label} {keys_text(line.keys)}".rstrip() + f": {reasons[0]}"
+        for block in table.blocks
+        for line in block.lines
+        if block.setup and (reasons := [c.impossible for c in line.cells if c.agreement == "impossible"])
+    ]
+    return markdown(text_tables(table), title_of(table), lead, [*notes_of(table), *impossible])
+
+
+def table_latex(table: TableData) -> str:
+    """Return a table as LaTeX: the tabulars of each setup with their reductions; title and notes are comments."""
+    caption = table.table.caption if table.table else OWN_CAPTION
+    parts = [f"% {one_line(f'{title_of(table)}: {caption}')}\n", *map(latex, text_tables(table))]
+    return "\n".join(parts) + "".join(f"% {one_line(note)}\n" for note in notes_of(table))
+
+
+def table_csv(table: TableData) -> str:
+    """Return a table as CSV with plain numbers in full precision, a row per method, settings and setup.
+
+    A column named ``m`` becomes ``m_mean``, ``m_std`` (of the sample), ``m_n`` (seeds), ``m_lower`` and ``m_upper``
+    (the 95 % interval of the mean); a column of the paper also has ``m_paper``, ``m_paper_std``, ``m_difference`` and
+    ``m_agreement``. Numbers are in the unit that the table prints; a missing one is empty.
+    """
+    rows: list[Fields] = []
+    for block in table.blocks:
+        for line in block.lines:
+            row: Fields = {"setup": block.setup.title if block.setup else ""} if table.table is not None else {}
+            row |= {"method": line.label, "algo": line.algo, "settings": keys_text(line.keys)}
+            row["seeds"] = len(line.found.runs)
+            for column, cell in zip(table.columns, line.cells, strict=True):
+                row |= {f"{column.name}_{name}": value for name, value in _numbers(column, cell).items()}
+            row |= {"status": line.status, "reduced": "; ".join(departure_texts(line.found.reduced))}
+            rows.append(row | {"note": row_note(line), "command": command(line, block)})
+    return csv_text(rows)
+
+
+def _numbers(column: Column, cell: data.Cell) -> Fields:
+    lower, upper = cell.bounds or (None, None)
+    found: Fields = {"mean": cell.mean, "std": cell.std, "n": cell.n, "lower": lower, "upper": upper}
+    if not column.printed:
+        return found
+    known = cell.printed
+    found |= {"paper": known.mean if known else None, "paper_std": known.std if known else None}
+    return found | {"difference": cell.difference, "agreement": cell.agreement}
+
+
+def summary(runs: Sequence[Run]) -> str:
+    """Return the tables of the runs of a sweep as Markdown."""
+    return "\n".join(map(table_markdown, closing_tables(runs))).rstrip()

@@ -1,0 +1,78 @@
+"""A directory of made-up runs with everything that a report shows, and how tests read reports."""
+
+import contextlib
+import io
+
+from fake_runs import fake, fake_row
+from table_readers import latex_tables, markdown_tables, read_csv
+
+from fedbench.cli import main
+from fedbench.papers.ledger import Entry, write_ledger
+from fedbench.papers.registry import papers
+
+ADAM = papers()["adafedadam"]
+PLAIN, MOMENTUM, HETERO = (
+    f"adafedadam/{x}" for x in ("table5_synthetic", "table7_synthetic_momentum", "table2_cifar10_hetero")
+)
+FIGURE_ONLY = "fafed/figure2_mnist_low"
+TITLES = {s.experiment: s.title for s in ADAM.setups.values()}
+CUTS = {
+    MOMENTUM: {"rounds": [1000, 20]},
+    HETERO: {"model._target_": ["fedbench.models.vgg.VGG11", "fedbench.models.dense.Linear"], "rounds": [50, 20]},
+}
+# (table, block, row) -> what is not as in the paper, of every row with numbers of a reduced run
+PAPERS_ROWS = {
+    ("adafedadam_table2", TITLES[HETERO], "FedNova"): {
+        "model linear (paper VGG11)", "rounds 20 (paper 50)", "seeds 1 (paper 3)",
+    },
+    ("adafedadam_table7", TITLES[MOMENTUM], "FedAvg"): {"rounds 20 (paper 1000)", "seeds 2 (paper 3)"},
+}  # fmt: skip
+OWN_ROWS = {
+    ("fafed_figure2_mnist_low", "", "FedAvg"): {"rounds 20 (paper 1000)"},
+    ("smoke", "", "fedavg"): {"rounds 1 (paper 3)"},
+}
+
+
+def fill(root):
+    """Full runs behind Table 4, reduced ones behind Tables 2 and 7 and a figure, one's own, and what went wrong."""
+    for row in ADAM.tables["table4"].rows:
+        fake_row(root, ADAM, row, preset={"algo.alpha": 1.0})
+    fake(root, MOMENTUM, "fedavg", seeds=(0, 1), cut=CUTS[MOMENTUM])
+    fake(root, HETERO, "fednova", seeds=(0,), cut=CUTS[HETERO])
+    fake(root, FIGURE_ONLY, "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
+    fake(root, "smoke", "fedavg", seeds=(0,), cut={"rounds": [3, 1]})
+    fake(root, None, "qfedavg", seeds=(0, 1))
+    (damaged,) = fake(root, None, "fedavg", seeds=(0,))
+    (damaged / "rounds.jsonl").write_text("torn")
+    fake(root, PLAIN, "fedadam", seeds=(1,), status="failed")
+    entries = [
+        Entry(PLAIN, "fednova", {}, 0, "failed", "RuntimeError: 100 % of <it> & #1"),
+        Entry("adafedadam/table5_sent140", "fedavg", {}, 0, "refused", "no sent140 | data_dir=/x"),
+    ]
+    write_ledger(root, entries)
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def call(*args):
+    """Return status, stdout and stderr of the command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(args))
+    return status, out.getvalue(), err.getvalue()
+
+
+def rows_of(path):
+    """The rows of a table's file as dictionaries, in whichever of the three forms it is."""
+    text = path.read_text()
+    if path.suffix == ".csv":
+        return read_csv(text)
+    tables = markdown_tables(text) if path.suffix == ".md" else latex_tables(text)
+    return [dict(zip(heads, r, strict=False)) for _, (heads, *rows) in tables for r in rows]
+
+
+def tables_in(folder, ending):
+    others = ("_claims", "_comparisons", "_readings")
+    return [p for p in sorted(folder.glob(f"*.{ending}")) if not p.stem.endswith(others)]
