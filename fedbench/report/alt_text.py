@@ -33,7 +33,7 @@ def of_curves(panels: Iterable[Panel]) -> str:
         texts.append(
             sentence(f"{panel.title}, {panel.y_label} at the end of the lines".removeprefix(", "), _ends(panel))
         )
-        texts += [f"{panel.note}."] if panel.note else []
+        texts += [f"{panel.note[0].upper()}{panel.note[1:]}."] if panel.note else []
     return " ".join(texts)
 
 

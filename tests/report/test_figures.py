@@ -7,15 +7,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
-from fedbench.report.looks import method_look
 
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import run_tables
 from fedbench.core.metrics import is_field, metric_info
 from fedbench.papers.registry import papers
 from fedbench.report import figures, grids, plots
-from fedbench.report.figures import FigureMaker, run_figures
+from fedbench.report.canvas import method_look
+from fedbench.report.figures import FigureMaker
 from fedbench.report.plots import Series
+from fedbench.report.run_figures import run_figures
 from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -359,8 +360,8 @@ def test_alternative_texts_say_which_method_is_highest_at_the_end(tmp_path, caug
         for r in figure.rows
     }
     low, *_, high = sorted(last, key=last.get)
-    assert f"at the end: {high} {last[high]:.4g} (highest), " in view.alt
-    assert view.alt.endswith(f", {low} {last[low]:.4g} (lowest).")
+    assert f"at the end of the lines: {high} {last[high]:.4g}, " in view.alt
+    assert view.alt.endswith(f", {low} {last[low]:.4g}.")
 
 
 def test_the_catalogue_has_every_field_that_a_figure_draws():

@@ -1,17 +1,14 @@
 """Pictures: the numbers in the axes, the same bytes twice, and nothing written of data that do not fit."""
 
 import itertools
-import sys
 from functools import partial
 
 import matplotlib
 import numpy as np
 import pytest
-from fedbench.report.looks import Look, looks, method_look
 from matplotlib.text import Text
 
-from fedbench.core.errors import RequestError
-from fedbench.report.canvas import STYLE
+from fedbench.report.canvas import STYLE, Look, looks, method_look
 from fedbench.report.grids import bars, matrix
 from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept, curves, distribution, front, sweep
 
@@ -124,14 +121,6 @@ def test_reduced_is_said_outside_the_axes_or_not_at_all():
             box = label.get_window_extent()
             assert all(box.y0 >= axes.get_window_extent().y1 for axes in figure.axes)
             assert figure.bbox.x1 - box.x1 < 20 and figure.bbox.y1 - box.y1 < 20
-
-
-def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for call in examples().values():
-        with pytest.raises(RequestError, match=r"pip install matplotlib"):
-            call(tmp_path / "p")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_curve_is_the_mean_and_its_band_the_range():

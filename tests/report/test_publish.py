@@ -49,6 +49,7 @@ def published(tmp_path_factory):
     return into
 
 
+@pytest.mark.slow
 def test_a_published_report_is_written_again_from_its_bundle_alone(published, tmp_path):
     write_report(published, tmp_path / "again")
     one, other = files(published), files(tmp_path / "again")
@@ -56,13 +57,14 @@ def test_a_published_report_is_written_again_from_its_bundle_alone(published, tm
     for name in one:
         assert one[name] == other[name], name
     kinds = {name.partition("/")[0] for name in one}
-    assert kinds == {"index.html", "runs.parquet", "tables", "figures", "evidence"}
+    assert kinds == {"index.html", "runs.parquet", "summary.json", "tables", "figures", "evidence"}
     drawn = [name for name in one if name.endswith(".svg")]
     shown = {f"{paper}_{figure}" for paper, figures in FIGURES.items() for figure in figures}
     assert {f"figures/{figure}.svg" for figure in {*shown, f"adafedadam_{LABELS.id}"}} <= set(drawn)
     assert b"rounds.jsonl" in one["index.html"]  # the damaged run is still named
 
 
+@pytest.mark.slow
 def test_the_report_below_a_published_one_has_no_bundle_of_its_own(published, tmp_path):
     shutil.copytree(published, tmp_path / "copy")
     status, said, _ = call("report", str(tmp_path / "copy"))
@@ -72,7 +74,7 @@ def test_the_report_below_a_published_one_has_no_bundle_of_its_own(published, tm
     assert new == {name: content for name, content in files(published).items() if not name.startswith("evidence/")}
 
 
-def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys):
+def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys, no_figures):
     p = papers()["adafedadam"]
     for row in p.tables["table4"].rows:
         fake_row(tmp_path / "runs", p, row, preset={"algo.alpha": 1.0, "results_dir": str(tmp_path)})
@@ -91,7 +93,7 @@ def test_a_report_of_one_paper_and_its_numbers(tmp_path, capsys):
     assert compare_reports([str(tmp_path / "one"), str(tmp_path / "runs" / "report")]) == 0
 
 
-def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
+def test_a_published_report_names_no_directory_of_the_machine(tmp_path, no_figures):
     """A damaged run is named by its path below the runs, and only in reports that it would be part of."""
     table = papers()["adafedadam"].tables["table4"]
     for row in table.rows:
@@ -115,7 +117,7 @@ def test_a_published_report_names_no_directory_of_the_machine(tmp_path):
         assert [name in page for name in named] == [True, expected == 3, expected == 3]
 
 
-def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path):
+def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings(tmp_path, no_figures):
     """Figure 3 reads mean and STD over rounds; a run of Table 7 that no figure shows keeps them too."""
     p = papers()["adafedadam"]
     fake_row(tmp_path / "runs", p, p.figures["figure3"].rows[0])
@@ -128,49 +130,30 @@ def test_curves_that_one_run_of_a_paper_shows_are_kept_of_all_in_both_weightings
         assert len(kept.curves([name])) == len(raw.rounds())
 
 
-def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path):
-    """Runs that are gone take their tables and pictures with them; what no report has written stays."""
-    p, runs, into = papers()["adafedadam"], tmp_path / "runs", tmp_path / "out"
-    for row in p.tables["table4"].rows:
-        fake_row(runs, p, row, preset={"algo.alpha": 1.0})
+def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path, no_figures):
+    """Runs that are gone take their tables with them; what stands beside the tables stays."""
+    runs, into = tmp_path / "runs", tmp_path / "out"
+    fake(runs, None, "fedavg", seeds=(0,))
     write_report(runs, into)
     alone = files(into)
     fake(runs, "smoke", "fedavg")
-    fake(runs, "fafed/figure2_mnist_low", "fedavg", seeds=(0,), cut={"rounds": [1000, 20]})
     write_report(runs, into)
-    gone = {n for n in files(into) if n not in alone}
-    assert {
-        "tables/smoke.tex",
-        "figures/smoke_curves.png",
-        "tables/fafed_claims.md",
-        "tables/fafed_readings.csv",
-    } <= gone
-    others = ("tables/notes.md", "tables/smoke.txt", "tables/smoke/a.md", "figures/mine.svg", "adafedadam_table99.md")
-    for name in others:
-        (into / name).parent.mkdir(exist_ok=True)
-        (into / name).write_text("mine")
-    (into / "tables" / "adafedadam_table99.md").write_text("of a table that the paper's file no longer has")
+    assert {"tables/smoke.tex", "tables/smoke.csv"} <= {n for n in files(into) if n not in alone}
+    (into / "learnt.yaml").write_text("mine")
     shutil.rmtree(runs / "smoke")
-    shutil.rmtree(runs / "fafed")
     write_report(runs, into)
-    assert files(into) == {**alone, **dict.fromkeys(others, b"mine")}
+    assert files(into) == {**alone, "learnt.yaml": b"mine"}
 
 
-def test_comparisons_of_a_published_report(published, tmp_path):
-    status, said, _ = call("report", str(published), "--compare", "algo", "--into", str(tmp_path / "out"))
-    assert status == 0
-    assert "fedcada/table1_silo_cifar10_noniid: accuracy_mean at the last round" in said
-
-
-def test_what_is_wrong_is_said(published, tmp_path):
+def test_what_is_wrong_is_said(tmp_path, no_figures):
     fake(tmp_path / "runs", None, "fedavg")
     status, _, said = call("report", str(tmp_path / "runs"), "--into", f"{tmp_path / 'runs' / '..' / 'runs'}")
     assert status == 2
     assert "contains the runs; it must be another directory" in said
-    shutil.copytree(published, tmp_path / "copy")
-    (tmp_path / "copy" / "evidence" / "curves.parquet").write_bytes(b"PAR1")
+    write_report(tmp_path / "runs", tmp_path / "copy")
+    (tmp_path / "copy" / "evidence" / "rounds.parquet").write_bytes(b"PAR1")
     status, _, said = call("report", str(tmp_path / "copy"))
     assert status == 2
-    assert "curves.parquet is not the file" in said
+    assert "rounds.parquet is not the file" in said
     assert "Traceback" not in said
     assert Path(tmp_path / "copy" / "index.html").exists()

@@ -42,6 +42,7 @@ def half(everything, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_half_of_the_runs_published_gives_the_report_of_all_on_disk(everything, half):
     """Byte for byte, but for the links of the page."""
     one, other = files(everything / "report"), files(half / "report")
@@ -53,6 +54,7 @@ def test_half_of_the_runs_published_gives_the_report_of_all_on_disk(everything, 
     assert "fedbench -m experiment=" in pages[0]  # the commands of the rows
 
 
+@pytest.mark.slow
 def test_a_row_links_to_the_runs_that_exist_and_to_the_published_report_of_the_others(half):
     page = (half / "report" / "index.html").read_text()
     links = re.findall(r'<span class="runs".*?</span>', page, re.S)

@@ -10,7 +10,7 @@ from units import unit
 from fedbench.analysis.matching import Evidence, departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
-from fedbench.config.schema import options
+from fedbench.config.groups import options
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import home_of, papers
 from fedbench.papers.schema import Reported
