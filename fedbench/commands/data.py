@@ -54,7 +54,7 @@ def data(args: Sequence[str], own: Path | None = None) -> tuple[str, int]:
     if len(args) < 2 or "=" in args[1]:
         raise RequestError(f"data {args[0]} needs a data set, such as mnist_iid; see `fedbench list data`")
     if args[1] not in names:
-        from fedbench.config.overrides import unknown_choice
+        from fedbench.config.groups import unknown_choice
 
         raise unknown_choice("data", args[1], names)
     if args[0] == "export-partition":

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from fedbench.core.errors import RequestError, nearest
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
+_MOST_LISTED = 30  # choices that a message lists
 
 
 def config_dir() -> Path:
@@ -25,3 +29,20 @@ def options(group: str, where: Path | None = None) -> list[str]:
     files = root.rglob("*.yaml") if group == "experiment" else root.glob("*.yaml")
     named = (f for f in files if not f.name.startswith("_"))  # files with an underscore are included by others
     return sorted(f.relative_to(root).as_posix().removesuffix(".yaml") for f in named)
+
+
+def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
+    """The error for a choice that a config group does not have, with what was probably meant."""
+    similar = [k for k in known if k.startswith(name)] or [k for k in known if name in k]
+    hint = nearest(name, known)
+    if len(name) > 2 and similar and (len(similar) > 1 or not hint):
+        shown = similar if len(similar) <= 6 else [*similar[:6], "..."]
+        one_of = "" if len(similar) == 1 else "one of "
+        hint = f"; did you mean {one_of}{', '.join(shown)}?"
+    given = f"{group}={name} is unknown" if name else f"{group} needs a choice"
+    own = f"; to use {name}.yaml of your own, add --config-dir DIR" if name and group in LISTED else ""
+    if group in LISTED and hint:
+        return RequestError(f"{given}{hint} Or see `fedbench list {group}`")
+    if group in LISTED and len(known) > _MOST_LISTED:
+        return RequestError(f"{given}; see `fedbench list {group}`{own}")
+    return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")

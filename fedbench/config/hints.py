@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from fedbench.config.groups import GROUPS, config_dir, options
-from fedbench.config.overrides import unknown_choice
+from fedbench.config.groups import GROUPS, config_dir, options, unknown_choice
 from fedbench.core.errors import RequestError, install_hint, nearest
 
 # what other libraries and papers call a key
