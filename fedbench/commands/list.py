@@ -14,8 +14,7 @@ import yaml
 from fedbench.commands.arguments import LISTED
 from fedbench.config.comments import ConfigFile, Key, read
 from fedbench.config.compose import Composer
-from fedbench.config.groups import config_dir, options
-from fedbench.config.groups import unknown_choice
+from fedbench.config.groups import config_dir, options, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
