@@ -1,9 +1,9 @@
-"""Runs that are made up for the claims with functions of their own."""
+"""Runs that are made up for claims of the papers on record."""
 
 import pandas as pd
 from units import by_unit
 
-from fedbench.analysis.claims.judge import judge, own_check
+from fedbench.analysis.claims.judge import comparisons_of, judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.registry import papers
 
@@ -77,4 +77,4 @@ def verdict(paper, name, runs, **found):
 
 
 def compare(paper, name, runs, **found):
-    return own_check(paper, name)(papers()[paper], Given(runs, **found))
+    return comparisons_of(papers()[paper], claim(paper, name), Given(runs, **found))

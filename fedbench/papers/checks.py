@@ -130,6 +130,38 @@ class CompareTables(Entry):
     by: float = 0.0
 
 
+@dataclass(frozen=True)
+class Side(Entry):
+    """Rows of a table: those of some methods in some setups, which may each be one."""
+
+    table: TableId
+    setups: Annotated[tuple[SetupId, ...], ListOrOne]
+    algos: Methods
+
+
+@dataclass(frozen=True)
+class Averages(Entry):
+    """Averaged over rows, one side is better than the other; their rows are paired in the given order.
+
+    Attributes:
+        label: Description of the comparison.
+        by: The lead that must be exceeded, in the printed unit; if it is negative, a lag that must not be reached.
+    """
+
+    kind: ClassVar[str] = "averages"
+    label: str
+    metric: MetricId
+    better: Side
+    worse: Side
+    by: float = 0.0
+
+    def validate(self, known: Known) -> None:
+        """Refuse sides of different sizes."""
+        better, worse = (len(side.setups) * len(side.algos) for side in (self.better, self.worse))
+        if better != worse:
+            raise ValueError(f"both sides need as many rows; better has {better}, worse {worse}")
+
+
 # ---- margins: two one-sided tests, or one
 
 
@@ -397,6 +429,7 @@ Check: TypeAlias = (
     | Monotone
     | Trend
     | CompareTables
+    | Averages
     | NotBehind
     | WithinBand
     | EqualRows

@@ -13,11 +13,12 @@ import pytest
 import yaml
 from tools import ALGORITHMS, ROOT, make
 
+from fedbench.analysis.claims.judge import refuse_bad_checks
 from fedbench.config.compose import compose_run
 from fedbench.config.groups import options
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.trees import leaves
-from fedbench.papers.checks import All, CompareTables, Curves, Function, Limit, PropertyTest
+from fedbench.papers.checks import All, CompareTables, Function, Limit, PropertyTest
 from fedbench.papers.registry import papers
 from fedbench.papers.schema import Reduction, Reported
 from fedbench.runs.cached_run import cached_run
@@ -301,21 +302,14 @@ def test_every_table_says_who_was_tuned(paper):
         assert table.tuning is not None, table.id
 
 
-def raw_parts(check):
-    return [p for c in check["checks"] for p in raw_parts(c)] if check["kind"] == "all" else [check]
-
-
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_name_what_exists(paper):
     p = ours(paper)
-    for c, raw in zip(p.claims, written(paper)["claims"], strict=True):
+    for c in p.claims:
         if isinstance(c.check, PropertyTest):
             path, name = c.check.test.split("::")
             assert name in {n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)}
-        elif c.check is not None:
-            for check, part in zip(parts_of(c.check), raw_parts(raw["check"]), strict=True):
-                if not isinstance(check, Function | Curves | Limit):
-                    _table_check(p, check.kind, part)
+    refuse_bad_checks(p)  # the rows that they compare
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -336,35 +330,6 @@ def test_a_kind_of_check_has_several_claims():
     assert min(uses.values()) > 1
 
 
-def _table_check(p, kind, check):
-    """Every cell that the check reads exists: a row of the table with the column."""
-    metrics = check.get("metrics") or listed(check["metric"])
-    if kind == "compare_tables":
-        places = [(check[k]["table"], check[k]["setup"], a) for k in ("better", "worse") for a in check["algos"]]
-    elif kind == "equal_rows":
-        places = [(t, s, a) for t in check["tables"] for s in check["setups"] for a in listed(check["algo"])]
-    elif kind == "equal_cells":
-        places = [(check[k]["table"], s, check[k]["algo"]) for k in "ab" for s in check["setups"]]
-    else:
-        named = [a for k in ("algo", "better", "worse", "against") if k in check for a in listed(check[k])]
-        setups = check.get("setups") or ([check["setup"]] if "setup" in check else check["order"])
-        places = [(check["table"], s, a) for s in setups for a in named]
-    assert places
-    for table, setup, algo in places:
-        rows = [r for r in p.tables[table].rows if (r.setup, r.algo) == (setup, algo)]
-        assert rows, (table, setup, algo)
-        assert set(metrics) <= set(p.tables[table].columns)
-        assert all(set(metrics) <= set(r.values) or not r.values for r in rows)
-    if kind in ("monotone", "trend") and check["over"] != "setups":
-        assert len({r.hyperparameters[check["over"]] for r in rows}) == len(rows) > 1
-    if kind == "equal_cells":
-        for k in "ab":
-            hyper = check[k].get("hyperparameters", {})
-            found = [r for r in p.tables[check[k]["table"]].rows if r.algo == check[k]["algo"]]
-            found = [r for r in found if r.setup in check["setups"] and hyper.items() <= r.hyperparameters.items()]
-            assert len(found) == len(check["setups"])
-
-
 @pytest.mark.parametrize("profile", ["cpu", "smoke"])
 def test_profiles_cut_alike_what_a_claim_compares(profile):
     """Where a method is compared with itself in another setup, a difference must not come from the cuts."""
@@ -374,7 +339,9 @@ def test_profiles_cut_alike_what_a_claim_compares(profile):
             return [pair for part in check.checks for pair in pairs(part)]
         return [(check.better.setup, check.worse.setup)] if isinstance(check, CompareTables) else []
 
-    found = [(p, c, pair) for p in papers().values() for c in p.claims for pair in pairs(c.check)]
+    found = [
+        (p, c, pair) for p in papers().values() for c in p.claims if c.reduced != "neither" for pair in pairs(c.check)
+    ]
     assert {f"{p.id}/{c.id}" for p, c, _ in found} >= {"adafedadam/c14", "fedcada/c25", "fedfa/c19"}
     for paper, claim, (better, worse) in found:
         cuts = [paper.setups[name].profiles[profile] for name in (better, worse)]

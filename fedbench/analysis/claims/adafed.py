@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # a plan does without it
 
 _TARGET = 0.4  # mean accuracy in c18 and c67
 _SLACK = 0.1  # "around" in c67: the paper reads its numbers of rounds off a picture
-_GAIN = 0.2  # points of mean accuracy in c34 and c35: about half of what ten epochs gain over one in the paper
-_EPOCHS = ("fedavg", "qffl", "afl", "term", "adafed")  # the methods of Tables 17 and 18
 _GAMMA_TABLES = ("table10", "table11", "table12", "table13", "table14", "table15", "table16")
 
 
@@ -141,56 +139,6 @@ def _rounds_to_target(found: MatchedRuns) -> tuple[PerUnit, PerUnit]:
     curves = found.curve("accuracy_mean")
     needed = {s: rounds_to(c, _TARGET, lower=False) for s, c in curves.items()}
     return needed, {s: float(c.index[-1]) for s, c in curves.items()}
-
-
-def c32(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 1 of CIFAR-100 ten epochs are more accurate than one, averaged over methods."""
-    return _gain(paper, evidence, "cifar100_s1", ("", "_e10"))
-
-
-def c33(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 2 of CIFAR-100 ten epochs are more accurate than one, averaged over methods."""
-    return _gain(paper, evidence, "cifar100_s2", ("", "_e10"))
-
-
-def c34(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 1 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
-    return _gain(paper, evidence, "cifar100_s1", ("_e10", "_e20"), below=_GAIN)
-
-
-def c35(paper: Paper, evidence: Evidence) -> list[Comparison]:
-    """Test that in setup 2 of CIFAR-100 twenty epochs gain less than 0.2 points over ten, averaged over methods."""
-    return _gain(paper, evidence, "cifar100_s2", ("_e10", "_e20"), below=_GAIN)
-
-
-def _gain(
-    paper: Paper, evidence: Evidence, setup: str, steps: tuple[str, str], below: float | None = None
-) -> list[Comparison]:
-    """Return the comparison of the mean accuracy's gain from one number of epochs to another with 0, or with a bound.
-
-    Args:
-        paper: The paper.
-        evidence: The runs.
-        setup: The setup with one epoch.
-        steps: What the ids of both setups append to it.
-        below: Points of accuracy that the gain must not reach; None if the accuracy must rise.
-    """
-    cells, metric = Cells(paper, evidence), paper.metrics["avg"]
-    tables = {"": "table2", "_e10": "table17", "_e20": "table18"}
-    found = evidence.comparable(paper, [cells.row(tables[e], setup + e, algo) for e in steps for algo in _EPOCHS])
-    values = [f.values(metric) for f in found]
-    n = len(_EPOCHS)
-    few, many = (
-        {s: float(np.mean([v[s] for v in part])) for s in set(part[0]).intersection(*part)}
-        for part in (values[:n], values[n:])
-    )
-    gain = {s: many[s] - few[s] for s in sorted(few.keys() & many.keys())}
-    low, high = (e.removeprefix("_e") or "1" for e in steps)
-    label = f"gain of {metric.label} from {low} to {high} epochs, mean of {n} methods"
-    title = paper.setups[setup].title
-    if below is None:
-        return [above(f"{label}, on {title}", gain, found)]
-    return [above(f"{label}, below {below:g} on {title}", {s: below - g for s, g in gain.items()}, found)]
 
 
 def c36(paper: Paper, evidence: Evidence) -> list[Comparison]:

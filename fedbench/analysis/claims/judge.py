@@ -18,6 +18,7 @@ from fedbench.analysis.matching import Evidence
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import (
     All,
+    Averages,
     Best,
     Check,
     Compare,
@@ -45,6 +46,7 @@ _OF_TABLES: dict[type, Callable[[tables.Cells, Any], list[Comparison]]] = {
     Monotone: tables.monotone,
     Trend: tables.trend,
     CompareTables: tables.compare_tables,
+    Averages: tables.averages,
     NotBehind: tables.not_behind,
 }
 

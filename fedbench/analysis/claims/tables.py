@@ -15,6 +15,7 @@ from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
 from fedbench.papers.checks import (
+    Averages,
     Best,
     Compare,
     CompareTables,
@@ -82,24 +83,6 @@ class Cells:
         label = f"{m.label} of {names[0]}{_handicap(sign * by)} against {names[1]}{twice}"
         where = "" if better.setup != worse.setup else f" on {self.paper.setups[better.setup].title}"
         return replace(contest(label + where, a, b, sign, one, two, margin=-by), unit=_unit(m))
-
-    def mean_lead(self, label: str, table: str, pairs: Sequence[tuple[Row, Row]], metric: str) -> Comparison:
-        """Return how far the first rows of pairs are ahead of the second ones, averaged over the pairs.
-
-        Pairs may be reduced in different ways, the two rows of a pair may not. A unit counts if all rows have it.
-        """
-        m, which = self.paper.metrics[metric], self.paper.tables[table].round
-        sign = -1.0 if m.direction == "lower" else 1.0
-        sides = [self.evidence.comparable(self.paper, pair) for pair in pairs]
-        leads = []
-        for one, two in sides:
-            a, b = one.values(m, which), two.values(m, which)
-            leads.append({u: sign * (a[u] - b[u]) for u in a.keys() & b.keys()})
-        units = sorted(set(leads[0]).intersection(*leads))
-        if units and any(one.cuts != two.cuts for one, two in sides):
-            return Comparison(label, uneven=True)
-        found = [replace(f, cuts=()) for pair in sides for f in pair]
-        return replace(above(label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))
 
     def _name(self, row: Row, both: bool) -> str:
         hyper = " ".join(f"{k}={v:g}" for k, v in row.hyperparameters.items() if isinstance(v, float))
@@ -206,6 +189,30 @@ def compare_tables(cells: Cells, check: CompareTables) -> list[Comparison]:
         cells.compare(one.table, row(one, a), row(two, a), metric, two.table, check.by)
         for metric, a in product(check.metric, check.algos)
     ]
+
+
+def averages(cells: Cells, check: Averages) -> list[Comparison]:
+    """Return how far the rows of one side are ahead of those of the other, averaged over pairs of rows.
+
+    Pairs may be reduced in different ways, the two rows of a pair may not. A unit counts if all rows have it.
+    """
+    m = cells.paper.metrics[check.metric]
+    sign = -1.0 if m.direction == "lower" else 1.0
+    rows = [
+        [cells.row(side.table, setup, algo) for setup, algo in product(side.setups, side.algos)]
+        for side in (check.better, check.worse)
+    ]
+    pairs = [cells.evidence.comparable(cells.paper, pair) for pair in zip(*rows, strict=True)]
+    rounds = [cells.paper.tables[side.table].round for side in (check.better, check.worse)]
+    leads = []
+    for pair in pairs:
+        a, b = (found.values(m, which) for found, which in zip(pair, rounds, strict=True))
+        leads.append({u: sign * (a[u] - b[u]) - check.by for u in a.keys() & b.keys()})
+    units = sorted(set(leads[0]).intersection(*leads))
+    if units and any(one.cuts != two.cuts for one, two in pairs):
+        return [Comparison(check.label, uneven=True)]
+    found = [replace(f, cuts=()) for pair in pairs for f in pair]
+    return [replace(above(check.label, {u: mean(lead[u] for lead in leads) for u in units}, found), unit=_unit(m))]
 
 
 def not_behind(cells: Cells, check: NotBehind) -> list[Comparison]:

@@ -1,4 +1,4 @@
-"""FAFED's claim with a function of its own: runs made up here, verdicts by hand."""
+"""FAFED's claim about averages: runs made up here, verdicts by hand."""
 
 import pytest
 from claim_runs import compare, every_seed, final, verdict

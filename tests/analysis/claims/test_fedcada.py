@@ -1,4 +1,4 @@
-"""FedCAda's claims with functions of their own: runs made up here, verdicts by hand."""
+"""FedCAda's claims about averages: runs made up here, verdicts by hand."""
 
 import pytest
 from claim_runs import compare, every_seed, final, verdict
