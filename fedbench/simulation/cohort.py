@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,11 +17,88 @@ from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import client_rows, write_rows
 from fedbench.simulation.compiled.dense import SHARE_BYTES
 from fedbench.simulation.engine import Engine, balanced, chunks
-from fedbench.simulation.gathering import Gathered, Trained
-from fedbench.simulation.local_phases import Chunk, Part, Share
+from fedbench.simulation.local_phases import Part
 
 _HELD_BYTES = 2**28  # uploads of a cohort up to this size are held at once; they are added up part by part above it
 _LEAST_SHARES = 8  # shares of a cohort whose models do not fit into one, for as many threads
+
+
+class Trained(NamedTuple):
+    """The outcome of the local phase of a cohort."""
+
+    uploads: State  # [C, ...]; [P] of those that are added up
+    client_states: State  # [C, ...]; empty if they are where they belong
+    after: State  # measured at the local models, [C]
+    bytes_up: int
+
+
+class Gathered:
+    """What the parts of a cohort have brought so far; the methods may be called by several threads.
+
+    Sums are formed in the order of the parts, whichever finishes first.
+
+    Args:
+        count: Number of clients of the cohort.
+
+    Attributes:
+        uploads: Uploads that are not added up, [C, ...].
+        client_states: New states of the clients, [C, ...].
+        after: What is measured at the local models, [C].
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.uploads: State = {}
+        self.client_states: State = {}
+        self.after: State = {}
+        self._missing = np.ones(count, dtype=bool)
+        self._bytes_up = self._next = 0
+        self._waiting: dict[int, State] = {}
+        self._sums: State = {}
+        self._types: dict[str, torch.dtype] = {}
+        self._lock = threading.Lock()
+
+    def missing(self) -> np.ndarray:
+        """Return the positions of the clients that have not finished, and number the parts from 0 again."""
+        for number in sorted(self._waiting):  # an allocation error has left a gap before these
+            self._add(self._waiting.pop(number))
+        self._next = 0
+        return np.flatnonzero(self._missing)
+
+    def put(self, total: State, rows: Tensor | slice, some: State) -> None:
+        """Copy what the clients at ``rows`` have to their places in ``total``."""
+        for name, v in some.items():
+            with self._lock:
+                if name not in total:
+                    total[name] = v.new_empty(self.count, *v.shape[1:])
+            total[name][rows] = v
+
+    def finish(self, number: int, positions: np.ndarray, sums: State, uploads: State) -> None:
+        """Note that part ``number`` has finished, and add its sums [P] float64 to those of the parts before it.
+
+        Args:
+            number: Number of the part.
+            positions: Positions of its clients.
+            sums: Weighted sums of its uploads.
+            uploads: All its uploads, which are counted.
+        """
+        with self._lock:
+            self._missing[positions] = False
+            self._bytes_up += nbytes(uploads)
+            self._types |= {k: uploads[k].dtype for k in sums}
+            self._waiting[number] = sums
+            while self._next in self._waiting:
+                self._add(self._waiting.pop(self._next))
+                self._next += 1
+
+    def _add(self, sums: State) -> None:
+        for name, v in sums.items():
+            self._sums[name] = self._sums[name].add_(v) if name in self._sums else v
+
+    def trained(self) -> Trained:
+        """Return the outcome of the whole cohort."""
+        sums = {k: v.to(self._types[k]) for k, v in self._sums.items()}
+        return Trained(self.uploads | sums, self.client_states, self.after, self._bytes_up)
 
 
 class Cohort:
@@ -169,7 +249,7 @@ class Cohort:
     def _chunks(self, positions: np.ndarray) -> list[Part]:
         ids, tau = self.ids[positions], self.tau[positions]
         parts = chunks(ids, tau, self.work.widths(self.data.train.counts[ids]), self.engine.cohort_size)
-        return [Chunk(positions[p], ids[p], tau[p], self.data, self.work, self.engine) for p in parts]
+        return [self._part(positions[p], compiled=False) for p in parts]
 
     def _shares(self, positions: np.ndarray) -> list[Part]:
         kernel = self.engine.kernel
@@ -182,4 +262,7 @@ class Cohort:
         else:  # sums over a large cohort depend on its shares, which must be the same for any number of workers
             parts = np.array_split(np.arange(count), min(count, max(-(-count // most), _LEAST_SHARES)))
             parts.sort(key=lambda p: -cost[p].sum())  # the longest first, so that no thread waits for it alone
-        return [Share(positions[p], ids[p], tau[p], self.data, self.work, self.engine) for p in parts]
+        return [self._part(positions[p], compiled=True) for p in parts]
+
+    def _part(self, at: np.ndarray, compiled: bool) -> Part:
+        return Part(at, self.ids[at], self.tau[at], self.data, self.work, self.engine, compiled)

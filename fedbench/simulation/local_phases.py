@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Step
+from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.randomness import Purpose, key
-from fedbench.core.types import Batch, ClientInfo, Oracle, State, upload
+from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork, Plan
 from fedbench.simulation.compiled.dense import Work
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.measurements import ExamplePlan
-from fedbench.simulation.steps import descend_, in_place
 
 
-class Part(ABC):
-    """Clients of a cohort that are trained together.
+class Part:
+    """Clients of a cohort that are trained together: in steps through an oracle, or in one call of compiled code.
 
     Args:
-        positions: Their positions in the cohort [c].
+        positions: Their positions in the cohort [c]; ordered by falling number of steps, unless the code is compiled.
         ids: The clients [c].
         tau: Their local steps [c].
         data: The data set.
         work: The local work.
         engine: How the work is carried out.
+        compiled: Whether the engine's compiled code carries it out.
 
     Attributes:
         rows: The positions, on the device of the data; a slice if they are consecutive.
@@ -43,8 +42,10 @@ class Part(ABC):
         data: FederatedDataset,
         work: LocalWork,
         engine: Engine,
+        compiled: bool,
     ) -> None:
         self.positions, self.ids, self.tau, self.data, self.work, self.engine = positions, ids, tau, data, work, engine
+        self.kernel = engine.kernel if compiled else None
         self.rows: Tensor | slice = upload(positions, data.x.device)
         if (np.diff(positions) == 1).all():
             self.rows = slice(int(positions[0]), int(positions[-1]) + 1)
@@ -54,43 +55,12 @@ class Part(ABC):
         """The clients' training examples, on which their own models are measured."""
         return ExamplePlan(self.data, self.data.train, self.ids, self.engine)
 
-    @abstractmethod
-    def local_phase(
-        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
-    ) -> tuple[State, State, State]:
-        """Return the uploads, the new client states and the last local variables, [c, ...].
-
-        Args:
-            algo: The method.
-            msg: The broadcast.
-            clients: States of these clients, [c, ...].
-            info: Facts of these clients, leaves [c].
-            seed: Random seed of the run.
-            round: Rounds done before this one.
-            purpose: The stream that the order of the examples is drawn from.
-        """
-
-
-class Chunk(Part):
-    """Clients whose steps are taken one after another through an oracle, ordered by falling number of steps."""
-
     @cached_property
     def _plan(self) -> Plan:
         return Plan(self.ids, self.tau, self.data, self.work)
 
-    def local_phase(
-        self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
-    ) -> tuple[State, State, State]:
-        """Return the uploads, the new client states and the last local variables, [c, ...]."""
-        batches = self._plan.batches(seed, round, purpose)
-        return train_cohort(algo, self.engine.oracle, msg, clients, info, batches)
-
-
-class Share(Part):
-    """Clients that compiled code trains in one call."""
-
     @cached_property
-    def _phase(self) -> Work:
+    def _compiled_work(self) -> Work:
         rows, counts = self.data.train, self.data.train.counts[self.ids]
         return Work(
             starts=rows.starts[self.ids],
@@ -103,11 +73,23 @@ class Share(Part):
     def local_phase(
         self, algo: Algorithm, msg: State, clients: State, info: ClientInfo, seed: int, round: int, purpose: Purpose
     ) -> tuple[State, State, State]:
-        """Return the uploads, the new client states and the last local variables, [c, ...]."""
-        kernel, info = self.engine.kernel, info.columns()
-        assert kernel is not None
+        """The uploads, the new client states and the last local variables, [c, ...].
+
+        Args:
+            algo: The method.
+            msg: The broadcast.
+            clients: States of these clients, [c, ...].
+            info: Facts of these clients, leaves [c].
+            seed: Random seed of the run.
+            round: Rounds done before this one.
+            purpose: The stream that the order of the examples is drawn from.
+        """
+        if self.kernel is None:
+            batches = self._plan.batches(seed, round, purpose)
+            return train_cohort(algo, self.engine.oracle, msg, clients, info, batches)
+        info = info.columns()
         start, order = _started(algo, msg, clients, info), key(seed, purpose, round)
-        last = kernel.descend(self.data, self._phase, order, algo.step, msg, start, info)
+        last = self.kernel.descend(self.data, self._compiled_work, order, algo.step, msg, start, info)
         return *algo.finish(msg, clients, last, info), last
 
 
@@ -134,7 +116,7 @@ def train_cohort(
     """
     count, info = len(info.id), info.columns()
     local = _started(algo, msg, clients, info)
-    if in_place(algo.step, oracle):
+    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
         last = _descend(algo.step, oracle, msg, local, info, batches)
         return *algo.finish(msg, clients, last, info), last
     finished: State = {}
@@ -156,8 +138,8 @@ def _started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> S
 
 
 def _descend(
-    step: Step,
-    oracle: Oracle,
+    step: Descent,
+    oracle: Descending,
     msg: State,
     local: State,
     info: ClientInfo,
@@ -165,11 +147,14 @@ def _descend(
 ) -> State:
     """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
     last = {**local, "w": local["w"].clone()}
-    at_work, facts = last, info
+    at_work, facts, term = last, info, step.extra
     for batch, k in batches:
         if k < len(facts.id):
             at_work, facts = {name: v[:k] for name, v in last.items()}, info.head(k)
-        descend_(step, oracle, msg, at_work, batch, facts)
+        added = None if term is None else term(msg, at_work, facts)  # at the model before the step
+        oracle.descend_(at_work["w"], batch, facts.lr)
+        if added is not None:
+            at_work["w"].addcmul_(facts.lr, added, value=-1)
     return last
 
 

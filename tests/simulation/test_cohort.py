@@ -8,9 +8,9 @@ from fedbench.core.algorithm import Averaging
 from fedbench.core.samplers import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
+from fedbench.simulation.cohort import Gathered
 from fedbench.simulation.compiled import dense
 from fedbench.simulation.exchanges import Observer
-from fedbench.simulation.gathering import Gathered
 from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
 
 MODES = ("loop", "stacked", "compiled")

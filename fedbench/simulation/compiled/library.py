@@ -8,7 +8,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -56,13 +55,12 @@ def kernels() -> Kernels:
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
         version = _run([*compiler, "--version"]).partition("\n")[0]
-        where = _cache() / f"kernels-{_digest(version)}.so"
+        where = user_cache("kernels") / f"kernels-{_digest(version)}.so"
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
                 _build(compiler, where)
-        _refuse_foreign(where)
         return Kernels(ctypes.CDLL(str(where)), version)
-    except (OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:  # RuntimeError: no home directory
+    except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
         reason = _reason(error)
         print(f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr)
         return Kernels(None, reason)
@@ -96,23 +94,6 @@ def _processor() -> str:
     wanted = ("model name", "flags", "Features", "CPU part")
     lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.startswith(wanted))
-
-
-def _cache() -> Path:
-    """Return the directory of the libraries, which only the user may write to.
-
-    Raises:
-        ValueError: If another user may write to it.
-    """
-    directory = user_cache("kernels")
-    _refuse_foreign(directory)
-    return directory
-
-
-def _refuse_foreign(path: Path) -> None:
-    status = path.lstat()
-    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise ValueError(f"{path} is a link, belongs to another user or can be written by others")
 
 
 def _build(compiler: list[str], where: Path) -> None:
