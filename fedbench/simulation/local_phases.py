@@ -147,11 +147,11 @@ def _descend(
 ) -> State:
     """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
     last = {**local, "w": local["w"].clone()}
-    at_work, facts, term = last, info, step.extra
+    at_work, facts, addend = last, info, step.extra
     for batch, k in batches:
         if k < len(facts.id):
             at_work, facts = {name: v[:k] for name, v in last.items()}, info.head(k)
-        added = None if term is None else term(msg, at_work, facts)  # at the model before the step
+        added = None if addend is None else addend(msg, at_work, facts)  # at the model before the step
         oracle.descend_(at_work["w"], batch, facts.lr)
         if added is not None:
             at_work["w"].addcmul_(facts.lr, added, value=-1)

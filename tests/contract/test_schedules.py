@@ -15,11 +15,12 @@ ROUNDS = 5
 COSINE = Schedule("cosine", decay_to=0.1, rounds=ROUNDS)
 HALVED = Schedule("decay", decay_factor=0.5)
 WORK = partial(LocalWork, lr=0.1, batch_size=10)
-cases = pytest.mark.parametrize("case", CASES, ids=case_id)
 defaults = pytest.mark.parametrize("case", FIRST, ids=case_id)
 
 
-@cases
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES]
+)
 def test_every_method_takes_the_rate_of_the_round(case):
     """The model is that of the definitions in NumPy with another rate in every round."""
     name, options = case

@@ -224,7 +224,7 @@ def case(name):
     return task, Batch(x, y, weight, key), torch.stack([task.init(gen) for _ in range(clients)])
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "vgg11" else []) for n in DEEP])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in DEEP])
 def test_stacked_oracle_is_the_loop(name):
     task, batch, w = case(name)
     loop, stacked = LoopOracle(task), make_oracle(task, "stacked")

@@ -10,10 +10,7 @@ from fedbench.runs import training as runner
 LONG = [FAST[0], "rounds=7", "participation=1.0"]
 METHODS = [
     ["algo=adafedadam"],  # gradients
-    ["algo=adafedadam", "engine.mode=stacked"],  # whose losses are added in another order than those of an evaluation
-    ["algo=qfedavg", "improved_clients=true"],
     ["algo=qfedavg", "engine.mode=loop", "participation=0.5", "improved_clients=true"],
-    ["algo=fedfa"],  # accuracies too
 ]
 
 

@@ -20,6 +20,8 @@ ADDED = [
     if any(isinstance(s.algorithm.update, Averaging) for s in stages_of(make(case[0], **case[1]), 1, 7))
 ]
 
+SHOWN = {mode: ADDED[k::9] for k, mode in enumerate(MODES)}  # other methods for each mode; make test-all runs all
+
 
 def part_by_part(monkeypatch):
     """Let the smallest cohorts be added up chunk by chunk, in shares of one client."""
@@ -43,8 +45,14 @@ def test_a_weighted_sum_by_hand():
     assert seen["n"].tolist() == [[7.0], [8.0]]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", ADDED, ids=case_id)
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [
+        pytest.param(case, mode, marks=[] if case in SHOWN[mode] else [pytest.mark.slow], id=f"{mode}-{case_id(case)}")
+        for mode in MODES
+        for case in ADDED
+    ],
+)
 def test_adding_up_part_by_part_changes_nothing(case, mode, monkeypatch):
     algo, data = make(case[0], **case[1]), federation()
     options = {"mode": mode, "cohort_size": 2, "participation": 1.0 if everyone(case) else 4}

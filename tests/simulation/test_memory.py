@@ -69,14 +69,17 @@ def same(a, b):
     return all(close(x, y, 1e-12) for x, y in pairs)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "adafedadam", "qfedavg", "fafed", "local_adam"])
 @pytest.mark.parametrize(
-    ("mode", "workers", "participation"),
-    [("stacked", 1, 1.0), ("stacked", 3, 5), ("loop", 2, 1.0), ("compiled", 1, 1.0), ("compiled", 2, 5)],
+    ("name", "mode", "workers", "participation"),
+    [
+        ("adafedadam", "stacked", 1, 1.0),
+        ("scaffold", "stacked", 3, 5),
+        ("ditto", "loop", 2, 1.0),
+        ("fafed", "compiled", 1, 1.0),
+        ("qfedavg", "compiled", 2, 5),
+    ],
 )
 def test_after_an_allocation_error_the_result_is_the_same(name, mode, workers, participation):
-    if name == "fafed" and participation != 1.0:
-        participation = 1.0  # needs every client
     data = federation(SIZES)
     task = task_for(data, MLP, hidden=(5,))
     plain = run(make(name), engine_of(task, mode, 1000, workers), data, task, participation)
@@ -96,8 +99,8 @@ def test_after_an_allocation_error_the_result_is_the_same(name, mode, workers, p
     assert "memory ran out" in said[0]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_limits_hold_for_the_rest_of_a_run(threads):
+def test_the_limits_hold_for_the_rest_of_a_run():
+    threads = 3
     data = federation(SIZES)
     engine = engine_of(task_for(data), "stacked", 8, threads)
     oracle = engine.oracle = Short(engine.oracle, torch.OutOfMemoryError("CUDA out of memory"), 2)
@@ -135,8 +138,7 @@ def test_other_errors_pass():
     assert engine.limits == Limits()
 
 
-@pytest.mark.parametrize("kind", ["sums", "own", "gradients", "logits"])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("kind", "workers"), [("sums", 1), ("own", 3), ("gradients", 1), ("logits", 3)])
 def test_blocks_of_measurements_shrink(kind, workers, monkeypatch):
     """Blocks of 512 examples of 1024 values are halved until they fit: 4 at once."""
     data = federation(SIZES, features=1024)
@@ -269,7 +271,7 @@ def test_chunks_and_threads_fit_into_the_memory():
     assert _fitting(8, 2, (True, True), 100 * mb, 0) == (1, 1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_chunks_are_those_of_a_loop_over_clients(seed):
     """A chunk ends where a batch would be more than a quarter plus 8 examples larger than its smallest."""
     rng = np.random.default_rng(seed)
