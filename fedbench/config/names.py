@@ -20,8 +20,11 @@ MOVED: dict[str, str] = {
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",
     "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",
+    "fedbench.runs.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
     "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
+    "fedbench.runs.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
     "fedbench.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
+    "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
     "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
 }
 

@@ -303,7 +303,7 @@ def test_hours_take_the_first_rows_that_fit():
 
 
 def test_a_deadline_leaves_runs_that_the_same_command_resumes(tmp_path, monkeypatch, no_report):
-    monkeypatch.setattr(runner, "_CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr(runner, "_CHECKPOINT_EVERY", 0)
     real = runner.evaluate
 
     def slow(*args):

@@ -23,7 +23,7 @@ OWN = Path(__file__).parent / "killed"
 
 def command(results: Path, method: str) -> int:
     """Carry out the run of a method, with a checkpoint after every round."""
-    training._CHECKPOINT_SHARE = 0
+    training._CHECKPOINT_EVERY = 0
     small = ["data=synthetic_leaf", "data.clients=6", f"rounds={ROUNDS}", "participation=3"]
     alone = ["device=cpu", "engine.mode=stacked", "engine.workers=1"]  # threads do not survive a fork
     typed = ["algo=killed", f"algo.method={method}", *small, *alone, f"results_dir={results}"]
