@@ -21,6 +21,7 @@ from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.report.tables import summary
 from fedbench.runs.build_method import method_of
+from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
 from fedbench.runs.run import is_done, read_run
 
@@ -43,6 +44,8 @@ def carry_out(asked: Namespace) -> int:
     ended: list[Ended] = []
     with user_code_from(asked.config_dir):
         todo = check_combinations(axes, composer, 1 if launcher else asked.jobs)
+        for results in {config.results_dir for config in todo}:
+            _make(results)
         runs = combinations(axes)
         try:
             if launcher:
@@ -58,6 +61,14 @@ def carry_out(asked: Namespace) -> int:
             _close(ended, asked.config_dir)
             raise
     return _close(ended, asked.config_dir)
+
+
+def _make(results: Path) -> None:
+    """Make a results directory, so that one that cannot be written to is refused once and not by every run."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(f"results_dir={results}", error) from error
 
 
 def _refuse(axes: Sequence[Override], launcher: Sequence[str], jobs: int | None) -> None:

@@ -138,7 +138,9 @@ class Composer:
 
         Keys that exist are set here. Hydra adds keys, and says what is wrong with an override that cannot be set.
         """
-        keys = [] if any(o.added for o in overrides) else [o for o in overrides if self._sets_key(o)]
+        if any(o.added for o in overrides):
+            return self._by_hydra("config", [o.text for o in overrides])
+        keys = [o for o in overrides if self._sets_key(o)]
         tree, choices = self._of_groups([o.text for o in overrides if o not in keys])
         if all(_put(tree, o.key.split("."), o.value) for o in keys):
             return tree, choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         memory.add(place)
     try:
         save_file(written, path)
+        os.umask(mask := os.umask(0))
+        path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
     except SafetensorError as error:
         full = "StorageFull" in str(error) or "No space" in str(error)
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
