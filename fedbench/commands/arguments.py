@@ -30,7 +30,7 @@ WORDS = {
 }
 LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table")
 NEW = ("algorithm", "model", "data", "partition", "metric")
-ON_DATA = ("prepare", "verify", "show", "export-partition", "check-links")
+ON_DATA = ("prepare", "verify", "show", "export-partition")
 PROFILES = ("full", "cpu", "smoke")
 SHELLS = ("bash", "zsh", "fish", "keys")
 BANDS = ("t", "range", "none")
@@ -122,7 +122,7 @@ def _list(p: Parser) -> None:
 
 def _data(p: Parser) -> None:
     p.add_argument("action", choices=ON_DATA, help="what to do")
-    p.add_argument("name", nargs="?", metavar="NAME", help="the data set; check-links needs none")
+    p.add_argument("name", nargs="?", metavar="NAME", help="the data set")
     p.add_argument("rest", nargs="*", metavar="FILE|KEY=VALUE", help="file of export-partition, and overrides")
     _config_dir(p)
 

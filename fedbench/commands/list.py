@@ -14,11 +14,10 @@ import yaml
 from fedbench.commands.arguments import LISTED
 from fedbench.config.comments import ConfigFile, Key, read
 from fedbench.config.compose import Composer
-from fedbench.config.groups import config_dir, options, unknown_choice
+from fedbench.config.groups import citation, config_dir, options, unknown_choice
 from fedbench.config.targets import function_of
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.data.citations import citation
 from fedbench.reproduce.plan import table_names
 from fedbench.tuning.space import search_space
 

@@ -11,10 +11,10 @@ import fedbench
 from fedbench.analysis.best_values import best_values
 from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
+from fedbench.config.groups import citation
 from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten
 from fedbench.core.paths import user_path
-from fedbench.data.citations import citation
 from fedbench.papers.registry import papers
 from fedbench.report.comparison import best_text, compared_text
 from fedbench.report.manuscript import METRICS, ManuscriptOptions, write_manuscript

@@ -1,15 +1,30 @@
-"""The config groups: where their files lie, and their choices."""
+"""The config groups: where their files lie, their choices, and what to cite for a source of data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import yaml
 
 from fedbench.core.errors import RequestError, nearest
 
 GROUPS = ("algo", "data", "model", "experiment", "tracker", "debug")
 LISTED = ("algo", "data", "model", "experiment")  # groups that `fedbench list` shows
 _MOST_LISTED = 30  # choices that a message lists
+
+
+class Citation(NamedTuple):
+    """Licence and reference of a source.
+
+    Attributes:
+        licence: The licence as its publisher states it.
+        reference: What a paper that uses the data cites.
+    """
+
+    licence: str
+    reference: str
 
 
 def config_dir() -> Path:
@@ -46,3 +61,15 @@ def unknown_choice(group: str, name: str, known: Sequence[str]) -> RequestError:
     if group in LISTED and len(known) > _MOST_LISTED:
         return RequestError(f"{given}; see `fedbench list {group}`{own}")
     return RequestError(f"{given}{hint}{' It' if hint else f'; {group}'} is one of {', '.join(known)}{own}")
+
+
+def citation(target: str) -> Citation | None:
+    """Licence and reference of the source that a ``_target_`` names; None for one outside of fedbench.
+
+    Args:
+        target: Dotted path of a function, such as ``fedbench.data.sources.mnist.load``.
+    """
+    before, _, name = target.partition("fedbench.data.sources.")
+    known = yaml.safe_load((config_dir() / "citations.yaml").read_text(encoding="utf-8"))
+    found = None if before else known.get(name) or known.get(name.partition(".")[0])
+    return Citation(**found) if found else None

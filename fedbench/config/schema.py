@@ -22,7 +22,6 @@ from fedbench.core.errors import (
     number,
     typed,
 )
-from fedbench.core.mirrors import Mirror, mirrors_of
 from fedbench.core.options import LabelNoise, Schedule, SgdOptions
 from fedbench.core.paths import user_path
 from fedbench.core.trees import Tree, config_value
@@ -95,7 +94,7 @@ class DataConfig:
     seed: int
     download: bool
     validation: float
-    mirrors: tuple[Mirror, ...] = ()
+    mirrors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -249,6 +248,13 @@ def _metrics(key: str, section: object) -> dict[str, Component]:
     return {str(name): Component.of(v) for name, v in section.items()}
 
 
+def _mirrors(key: str, value: object) -> tuple[str, ...]:
+    bases = [] if value is None else value
+    if not isinstance(bases, list) or not all(str(base).startswith(("http://", "https://")) for base in bases):
+        raise WrongValue(key, f"must be a list of addresses that begin with https://, got {typed(value)}")
+    return tuple(str(base) for base in bases)
+
+
 def _partition(key: str, rule: object) -> Component | None:
     if rule is not None and not isinstance(rule, dict):
         fault = f"must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
@@ -291,7 +297,7 @@ _DATA: dict[str, Check] = {
     "local_test": partial(choice, allowed=get_args(LocalTest)),
     "seed": _or(None, partial(integer, remedy="use null for the seed of the run")),
     "download": boolean,
-    "mirrors": mirrors_of,
+    "mirrors": _mirrors,
     "validation": partial(number, at_least=0, below=1),
 }
 _ENGINE: dict[str, Check] = {

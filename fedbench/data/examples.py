@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbench.core.errors import RequestError, WrongValue, integer, number
+
+_LARGEST = 2**53  # label; up to here floats and ints agree
+_FEW, _SPARSE = 1000, 10  # most classes accepted without data.classes; else most labels per label that occurs
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -42,8 +47,90 @@ class Examples:
     tokens: int | None = None
     vectors: Callable[[], np.ndarray] | None = None
 
+    @property
+    def tested(self) -> np.ndarray:
+        """[T] True for the official test examples; all False if the source has none."""
+        return np.zeros(len(self.y), dtype=bool) if self.held_out is None else self.held_out
 
-def origin(name: str, genuine: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the fields ``sources`` and ``unofficial`` of files that agree with the published checksums or do not."""
-    note = f"{name}: {'official files' if genuine else 'not the official files (md5 differs)'}"
+
+def origin(name: str, genuine: bool, kind: str = "md5") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields ``sources`` and ``unofficial`` for files that agree with the published checksums or do not."""
+    note = f"{name}: official files" if genuine else f"{name}: not the official files ({kind} differs)"
     return (note,), () if genuine else (note,)
+
+
+def keep(y: np.ndarray, classes: Sequence[int] | None, count: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """The rows whose label is kept, their new labels, and the number of classes.
+
+    Args:
+        y: [T] labels in [0, count).
+        classes: Labels to keep; the first becomes 0, the next 1, and so on. None keeps all unchanged.
+        count: Number of classes of the data set.
+
+    Raises:
+        RequestError: If ``classes`` is not a list of distinct labels of the data set.
+    """
+    if y.size and not 0 <= y.min() <= y.max() < count:
+        raise RequestError(f"the files contain labels from {y.min()} to {y.max()}, expected 0 to {count - 1}")
+    if classes is None:
+        return np.arange(len(y)), y, count
+    wanted = list(classes) if isinstance(classes, list | tuple) else []
+    labels = [c for c in wanted if type(c) is int and 0 <= c < count]
+    if not wanted or len(labels) != len(wanted) or len(set(labels)) != len(labels):
+        raise RequestError(
+            f"data.source.classes must be distinct labels from 0 to {count - 1}, such as [0,1], or null for all; "
+            f"got {classes!r}"
+        )
+    new = np.full(count, -1)
+    new[labels] = np.arange(len(labels))
+    rows = np.flatnonzero(new[y] >= 0)
+    return rows, new[y[rows]], len(labels)
+
+
+def are_labels(y: np.ndarray) -> bool:
+    """Whether the numbers y are non-negative integers and small enough to be labels."""
+    return bool(((y >= 0) & (y <= _LARGEST)).all() and (y == np.floor(y)).all())
+
+
+def are_finite(x: np.ndarray) -> bool:
+    """Whether the numbers x stay finite in float32, in which models compute."""
+    return x.dtype.kind != "f" or bool((np.abs(x) <= np.finfo(np.float32).max).all())
+
+
+def count_of(y: np.ndarray, classes: object, where: str) -> int:
+    """The number of classes: ``classes``, or the largest label plus one.
+
+    Args:
+        y: Labels: integers from 0, at least one of them.
+        classes: Value of data.classes; None if not set.
+        where: Origin of the labels, for messages.
+
+    Raises:
+        RequestError: If a label is not below ``classes``, or is implausibly large.
+    """
+    count = int(y.max()) + 1
+    if classes is not None:
+        declared = integer("data.classes", classes, at_least=1)
+        if declared < count:
+            raise RequestError(f"data.classes={declared}, but {where} has the label {count - 1}; raise it or omit it")
+        return declared
+    if count > max(_FEW, _SPARSE * (different := len(np.unique(y)))):
+        raise RequestError(
+            f"{where} has the label {count - 1}, but only {different} distinct labels; number them from 0, or set "
+            "data.classes to the number of classes"
+        )
+    return count
+
+
+def per_channel(key: str, value: object, channels: int, default: float) -> tuple[float, ...]:
+    """The value of a key, one number per channel, or the default for each channel if it is None.
+
+    Raises:
+        RequestError: If it is anything else, or a standard deviation is not above 0.
+    """
+    if value is None:
+        return (default,) * channels
+    above = 0.0 if key == "std" else None
+    if not isinstance(value, list | tuple) or len(value) != channels:
+        raise WrongValue(key, f"must be a list of {channels} numbers, one per channel, got {value!r}")
+    return tuple(number(f"{key}[{k}]", v, above=above) for k, v in enumerate(value))

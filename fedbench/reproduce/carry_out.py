@@ -15,7 +15,7 @@ from fedbench.config.compose import compose_run
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
-from fedbench.data.files.places import Places, missing
+from fedbench.data.files.fetch import Files
 from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
@@ -55,14 +55,15 @@ def missing_files(runs: Iterable[PlannedRun], data_dir: Path) -> dict[str, str]:
     Files are looked for by name; nothing is read or downloaded.
     """
     sources = {run.experiment: run.config.data.source.target for run in runs if run.config is not None}
-    found = {experiment: missing(_places(source), data_dir) for experiment, source in sources.items()}
-    return {experiment: ", ".join(files) for experiment, files in found.items() if files}
+    missing = {experiment: _missing(source, data_dir) for experiment, source in sources.items()}
+    return {experiment: ", ".join(files) for experiment, files in missing.items() if files}
 
 
-def _places(source: str | None) -> Places:
-    """Return where the files of a source are looked for; nowhere if they are generated."""
-    places: Places = () if source is None else getattr(importlib.import_module(source.rpartition(".")[0]), "PLACES", ())
-    return places
+def _missing(source: str | None, data_dir: Path) -> list[str]:
+    """The files that a source lacks; none if its data are generated."""
+    module = importlib.import_module(source.rpartition(".")[0]) if source else None
+    needed: tuple[Files, ...] = getattr(module, "FILES", ())
+    return [path for files in needed if (path := files.missing(data_dir)) is not None]
 
 
 def unreadable_data(runs: Iterable[PlannedRun]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from dataclasses import replace
-from pkgutil import iter_modules
 
 import numpy as np
 
@@ -13,16 +12,13 @@ from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
 from fedbench.core.places import is_own, place_of
-from fedbench.data import sources
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
-from fedbench.data.files.download import Remote
-from fedbench.data.files.mirrors import using
-from fedbench.data.label_noise import with_label_noise
+from fedbench.data.files.fetch import Files, mirrors
+from fedbench.data.noise_and_validation import with_label_noise, with_validation
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
-from fedbench.data.validation import with_validation
 from fedbench.runs.custom_components import checked_examples
 
 
@@ -70,23 +66,17 @@ def read_examples(config: RunConfig) -> Examples:
     """
     data = config.data
     given = {"data_dir": config.data_dir, "seed": data.seed, "download": data.download}
-    with using(data.mirrors):
+    with mirrors(data.mirrors):
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")
     return checked_examples(found, source) if is_own(source) else found
 
 
-def official_files(config: RunConfig) -> list[Remote]:
-    """Return the published files of a configuration's source; none for generated data and files of the user's own."""
+def official_files(config: RunConfig) -> tuple[Files, ...]:
+    """The published files of a configuration's source; none for generated data and files of the user's own."""
     module = importlib.import_module(function_of(config.data.source.target, "data.source").__module__)
-    files: list[Remote] = getattr(module, "OFFICIAL", [])
+    files: tuple[Files, ...] = getattr(module, "FILES", ())
     return files
-
-
-def all_official_files() -> list[Remote]:
-    """Return the published files of all of fedbench's sources."""
-    modules = [importlib.import_module(f"{sources.__name__}.{m.name}") for m in iter_modules(sources.__path__)]
-    return [remote for module in modules for remote in getattr(module, "OFFICIAL", [])]
 
 
 def without_downloads(config: RunConfig) -> RunConfig:
@@ -102,8 +92,7 @@ def _sees_all(rule: Component) -> bool:
 
 
 def _given(rule: Component, examples: Examples) -> Given:
-    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
-    found = call(rule, "data.partition", y=examples.y, held_out=held_out)
+    found = call(rule, "data.partition", y=examples.y, held_out=examples.tested)
     where = place_of(function_of(rule.target, "data.partition"))
     if not isinstance(found, Given):
         raise RequestError(

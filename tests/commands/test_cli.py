@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ from data_files import leaf_file, write_idx, write_images
 from safetensors.torch import load_file, save_file
 
 from fedbench.cli import main
-from fedbench.data.files.download import checksum
+from fedbench.data.files.fetch import checksum
+from fedbench.data.sources import mnist
 from fedbench.papers.registry import papers
 from fedbench.runs.run import read_run
 from fedbench.simulation.compiled.library import kernels
@@ -678,34 +680,23 @@ def test_data_show_prepare_verify(fed, tmp_path):
 
 
 def test_data_verify(fed, tmp_path, monkeypatch):
-    """It compares, then reads again what the run would read, and never fetches."""
-
-    from fedbench.data.files.download import Remote
-    from fedbench.data.sources import mnist
-
+    """It compares what a run would read, reads it, and never downloads."""
     folder = tmp_path / "data" / "MNIST" / "raw"
     where = f"data_dir={tmp_path / 'data'}"
     status, out, _ = fed("data", "verify", "mnist_iid", where, "data.download=true")
     assert status == 2
-    assert out[0].startswith(f"mnist_iid: missing: {folder / 'train-images-idx3-ubyte.gz'} from http")
+    assert f"download yourself: {folder / 'train-images-idx3-ubyte.gz'} from https" in out[0]
     write_idx(folder)
-    fed("data", "prepare", "mnist_iid", where, "data.clients=3", "data.download=false")
-    names = list(mnist._MD5)
-    (folder / names[0]).unlink()  # stays packed
-    sums = {n: (checksum(folder / n) if n != names[0] else "0" * 32, checksum(folder / f"{n}.gz")) for n in names}
-    monkeypatch.setattr(mnist, "_MD5", sums)
-    remotes = [Remote(f"MNIST/raw/{n}{ending}", (), md5=sums[n][bool(ending)]) for ending in (".gz", "") for n in names]
-    monkeypatch.setattr(mnist, "OFFICIAL", remotes)
-    monkeypatch.setattr(mnist, "_PACKED", remotes[:4])
+    names = [file.layouts[0][0].split("/")[-1] for file in mnist.FILES]
+    sums = [{name: f"md5:{checksum(folder / name)}"} for name in names]
+    monkeypatch.setattr(mnist, "FILES", [replace(f, sums=s) for f, s in zip(mnist.FILES, sums, strict=True)])
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 0
-    assert out[0] == f"{folder / names[0]}.gz  official: md5 {sums[names[0]][1]}"
-    assert out[1:4] == [f"{folder / name}  official: md5 {sums[name][0]}" for name in names[1:]]
-    name = "t10k-labels-idx1-ubyte"
-    (folder / name).write_bytes((folder / name).read_bytes()[:-1] + b"\x07")
+    assert out[:4] == [f"{folder / name}  official: md5 {checksum(folder / name)}" for name in names]
+    (folder / names[3]).write_bytes((folder / names[3]).read_bytes()[:-1] + b"\x07")
     status, out, _ = fed("data", "verify", "mnist_iid", where)
     assert status == 1
-    assert out[-2] == f"{folder / name}  WRONG: md5 {checksum(folder / name)} instead of {sums[name][0]}"
+    assert out[-2].startswith(f"{folder / names[3]}  WRONG: md5 {checksum(folder / names[3])} instead of ")
     assert fed("data", "verify", "synthetic_leaf")[:2] == (0, ["LEAF synthetic generator: 100 clients, seed 931231"])
 
 

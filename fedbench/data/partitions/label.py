@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbench.core.errors import RequestError, boolean, integer, number
-from fedbench.data.partitions.allocation import (
+from fedbench.data.partitions.basic import (
     by_label,
     deal,
     draw_until_enough,
@@ -272,7 +272,7 @@ def bernoulli_dirichlet(
     min_size = integer("min_size", min_size, at_least=1)
     sizes = np.unique(y, return_counts=True)[1]
 
-    def draw(alpha: float, clients: int, tries: int) -> np.ndarray:
+    def draw(tries: int) -> np.ndarray:
         q = rng.dirichlet(np.full(clients, alpha), (tries, len(sizes)))  # [tries, K, N]
         return rng.multinomial(sizes, restrict_shares(q, _bernoulli(q.shape, p, rng), rng))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbench.core.errors import integer, number
-from fedbench.data.partitions.allocation import require_examples
+from fedbench.data.partitions.basic import require_examples
 
 
 def sizes_of(weights: np.ndarray, total: int, least: int) -> np.ndarray:

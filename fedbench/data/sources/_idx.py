@@ -1,69 +1,79 @@
-"""The idx format of MNIST and its relatives: a magic number, lengths and bytes, often gzipped."""
+"""The idx format of MNIST and its relatives, and how their images are standardised."""
 
 from __future__ import annotations
 
 import gzip
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files.limits import DEFLATE_RATIO, filled, length_of, refuse_too_large, size_of
+from fedbench.data.files.fetch import Files, Remote
 
-_DIMENSIONS = 3  # of images; labels have one
+STANDARDISE = ("channel", "pixel", "none")
 _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
+_OFFSET = 0.001  # added to the deviation, which is 0 where a pixel is black in all images
+_PART = 5000  # images that are summed at a time
+
+
+def four_files(what: str, folder: str, sites: Sequence[str], md5: Mapping[str, tuple[str, str]]) -> tuple[Files, ...]:
+    """The files of a data set of training images and labels, then test images and labels; each plain or gzipped.
+
+    Args:
+        what: Name of the data set, for messages.
+        folder: Directory of the files, below the data directory.
+        sites: Beginnings of the addresses of the gzipped files.
+        md5: Name of each file -> its checksum, and that of the gzipped file.
+    """
+    return tuple(
+        Files(
+            what,
+            layouts=([f"{folder}/{name}"], [f"{folder}/{name}.gz"]),
+            remotes=[Remote(f"{folder}/{name}.gz", tuple(f"{site}{name}.gz" for site in sites), f"md5:{packed}")],
+            sums={name: f"md5:{plain}"},
+        )
+        for name, (plain, packed) in md5.items()
+    )
+
+
+def read_sets(groups: Sequence[Files], data_dir: Path, *, download: bool) -> tuple[np.ndarray, np.ndarray, int, bool]:
+    """Read the files of ``four_files``, which are downloaded if they are missing.
+
+    Returns:
+        All images uint8 [T, 1, height, width] and their labels int64 [T], how many of them are training images, and
+        whether all files are the official ones.
+    """
+    paths = [group.find(data_dir, download=download)[0] for group in groups]
+    arrays = [read(path) for path in paths]
+    sets = [with_labels(arrays[k], arrays[k + 1], groups[0].what) for k in (0, 2)]
+    x, y = (np.concatenate(parts) for parts in zip(*sets, strict=True))
+    genuine = all(group.genuine([path]) for group, path in zip(groups, paths, strict=True))
+    return x, y, len(sets[0][1]), genuine
 
 
 def read(path: Path) -> np.ndarray:
-    """Return the array in an idx file, decompressed if its name ends in .gz.
+    """The array in an idx file, uint8; decompressed if its name ends in .gz.
 
     Raises:
         RequestError: If the file is not a complete idx file of unsigned bytes.
     """
-    with path.open("rb") as file:
-        return parse(file, str(path), length_of(file))
-
-
-def parse(file: IO[bytes], name: str, size: int) -> np.ndarray:
-    """Return the array in an open idx file, uint8, of the shape given in the file.
-
-    Args:
-        file: The open file, at its beginning.
-        name: Name of the file, for messages; it is decompressed if this ends in .gz.
-        size: Its size in bytes.
-
-    Raises:
-        RequestError: If the file is not a complete idx file of unsigned bytes.
-    """
-    packed = name.endswith(".gz")
     try:
-        most = size * (DEFLATE_RATIO if packed else 1)
-        stream = gzip.GzipFile(fileobj=file) if packed else file
-        magic: bytes = stream.read(4)
-        if len(magic) < 4 or magic[:3] != bytes([0, 0, _BYTES]) or not 1 <= magic[3] <= _DIMENSIONS:
-            raise RequestError(
-                f"{name} is not an idx file of bytes with 1 to {_DIMENSIONS} dimensions: it begins with "
-                f"{magic.hex() or 'nothing'}"
-            )
-        lengths = struct.unpack(f">{magic[3]}I", stream.read(4 * magic[3]))
-        count = size_of(lengths, 1)
-        if count > most:
-            raise RequestError(f"{name} declares {list(lengths)}, {count} bytes, but contains {most} at most")
-        refuse_too_large(f"the bytes of {name}", count)
-        body, more = filled(stream, count), stream.read(1)
-    except (EOFError, OSError, struct.error, zlib.error) as error:
-        raise RequestError(f"{name} is not a complete idx file: {error}; download it again") from error
-    if len(body) != count or more:
-        held = f"{len(body)}" if len(body) < count else "more"
-        raise RequestError(f"{name} declares {list(lengths)}, {count} bytes, but contains {held}; download it again")
-    return body.reshape(lengths)
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        zero, kind, dimensions = struct.unpack(">HBB", raw[:4])
+        if (zero, kind) != (0, _BYTES):
+            raise ValueError(f"it begins with {raw[:4].hex()}")
+        start = 4 + 4 * dimensions
+        lengths = struct.unpack(f">{dimensions}I", raw[4:start])
+        return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(lengths)
+    except (EOFError, OSError, ValueError, struct.error, zlib.error) as error:
+        raise RequestError(f"{path} is not a complete idx file of bytes: {error}; download it again") from error
 
 
-def images_of(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return images as [T, 1, height, width] and their labels as int64 [T].
+def with_labels(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images as [T, 1, height, width] and their labels as int64 [T].
 
     Raises:
         RequestError: If the two do not match.
@@ -74,3 +84,35 @@ def images_of(images: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.nda
             f"{list(labels.shape)}; download both files again"
         )
     return images[:, None], labels.astype(np.int64)
+
+
+def standard(how: str, mean: float, std: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """The fields ``mean`` and ``std`` of images of one channel.
+
+    Args:
+        how: "channel" for those given; "none" for 0 and 1, which leaves values from 0 to 1; "pixel" for None, since
+            each pixel has its own.
+        mean: Mean of the training images, in units of the full range.
+        std: Their standard deviation, likewise.
+    """
+    if how == "pixel":
+        return None, None
+    return ((mean,), (std,)) if how == "channel" else ((0.0,), (1.0,))
+
+
+def per_pixel(images: np.ndarray, over: np.ndarray) -> np.ndarray:
+    """(x - mean) / (std + 0.001) in float32, with a mean and a population deviation per pixel.
+
+    Args:
+        images: [T, ...] uint8.
+        over: [S, ...] uint8: the images that mean and deviation, in units of 0 to 255, are taken over.
+    """
+    total, squares = np.zeros(over.shape[1:]), np.zeros(over.shape[1:])
+    for part in np.array_split(over, max(1, len(over) // _PART)):
+        values = part.astype(np.float64)
+        total += values.sum(0)  # exact: sums of integers below 2**53
+        squares += np.square(values).sum(0)
+    mean = total / len(over)
+    std = np.sqrt(np.maximum(squares / len(over) - mean**2, 0))
+    standardised: np.ndarray = (images - mean.astype(np.float32)) / (std + _OFFSET).astype(np.float32)
+    return standardised

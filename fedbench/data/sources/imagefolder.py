@@ -10,13 +10,10 @@ from PIL import Image
 
 from fedbench.core.errors import RequestError, integer
 from fedbench.core.paths import user_path
-from fedbench.core.torchvision_compat import torchvision
-from fedbench.data.examples import Examples
-from fedbench.data.files.images import open_image
-from fedbench.data.sources._classes import per_channel
-from fedbench.data.sources._folders import decode, unreadable
+from fedbench.data.examples import Examples, per_channel
+from fedbench.data.files.readers import open_image
+from fedbench.data.sources._images import decode, files_in, unreadable
 
-_MOST_SCALED = 2**24  # pixels of an image that has been scaled by its shorter side, before it is cropped
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
@@ -67,7 +64,7 @@ def load(
 def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
-    found = [sorted(f for f in (folder / c).rglob("*") if f.suffix.lower() in _ENDINGS) for c in classes]
+    found = [files_in(folder / c, *_ENDINGS) for c in classes]
     empty = [c for c, files in zip(classes, found, strict=True) if not files]
     if empty or not classes:
         lacking = f"no image ({', '.join(_ENDINGS)}) in {', '.join(empty[:3])}" if empty else "no directory per class"
@@ -92,13 +89,10 @@ def _opened(path: Path) -> Image.Image:
 
 
 def _to_square(side: int) -> Callable[[Image.Image], Image.Image]:
-    transforms = torchvision().transforms
-    steps = transforms.Compose([transforms.Resize(side), transforms.CenterCrop(side)])
-
     def change(image: Image.Image) -> Image.Image:
-        if (pixels := side * side * max(image.size) // max(1, min(image.size))) > _MOST_SCALED:
-            raise RequestError(f"it is {image.size[0]}x{image.size[1]}, which would become {pixels} pixels")
-        changed: Image.Image = steps(image.convert("RGB"))
-        return changed
+        scaled = [side * length // min(image.size) for length in image.size]
+        left, top = (round((length - side) / 2) for length in scaled)
+        resized = image.convert("RGB").resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
+        return resized.crop((left, top, left + side, top + side))
 
     return change

@@ -8,36 +8,27 @@ import numpy as np
 
 from fedbench.core.errors import boolean, choice
 from fedbench.data.examples import Examples, origin
-from fedbench.data.files.download import Remote, checksum, unpacked
-from fedbench.data.sources import _idx
-from fedbench.data.sources._standardise import CHOICES, per_channel, per_pixel
+from fedbench.data.sources._idx import STANDARDISE, four_files, per_pixel, read_sets, standard
 
-# of the four unpacked files, and of their downloads
-_MD5 = {
-    "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
-    "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
-    "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
-}
-_FOLDER = "MNIST/raw"
-_URLS = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "http://yann.lecun.com/exdb/mnist/",
+FILES = four_files(
+    "MNIST",
+    "MNIST/raw",
+    ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
+    {
+        "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+        "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+        "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
+    },
 )
-_MOST_BYTES = 64 * 2**20
-_PACKED = [
-    Remote(f"{_FOLDER}/{name}.gz", tuple(f"{u}{name}.gz" for u in _URLS), md5=md5) for name, (_, md5) in _MD5.items()
-]
-OFFICIAL = [*_PACKED, *(Remote(f"{_FOLDER}/{name}", (), md5=md5) for name, (md5, _) in _MD5.items())]
-PLACES = tuple(((f"{_FOLDER}/{name}",), (f"{_FOLDER}/{name}.gz",)) for name in _MD5)
 
 
 def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardise: str = "channel") -> Examples:
     """Read 60000 + 10000 images of 28 x 28.
 
     Args:
-        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them.
+        data_dir: Directory of all data sets; contains MNIST/raw/ with the four idx files, as torchvision stores them,
+            gzipped or not.
         download: Whether downloads are allowed.
         pool: Whether the official training and test images are joined, as in FedProx's script; otherwise the test
             images are held out.
@@ -49,21 +40,15 @@ def load(data_dir: Path, *, download: bool = True, pool: bool = False, standardi
     Raises:
         RequestError: If files are missing and cannot be downloaded, or are not of their form.
     """
-    pooled, how = boolean("pool", pool), choice("standardise", standardise, CHOICES)
-    mean, std = per_channel(how, 0.1307, 0.3081)  # of the training images
-    folder = data_dir / _FOLDER
-    missing = [remote for name, remote in zip(_MD5, _PACKED, strict=True) if not (folder / name).is_file()]
-    unpacked(missing, data_dir, folder, download=download, what="MNIST", most_bytes=_MOST_BYTES)
-    arrays = [_idx.read(folder / name) for name in _MD5]
-    sets = [_idx.images_of(arrays[i], arrays[i + 1], "MNIST") for i in (0, 2)]
-    genuine = all(checksum(folder / k) == md5 for k, (md5, _) in _MD5.items())
+    pooled, how = boolean("pool", pool), choice("standardise", standardise, STANDARDISE)
+    x, y, trained, genuine = read_sets(FILES, data_dir, download=download)
+    mean, std = standard(how, 0.1307, 0.3081)  # of the training images
     sources, unofficial = origin("MNIST", genuine)
-    x = np.concatenate([x for x, _ in sets])
     return Examples(
         x=per_pixel(x, x) if how == "pixel" else x,
-        y=np.concatenate([y for _, y in sets]),
+        y=y,
         classes=10,
-        held_out=None if pooled else np.repeat([False, True], [len(y) for _, y in sets]),
+        held_out=None if pooled else np.arange(len(y)) >= trained,
         mean=mean,
         std=std,
         sources=sources,

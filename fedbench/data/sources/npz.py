@@ -9,10 +9,8 @@ import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.paths import user_path
-from fedbench.data.examples import Examples
-from fedbench.data.files.arrays import read_npz
-from fedbench.data.files.limits import refuse_too_large
-from fedbench.data.sources._classes import are_finite, are_labels, count_of, per_channel
+from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
+from fedbench.data.files.readers import read_npz
 
 _KNOWN = ("x", "y", "owner", "names", "held_out")
 
@@ -92,7 +90,6 @@ def _numbers(file: str, x: np.ndarray) -> np.ndarray:
         return x
     if not are_finite(x):
         raise RequestError(f"{file}: x contains values that are not finite numbers of 32 bits")
-    refuse_too_large(f"the numbers of {file}", 4 * x.size)
     x = x.astype(np.float32) if x.dtype != np.float64 else x
     return x[:, None] if x.ndim == 1 else x
 

@@ -18,27 +18,18 @@ import numpy as np
 from fedbench.core.errors import RequestError, boolean, integer, shown
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.download import Remote
-from fedbench.data.files.limits import refuse_too_large
-from fedbench.data.files.places import any_of
-from fedbench.data.sources._folders import Archive, found
+from fedbench.data.files.fetch import Files, Remote
 
 PADDING, UNKNOWN, FIRST = range(3)  # tokens: padding, a word without a vector, the word of the first vector
 _VERSION = "1"  # of the prepared data
 
-_ARCHIVE = Archive(
+_ARCHIVE = Remote(
     "sent140/trainingandtestdata.zip",
     (
         "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
         "https://zenodo.org/records/11116734/files/trainingandtestdata.zip",
-        "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
     ),
-    md5="1647eb110dd2492512e27b9a70d5d1bc",
-    sha256="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
-    size=81_363_704,
-    what="Sentiment140",
-    into="sent140/trainingandtestdata",
-    most_bytes=1_000_000_000,
+    "sha256:004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
 )
 _NAMES = ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv")
 _LEAF = "sent140/data/raw_data"
@@ -46,29 +37,26 @@ _LAYOUTS = (
     (f"{_LEAF}/training.csv", f"{_LEAF}/test.csv"),
     *(tuple(f"{folder}/{name}" for name in _NAMES) for folder in (_LEAF, "sent140", "sent140/trainingandtestdata")),
 )
-_GLOVE = Archive(
+_GLOVE = Remote(
     "glove/glove.6B.zip",
     (
-        "http://nlp.stanford.edu/data/glove.6B.zip",
         "https://downloads.cs.stanford.edu/nlp/data/glove.6B.zip",
         "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
     ),
-    md5="056ea991adb4740ac6bf1b6d9b50408b",
-    sha256="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-    size=862_182_613,
-    what="GloVe 6B",
-    into="glove/glove.6B",
-    most_bytes=4_000_000_000,
+    "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
 )
 _IN_ARCHIVE = tuple(f"glove.6B.{d}d.txt" for d in (50, 100, 200, 300))
 _WORDS = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one sign
-_FILES = [name for layout in _LAYOUTS for name in layout]
-_FILES += [f"glove/{folder}{name}" for folder in ("", "glove.6B/") for name in _IN_ARCHIVE]
-OFFICIAL = [_ARCHIVE, _GLOVE, *(Remote(name, ()) for name in _FILES)]  # the files have no published checksums
-PLACES = (
-    *any_of([_ARCHIVE.path], *_LAYOUTS),
-    *any_of([_GLOVE.path], *([f"glove/{folder}glove.6B.300d.txt"] for folder in ("", "glove.6B/"))),
-)
+
+
+def _glove(name: str) -> Files:
+    """A file of GloVe 6B; the archive contains those of all dimensions."""
+    return Files("GloVe 6B", [[f"glove/{name}"], [f"glove/glove.6B/{name}"]], [_GLOVE], into="glove/glove.6B")
+
+
+# the files in the archives have no published checksums
+_TWEETS = Files("Sentiment140", _LAYOUTS, [_ARCHIVE], into="sent140/trainingandtestdata")
+FILES = (_TWEETS, _glove("glove.6B.300d.txt"))
 
 
 def load(
@@ -103,7 +91,7 @@ def load(
     min_tweets = integer("min_tweets", min_tweets, at_least=1)
     length = integer("length", length, at_least=1)
     lowercase = boolean("lowercase", lowercase)
-    files = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
+    files = _TWEETS.find(data_dir, download=download)
     words = glove_file(data_dir, glove, download=download)
     paths = [*files, words]
     options = {"version": _VERSION, "min_tweets": str(min_tweets), "length": str(length), "lower": str(lowercase)}
@@ -124,21 +112,19 @@ def load(
 
 
 def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
-    """Return the path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
+    """The path of a file of GloVe vectors; a file of GloVe 6B is downloaded if it is missing.
 
     Raises:
         RequestError: If it is missing.
     """
     path = data_dir / "glove" / name
-    available = ", ".join(sorted(p.name for p in path.parent.glob("*.txt"))) if path.parent.is_dir() else ""
+    if path.is_file():
+        return path
+    available = ", ".join(sorted(p.name for p in path.parent.glob("*.txt")))
+    hint = f"set data.source.glove to one of {available}" if available else "name another file in data.source.glove"
     if name not in _IN_ARCHIVE:
-        if path.is_file():
-            return path
-        hint = f", or set data.source.glove to one of {available}" if available else ""
-        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there{hint}")
-    what = _GLOVE.what + (f" (or set data.source.glove to one of {available})" if available else "")
-    layouts = ((f"glove/{name}",), (f"glove/glove.6B/{name}",))
-    return found(data_dir, layouts, replace(_GLOVE, what=what), download=download)[0]
+        raise RequestError(f"data.source.glove={name} is not in {path.parent}; put the file there, or {hint}")
+    return replace(_glove(name), what=f"GloVe 6B (or {hint})").find(data_dir, download=download)[0]
 
 
 def vocabulary(path: Path) -> list[str]:
@@ -174,7 +160,6 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
             found[word] = row
     if size is None:
         raise RequestError(f"{path} is empty; it must contain a word and its numbers on every line")
-    refuse_too_large(f"the vectors of {len(words)} words in {path}", len(words) * size * 4)
     zero = np.zeros(size, dtype=np.float32)
     return np.stack([zero, zero, *(found.get(w, zero) for w in words)])
 

@@ -15,30 +15,25 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, integer, number
+from fedbench.core.randomness import DataPurpose, data_generator
 from fedbench.data.examples import Examples
-from fedbench.data.files.download import Remote
-from fedbench.data.files.places import any_of
-from fedbench.data.sources._folders import Archive, found
-from fedbench.data.sources._leaf import json_files, users_of
+from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.sources.leaf_json import json_files, users_of
 
 LENGTH = 80
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's, in its order
 _UNKNOWN = LETTERS.index(" ")  # replaces any other character; the roles of the Gutenberg text have none
 _GAP = LENGTH - 1  # windows left out between training and test: no character is an input of both
 
-_ARCHIVE = Archive(
+_ARCHIVE = Remote(
     "shakespeare/1994-01-100.zip",
     (
         "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
         "https://mirror.ossplanet.net/mirror/gutenberg/1/0/100/old/1994-01-100.zip",
         "https://readingroo.ms/1/0/100/old/old/1994-01-100.zip",
         "https://gutenberg.pglaf.org/1/0/100/old/old/1994-01-100.zip",
-        "http://www.gutenberg.org/files/100/old/1994-01-100.zip",
     ),
-    md5="b8d60664a90939fa7b5d9f4dd064a1d5",
-    what="Shakespeare",
-    into="shakespeare/1994-01-100",
-    most_bytes=50_000_000,
+    "md5:b8d60664a90939fa7b5d9f4dd064a1d5",
 )
 _LAYOUTS = (
     ("shakespeare/data/raw_data/raw_data.txt",),  # as LEAF names it
@@ -51,9 +46,8 @@ _TABLE = np.full(256, 255, dtype=np.uint8)  # 255: unknown
 _TABLE[[ord(c) for c in LETTERS]] = np.arange(len(LETTERS))
 
 _Parts = tuple[np.ndarray, np.ndarray | None]  # windows [n, 81] to train and to test on; None: not yet split
-# the text, whose several editions have no published checksums, and its archive
-OFFICIAL = [_ARCHIVE, *(Remote(name, ()) for layout in _LAYOUTS for name in layout)]
-PLACES = any_of([_ARCHIVE.path], *_LAYOUTS)
+# the text itself, of which there are several editions, has no published checksum
+FILES = (Files("Shakespeare", _LAYOUTS, [_ARCHIVE], into="shakespeare/1994-01-100"),)
 
 
 def load(
@@ -147,7 +141,7 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
     """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
-    (path,) = found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
+    (path,) = FILES[0].find(data_dir, download=download)
     raw = path.read_bytes()
     try:
         works = plays(raw.decode("utf-8-sig"))
@@ -219,8 +213,6 @@ def _examples(
                 f"data.clients (plus data.test_clients) must be at most {len(names)}, the number of roles of this "
                 f"source; got {clients}"
             )
-        from fedbench.core.randomness import DataPurpose, data_generator  # late: it imports torch
-
         drawn = data_generator(seed, DataPurpose.ROLES).choice(len(names), clients, replace=False)
         chosen = [names[k] for k in np.sort(drawn)]
     parts = [p for k in chosen for p in cut[k]]

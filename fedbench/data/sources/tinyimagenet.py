@@ -10,28 +10,23 @@ import numpy as np
 from fedbench.core.errors import RequestError, shown
 from fedbench.data.examples import Examples
 from fedbench.data.files.cache import prepared
-from fedbench.data.files.images import open_image
-from fedbench.data.files.places import any_of
-from fedbench.data.files.texts import text_of
-from fedbench.data.sources._folders import Archive, decode, fetched, files_in
+from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.readers import open_image, read_text
+from fedbench.data.sources._images import decode, files_in
 
-_ARCHIVE = Archive(
+_ARCHIVE = Remote(
     "tiny-imagenet-200.zip",
     (
         "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip",
         "https://scidata.sjtu.edu.cn/records/swpcp-01e87/files/tiny-imagenet-200.zip",
-        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     ),
-    md5="90528d7ca1a48142e341f4ef8d21d0de",
-    size=248100043,
-    what="Tiny-ImageNet",
-    most_bytes=2 * 10**9,
+    "md5:90528d7ca1a48142e341f4ef8d21d0de",
 )
 _FOLDER = "tiny-imagenet-200"
 _NEEDED = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
+_LAYOUTS = [[f"{folder}/{name}" for name in _NEEDED] for folder in (_FOLDER, f"{_FOLDER}/{_FOLDER}")]
+FILES = (Files("Tiny-ImageNet", _LAYOUTS, [_ARCHIVE], into="."),)
 _NAME = re.compile(r"[\w.-]{1,200}")  # of a file or a directory; no path
-OFFICIAL = [_ARCHIVE]  # the single images have no published checksums
-PLACES = any_of([_ARCHIVE.path], *([f"{d}/{n}" for n in _NEEDED] for d in (_FOLDER, f"{_FOLDER}/{_FOLDER}")))
 
 
 def load(data_dir: Path, *, download: bool = True) -> Examples:
@@ -46,15 +41,15 @@ def load(data_dir: Path, *, download: bool = True) -> Examples:
     Raises:
         RequestError: If files are missing or contradict each other, or images cannot be read.
     """
-    folder = fetched(data_dir, _FOLDER, _NEEDED, _ARCHIVE, download=download)[0].parent
-    wnids = text_of(folder / "wnids.txt").split()
+    folder = FILES[0].find(data_dir, download=download)[0].parent
+    wnids = read_text(folder / "wnids.txt").split()
     if odd := next((w for w in wnids if not _NAME.fullmatch(w)), None):
         raise RequestError(f"{folder / 'wnids.txt'} lists {shown(odd)}, which is not the name of a directory in train/")
     images = [folder / "train" / w / "images" for w in wnids]
     missing = [str(i) for i in images if not i.is_dir()]
     if missing or not wnids:
         raise RequestError(
-            f"{_ARCHIVE.what}: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}"
+            f"Tiny-ImageNet: wnids.txt lists {len(wnids)} classes; missing images of: {', '.join(missing[:3])}"
         )
     paths = [*images, folder / "val/images", folder / "wnids.txt", folder / _NEEDED[3]]
     return prepared(data_dir, "tinyimagenet", paths, {}, lambda: _read(folder, wnids))
@@ -70,7 +65,7 @@ def _read(folder: Path, wnids: list[str]) -> Examples:
     trained = len(files)
     place = {wnid: label for label, wnid in enumerate(wnids)}
     table = folder / "val/val_annotations.txt"
-    for number, line in enumerate(text_of(table).splitlines(), 1):
+    for number, line in enumerate(read_text(table).splitlines(), 1):
         fields = line.split("\t")
         named = len(fields) > 1 and fields[1] in place and _NAME.fullmatch(fields[0])
         if not named or not (folder / "val/images" / fields[0]).is_file():
@@ -86,5 +81,5 @@ def _read(folder: Path, wnids: list[str]) -> Examples:
         held_out=np.arange(len(files)) >= trained,
         mean=(0.4802, 0.4481, 0.3975),  # of the training images; the usual std .2302 .2265 .2262 is the images' own,
         std=(0.2770, 0.2691, 0.2821),  # averaged, not that of all pixels
-        sources=(f"Tiny-ImageNet: {trained} + {len(files) - trained} images; single files have no published md5",),
+        sources=(f"Tiny-ImageNet: {trained} + {len(files) - trained} images; without published checksums",),
     )

@@ -7,42 +7,33 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError, choice, integer
-from fedbench.data.examples import Examples
-from fedbench.data.files.download import MissingFiles, Remote, checksum, ensure, offline
-from fedbench.data.files.places import any_of
-from fedbench.data.files.texts import text_of
-from fedbench.data.sources._folders import Archive, found
+from fedbench.data.examples import Examples, origin
+from fedbench.data.files.fetch import Files, MissingFiles, Remote, offline
+from fedbench.data.files.readers import read_text
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
-_ARCHIVE = Archive(
+_ARCHIVE = Remote(
     "wikitext-2-v1.zip",
     (
         "https://wikitext.smerity.com/wikitext-2-v1.zip",
         "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
     ),
-    md5="542ccefacc6c27f945fb54453812b3cd",
-    sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-    what="WikiText-2",
-    into="wikitext-2-v1",
-    most_bytes=100_000_000,
+    "sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
 )
-_SHA1 = {  # of the files unpacked
-    "wiki.train.tokens": "863f29c46ef9d167fff4940ec821195882fe29d1",
-    "wiki.valid.tokens": "0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
-    "wiki.test.tokens": "c7b8ce0aa086fb34dab808c5c49224211eb2b172",
+_SUMS = {  # of the files unpacked
+    "wiki.train.tokens": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
+    "wiki.valid.tokens": "sha1:0418625c8b4da6e4b5c7a0b9e78d4ae8f7ee5422",
+    "wiki.test.tokens": "sha1:c7b8ce0aa086fb34dab808c5c49224211eb2b172",
 }
-_LAYOUTS = tuple(tuple(f"{folder}/{name}" for name in _SHA1) for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2"))
+_LAYOUTS = [[f"{folder}/{name}" for name in _SUMS] for folder in ("wikitext-2", "wikitext-2-v1/wikitext-2")]
 # the same three files, with the same sha1, in a repository that is on GitHub
 _COPIES = (
     "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8/word_language_model/"
     "data/wikitext-2"
 )
-_FILES = [
-    Remote(f"wikitext-2/{name}", (f"{_COPIES}/{name.split('.')[1]}.txt",), sha1=sha1) for name, sha1 in _SHA1.items()
-]
-OFFICIAL = [_ARCHIVE, *_FILES, *(Remote(name, (), sha1=_SHA1[Path(name).name]) for name in _LAYOUTS[1])]
-PLACES = any_of([_ARCHIVE.path], *_LAYOUTS)
+_SINGLE = [Remote(f"wikitext-2/{name}", (f"{_COPIES}/{name.split('.')[1]}.txt",), sha1) for name, sha1 in _SUMS.items()]
+FILES = (Files("WikiText-2", _LAYOUTS, [_ARCHIVE], into="wikitext-2-v1", sums=_SUMS),)
 
 
 def load(
@@ -90,12 +81,12 @@ def load(
 def _found(data_dir: Path, download: bool) -> list[Path]:
     """Return the three files, from the archive or, if no address has it, one by one."""
     try:
-        return found(data_dir, _LAYOUTS, _ARCHIVE, download=download)
+        return FILES[0].find(data_dir, download=download)
     except MissingFiles as error:
         if not download or offline():
             raise
         try:
-            return ensure(_FILES, data_dir, download=download, what=_ARCHIVE.what)
+            return Files("WikiText-2", _LAYOUTS, _SINGLE).find(data_dir, download=download)
         except MissingFiles as second:
             raise second from error
 
@@ -106,17 +97,14 @@ def _examples(
     train = words(files[0])[:first]
     known = vocabulary(train)
     parts = [streams(np.array([known[w] for w in train]), clients, columns, length, files[0].name)]
-    origin, genuine = _origin(files)
-    notes = [
-        origin,
-        f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",
-    ]
+    notes, unofficial = origin("WikiText-2", FILES[0].genuine(files), "sha1")
+    notes += (f"{files[0].name}: {len(train)} words, {len(known)} different, {parts[0][1].size} predicted",)
     if held_out is not None:
         path = files[1 if held_out == "valid" else 2]
         test = words(path)[:first]
         strange = sum(w not in known for w in test)
         parts.append(streams(np.array([known.get(w, known[UNKNOWN]) for w in test]), clients, 1, length, path.name))
-        notes.append(f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted")
+        notes += (f"{path.name}: {len(test)} words, {strange} read as {UNKNOWN}, {parts[1][1].size} predicted",)
     x, y, owner = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Examples(
         x=x,
@@ -125,8 +113,8 @@ def _examples(
         owner=owner,
         names=tuple(f"piece_{k:0{len(str(clients - 1))}d}" for k in range(clients)),
         held_out=np.repeat([False, True][: len(parts)], [len(part[0]) for part in parts]),
-        sources=tuple(notes),
-        unofficial=() if genuine else (origin,),
+        sources=notes,
+        unofficial=unofficial,
         vocabulary=lambda: list(known),
         tokens=len(known),
     )
@@ -138,7 +126,7 @@ def words(path: Path) -> list[str]:
     Raises:
         RequestError: If it is not text in UTF-8.
     """
-    text = text_of(path)
+    text = read_text(path)
     return (text if text.endswith("\n") else text + "\n").replace("\n", f" {EOS} ").split()
 
 
@@ -180,10 +168,3 @@ def streams(
         return np.ascontiguousarray(part.swapaxes(1, 2)).reshape(-1, length)
 
     return rows(0), rows(1), np.repeat(np.arange(clients), segments * columns)
-
-
-def _origin(files: list[Path]) -> tuple[str, bool]:
-    """Return a note on the files, and whether they are the official ones."""
-    wrong = [f.name for f in files if checksum(f, "sha1") != _SHA1[f.name]]
-    note = f"not the official files (sha1 of {', '.join(wrong)} differs)" if wrong else "official files"
-    return f"WikiText-2: {note}", not wrong

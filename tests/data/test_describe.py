@@ -7,7 +7,7 @@ import pytest
 import torch
 from tools import federation
 
-from fedbench.data.inspect import facts, label_counts, label_entropy, pictures
+from fedbench.data.describe import facts, label_counts, label_entropy, pictures
 
 
 def labelled(sizes, tests, y, **options):

@@ -1,0 +1,263 @@
+"""Published files: where they belong, what they are downloaded from, and whether files are the official ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock
+
+from fedbench import __version__
+from fedbench.core.errors import RequestError
+from fedbench.data.files.unpack import unpack
+
+_CHUNK = 1 << 16  # bytes that are read at once
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
+_mirrors: ContextVar[tuple[str, ...]] = ContextVar("_mirrors", default=())
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to download.
+
+    Attributes:
+        path: Where the file belongs, below the data directory.
+        urls: Its addresses in the order to try.
+        hash: The published checksum, such as "md5:..."; None if there is none.
+    """
+
+    path: str
+    urls: tuple[str, ...]
+    hash: str | None
+
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses in the order to try: of mirrors first, which need a checksum to compare their files with."""
+        mirrors = (*_mirrors.get(), *os.environ.get("FEDBENCH_MIRRORS", "").replace(",", " ").split())
+        return (*(f"{base.rstrip('/')}/{self.path}" for base in mirrors if self.hash), *self.urls)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that a data set needs, and where they come from.
+
+    Attributes:
+        what: Name of the data set, for messages.
+        layouts: Places of the files or directories below the data directory; the first complete layout is used.
+        remotes: What is downloaded if no layout is complete; the files themselves, or archives of them.
+        into: Directory below the data directory that archives are unpacked into; None if they are read as they are.
+        sums: Published checksums of unpacked files, by file name.
+    """
+
+    what: str
+    layouts: Sequence[Sequence[str]]
+    remotes: Sequence[Remote] = ()
+    into: str | None = None
+    sums: Mapping[str, str] = field(default_factory=dict)
+
+    def existing(self, data_dir: Path) -> list[Path] | None:
+        """The files of the first complete layout; None if there is none."""
+        layouts = ([data_dir / name for name in layout] for layout in self.layouts)
+        return next((paths for paths in layouts if all(p.exists() for p in paths)), None)
+
+    def missing(self, data_dir: Path) -> str | None:
+        """A file that is missing, below the data directory: a download, or else one of the first layout."""
+        wanted = [remote.path for remote in self.remotes] or self.layouts[0]
+        lacks = [name for name in wanted if not (data_dir / name).exists()]
+        return lacks[0] if lacks and self.existing(data_dir) is None else None
+
+    def find(self, data_dir: Path, *, download: bool) -> list[Path]:
+        """The files of the first complete layout, downloaded and unpacked if there is none.
+
+        Args:
+            data_dir: Directory of all data sets.
+            download: Whether downloads are allowed.
+
+        Raises:
+            RequestError: If files are missing and cannot be downloaded, or an archive is corrupt or lacks them.
+        """
+        if (paths := self.existing(data_dir)) is not None:
+            return paths
+        archives = ensure(self.remotes, data_dir, download=download, what=self.what)
+        for remote, archive in zip(self.remotes, archives, strict=True):
+            if self.into is not None:
+                if difference := _difference(archive, remote.hash):
+                    raise RequestError(
+                        f"{self.what}: {archive} is not the official file: {difference}; remove it to download it again"
+                    )
+                unpack(archive, data_dir / self.into)
+        if (paths := self.existing(data_dir)) is None:
+            wanted = ", ".join(self.layouts[-1])
+            raise RequestError(f"{self.what}: {archives[0]} does not contain {wanted}; remove it to download it again")
+        return paths
+
+    def genuine(self, paths: Sequence[Path]) -> bool:
+        """Whether files have the published checksums."""
+        known = {**self.sums, **{Path(r.path).name: r.hash for r in self.remotes}}
+        return all(_difference(path, known[path.name]) is None for path in paths)
+
+
+class MissingFiles(RequestError):
+    """Files are missing and could not be downloaded."""
+
+
+def ensure(remotes: Sequence[Remote], data_dir: Path, *, download: bool, what: str) -> list[Path]:
+    """Download the missing files and return the paths of all; a file that exists is used as it is.
+
+    Args:
+        remotes: The files.
+        data_dir: Directory of all data sets.
+        download: Whether downloads are allowed; the environment variable FEDBENCH_OFFLINE=1 disables them too.
+        what: Name of the data set, for messages.
+
+    Raises:
+        RequestError: If files are missing and cannot be downloaded; the message lists the place, the addresses and the
+            checksum of each.
+    """
+    missing = [remote for remote in remotes if not (data_dir / remote.path).is_file()]
+    if missing and offline():
+        raise _missing(what, "downloads are disabled by FEDBENCH_OFFLINE; unset it", missing, data_dir)
+    if missing and not download:
+        raise _missing(what, "downloads are disabled by data.download=false; set it to true", missing, data_dir)
+    for k, remote in enumerate(missing):
+        path = data_dir / remote.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(data_dir / ".downloads.lock"):  # two runs of a sweep would download the same gigabyte twice
+                failures = [] if path.is_file() else _download(remote, path)
+        except OSError as error:
+            reason = error.strerror or error
+            raise RequestError(
+                f"{what}: {path} cannot be written ({reason}); free some space or change data_dir"
+            ) from error
+        if not path.is_file():
+            tried = "; ".join(failures) or "it has no public address"
+            problem = f"{path.name} could not be downloaded ({tried}); try again later, name a mirror in data.mirrors"
+            raise _missing(what, problem, missing[k:], data_dir)
+    return [data_dir / remote.path for remote in remotes]
+
+
+def offline() -> bool:
+    """Whether the environment variable FEDBENCH_OFFLINE disables downloads."""
+    return os.environ.get("FEDBENCH_OFFLINE", "").lower() not in ("", "0", "false", "no")
+
+
+@contextmanager
+def mirrors(bases: tuple[str, ...]) -> Iterator[None]:
+    """Ask these servers, which are laid out as the data directory, for everything that the block downloads."""
+    token = _mirrors.set(bases)
+    try:
+        yield
+    finally:
+        _mirrors.reset(token)
+
+
+def checksum(path: Path, kind: str = "md5") -> str:
+    """The checksum of a file in hexadecimal digits; ``kind`` is "md5", "sha1" or "sha256"."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+
+
+class Finding(NamedTuple):
+    """The result of comparing one file with the published one.
+
+    Attributes:
+        path: Path of the file.
+        verdict: Result in words, with the checksums.
+        wrong: Whether it differs from the official file.
+    """
+
+    path: Path
+    verdict: str
+    wrong: bool
+
+
+def verify(groups: Sequence[Files], data_dir: Path) -> list[Finding]:
+    """Compare the files that are read, or else the downloads that exist, with their published checksums."""
+    findings = []
+    for files in groups:
+        known = {remote.path: remote.hash for remote in files.remotes}
+        read = files.existing(data_dir) or [data_dir / path for path in known if (data_dir / path).is_file()]
+        for path in (p for p in read if p.is_file()):
+            expected = files.sums.get(path.name) or known.get(path.relative_to(data_dir).as_posix())
+            if expected is None:
+                findings.append(Finding(path, f"no published checksum: md5 {checksum(path)}", False))
+            elif difference := _difference(path, expected):
+                findings.append(Finding(path, f"WRONG: {difference}", True))
+            else:
+                findings.append(Finding(path, f"official: {expected.replace(':', ' ')}", False))
+    return findings
+
+
+def _difference(path: Path, expected: str | None) -> str | None:
+    """How a file differs from its published checksum; None if it does not, or there is none."""
+    if expected is None:
+        return None
+    kind, _, value = expected.partition(":")
+    got = checksum(path, kind)
+    return None if got == value else f"{kind} {got} instead of {value}"
+
+
+def _missing(what: str, problem: str, remotes: Sequence[Remote], data_dir: Path) -> MissingFiles:
+    wanted = []
+    for remote in remotes:
+        source = f"from {' or '.join(remote.urls)}" if remote.urls else "which has no public address"
+        wanted.append(f"{data_dir / remote.path} {source}" + (f" ({remote.hash})" if remote.hash else ""))
+    count = "1 file" if len(remotes) == 1 else f"{len(remotes)} files"
+    return MissingFiles(f"{what}: {count} missing: {problem}, or download yourself: {'; '.join(wanted)}")
+
+
+def _download(remote: Remote, path: Path) -> list[str]:
+    """Download a file from the first address that has it; return why those before failed."""
+    # only a missing file needs these, which take a tenth of a second to import
+    import pooch
+    import requests
+
+    failures: list[str] = []
+    pooch.get_logger().setLevel("WARNING")
+    # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
+    headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
+    for url in remote.addresses():
+        progress = _Progress(path.name)
+        fetch = pooch.HTTPDownloader(progressbar=progress, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
+        try:
+            pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
+            return failures
+        except (requests.RequestException, ValueError) as error:  # ValueError: another checksum
+            failures.append(f"{url}: {str(error).splitlines()[0][:200]}")
+            print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
+        finally:
+            progress.close()
+    return failures
+
+
+class _Progress:
+    """A progress bar on standard error, with the methods that pooch calls."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn(name, markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(name)
+        self.total = 0
+        self._bar.start()
+
+    def update(self, count: int) -> None:
+        """Count bytes that have arrived."""
+        self._bar.update(self._task, advance=count, total=self.total or None)
+
+    def reset(self) -> None:
+        """Start counting again."""
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()

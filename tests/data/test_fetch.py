@@ -1,0 +1,181 @@
+"""Downloads from a server on loopback, and what is found, missing or wrong on disk."""
+
+import hashlib
+import importlib
+import io
+import tarfile
+import threading
+from pkgutil import iter_modules
+
+import pytest
+from loopback import serving
+
+from fedbench.core.errors import RequestError
+from fedbench.data import sources
+from fedbench.data.files.fetch import Files, MissingFiles, Remote, ensure, mirrors, verify
+
+CONTENT = b"the published file\n" * 9000
+HASH = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+MODULES = {m.name: importlib.import_module(f"{sources.__name__}.{m.name}") for m in iter_modules(sources.__path__)}
+PUBLISHED = {name: files for name, m in MODULES.items() if (files := getattr(m, "FILES", ()))}
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("FEDBENCH_OFFLINE", raising=False)
+    monkeypatch.delenv("FEDBENCH_MIRRORS", raising=False)
+    with serving() as running:
+        yield running
+
+
+def remote(server, *paths, hash=HASH):
+    return Remote("set/file.bin", tuple(f"{server.root}/{path}" for path in paths), hash)
+
+
+def put(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+# ---- downloads
+
+
+def test_a_missing_file_is_downloaded_once(server, tmp_path):
+    server.files["a"] = CONTENT
+    for _ in range(2):
+        assert ensure([remote(server, "a")], tmp_path, download=True, what="A set") == [tmp_path / "set/file.bin"]
+    assert (tmp_path / "set/file.bin").read_bytes() == CONTENT
+    assert server.asked == ["a"]
+    assert [p.name for p in (tmp_path / "set").iterdir()] == ["file.bin"]
+
+
+def test_addresses_are_tried_in_order_and_wrong_bytes_are_no_file(server, tmp_path, capsys):
+    server.files |= {"down": 503, "other": b"<html>", "good": CONTENT}
+    (path,) = ensure([remote(server, "gone", "down", "other", "good")], tmp_path, download=True, what="A set")
+    assert path.read_bytes() == CONTENT
+    assert server.asked == ["gone", "down", "other", "good"]
+    said = capsys.readouterr().err
+    assert all(text in said for text in ("gone: 404", "down: 503", "other: SHA256 hash of downloaded file"))
+
+
+def test_a_failure_names_the_place_the_addresses_and_the_checksum(server, tmp_path):
+    server.files["other"] = CONTENT[:-1]
+    with pytest.raises(MissingFiles) as error:
+        ensure([remote(server, "gone", "other")], tmp_path, download=True, what="A set")
+    text = str(error.value)
+    assert text.startswith("A set: 1 file missing: file.bin could not be downloaded (")
+    assert f"{tmp_path / 'set/file.bin'} from {server.root}/gone or {server.root}/other ({HASH})" in text
+    assert not list((tmp_path / "set").iterdir())
+
+
+def test_a_file_on_disk_is_used_as_it_is(server, tmp_path):
+    put(tmp_path, "set/file.bin")
+    assert ensure([remote(server, "a")], tmp_path, download=False, what="A set")[0].read_bytes() == b""
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    ("value", "cause"), [("1", "FEDBENCH_OFFLINE; unset it"), ("0", "data.download=false; set it")]
+)
+def test_without_downloads_the_error_says_what_to_place_where(server, tmp_path, monkeypatch, value, cause):
+    monkeypatch.setenv("FEDBENCH_OFFLINE", value)
+    server.files["a"] = CONTENT
+    with pytest.raises(MissingFiles, match=f"downloads are disabled by {cause}") as error:
+        ensure([remote(server, "a")], tmp_path, download=value == "1", what="A set")
+    assert f"download yourself: {tmp_path / 'set/file.bin'} from {server.root}/a ({HASH})" in str(error.value)
+    assert not server.asked
+
+
+@pytest.mark.parametrize("by", ["key", "variable"])
+def test_mirrors_are_asked_first_and_only_for_files_with_a_checksum(server, tmp_path, monkeypatch, by):
+    server.files |= {"mirror/set/file.bin": CONTENT, "a": CONTENT}
+    bases = (f"{server.root}/none/", f"{server.root}/mirror")
+    if by == "variable":
+        monkeypatch.setenv("FEDBENCH_MIRRORS", ", ".join(bases))
+    with mirrors(bases if by == "key" else ()):
+        ensure([remote(server, "a")], tmp_path / "1", download=True, what="A set")
+        ensure([remote(server, "a", hash=None)], tmp_path / "2", download=True, what="A set")
+    assert server.asked == ["none/set/file.bin", "mirror/set/file.bin", "a"]
+
+
+def test_processes_that_need_the_same_file_download_it_once(server, tmp_path):
+    server.files["a"] = CONTENT
+    work = {"target": lambda: ensure([remote(server, "a")], tmp_path, download=True, what="A set")}
+    threads = [threading.Thread(**work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.asked == ["a"]
+
+
+def test_a_directory_that_cannot_be_written(server, tmp_path):
+    (tmp_path / "set").write_text("in the way")
+    with pytest.raises(RequestError, match=r"A set: .*file.bin cannot be written .*change data_dir"):
+        ensure([remote(server, "a")], tmp_path, download=True, what="A set")
+
+
+# ---- layouts and archives
+
+
+def archive(**members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as packed:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            packed.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def test_an_archive_is_downloaded_unpacked_and_found(server, tmp_path):
+    content = server.files["a.tgz"] = archive(x=b"1", y=b"2")
+    packed = Remote("a.tgz", (f"{server.root}/a.tgz",), f"md5:{hashlib.md5(content).hexdigest()}")
+    files = Files("A set", [["elsewhere/x", "elsewhere/y"], ["a/x", "a/y"]], [packed], into="a")
+    assert files.missing(tmp_path) == "a.tgz"
+    found = files.find(tmp_path, download=True)
+    assert [p.read_bytes() for p in found] == [b"1", b"2"]
+    assert files.find(tmp_path, download=False) == found
+    put(tmp_path, "elsewhere/x", "elsewhere/y")
+    assert files.find(tmp_path, download=False) == [tmp_path / "elsewhere/x", tmp_path / "elsewhere/y"]
+    assert files.missing(tmp_path) is None
+
+
+def test_an_archive_that_is_corrupt_or_of_something_else_is_named(tmp_path):
+    (tmp_path / "a.tgz").write_bytes(archive(x=b"1"))
+    files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), "md5:00")], into="a")
+    with pytest.raises(RequestError, match=r"a.tgz is not the official file: md5 \w{32} instead of 00; remove it"):
+        files.find(tmp_path, download=False)
+    assert not (tmp_path / "a").exists()
+    files = Files("A set", [["a/x", "a/y"]], [Remote("a.tgz", (), None)], into="a")
+    with pytest.raises(RequestError, match=r"a.tgz does not contain a/x, a/y; remove it to download it again"):
+        files.find(tmp_path, download=False)
+
+
+def test_verify_compares_what_is_read(tmp_path):
+    put(tmp_path, "a", "b", "c", "folder/d")
+    empty = hashlib.sha1(b"").hexdigest()
+    sums = {"a": f"sha1:{empty}", "b": "sha1:00"}
+    groups = [
+        Files("A set", [["a", "b", "c"]], sums=sums),
+        Files("A set", [["folder"]]),
+        Files("A set", [["nowhere"]], [Remote("c", (), f"sha1:{empty}"), Remote("missing", (), None)]),
+    ]
+    assert [(f.path.name, f.verdict, f.wrong) for f in verify(groups, tmp_path)] == [
+        ("a", f"official: sha1 {empty}", False),
+        ("b", f"WRONG: sha1 {empty} instead of 00", True),
+        ("c", f"no published checksum: md5 {hashlib.md5(b'').hexdigest()}", False),
+        ("c", f"official: sha1 {empty}", False),
+    ]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_files_of_a_source(name, tmp_path):
+    """All addresses are https and have a checksum; either form of the files is enough for a plan."""
+    groups = PUBLISHED[name]
+    assert all(r.hash and url.startswith("https://") for f in groups for r in f.remotes for url in r.urls)
+    assert all(f.missing(tmp_path) for f in groups)
+    put(tmp_path, *(path for f in groups for path in f.layouts[0]))
+    assert not any(f.missing(tmp_path) for f in groups)
