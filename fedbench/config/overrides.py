@@ -1,6 +1,7 @@
 """Override text (``KEY=VALUE``) in Hydra's grammar, parsed for the command line, sweeps, papers and Python.
 
-Slips that Hydra would accept, or explain badly, are refused.
+Paths are quoted before Hydra reads them, whose grammar lacks ``~``. Slips that Hydra would accept, or explain badly,
+are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.groups import GROUPS, options, unknown_choice
+from fedbench.config.identity import USER_FILES
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.trees import config_value, leaves
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
 _SWITCHED = {"debug": ("true", "false")}  # of which the command line knows what they mean
+_PATHS = ("results_dir", "data_dir", *USER_FILES)
+_SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 
 
@@ -91,6 +95,8 @@ def _parse(text: str) -> Override:
         raise RequestError(f"{text}: keys cannot be removed; give the key another value, such as its default")
     if equals and value.endswith(",") and value[0] not in "'\"":
         raise RequestError(f"{text!r} ends with a comma; did you mean {name}={value.rstrip(',')}?")
+    if bare in _PATHS and "," not in value and value[:1] not in ("'", '"', "$") and not _SAFE.fullmatch(value):
+        text = f"{name}={quoted(value)}"
     parsed = by_hydra(text)
     parsed_value: Any = parsed.value()
     sweeps = parsed.is_sweep_override()

@@ -174,22 +174,19 @@ class RunConfig:
         return self.results_dir / self.task_name / self.names.algo / self.digest / f"seed_{self.seed}"
 
 
-def _or(word: str | None, check: Check) -> Check:
-    """A check that takes a word for None, too."""
-    return lambda key, value: None if value == word else check(key, value)
+def _or(key: str, value: Any, *, word: str | None, check: Check) -> Any:
+    """None for a word, and what a check returns for any other value."""
+    return None if value == word else check(key, value)
 
 
-def _text(what: str) -> Check:
-    def check(key: str, value: object) -> str:
-        if not isinstance(value, str) or not value:
-            raise WrongValue(key, f"must be {what}, got {typed(value)}")
-        return value
-
-    return check
+def _text(key: str, value: object, *, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise WrongValue(key, f"must be {what}, got {typed(value)}")
+    return value
 
 
-def _path(what: str) -> Check:
-    return lambda key, value: user_path(key, _text(what)(key, value))
+def _path(key: str, value: object, *, what: str) -> Path:
+    return user_path(key, _text(key, value, what=what))
 
 
 def _seed(key: str, value: object) -> int:
@@ -201,13 +198,10 @@ def _seed(key: str, value: object) -> int:
     return integer(key, value, remedy=remedy)
 
 
-def _integers(what: str) -> Check:
-    def check(key: str, value: object) -> tuple[int, ...]:
-        if not isinstance(value, list):
-            raise WrongValue(key, f"must be {what}, got {typed(value)}")
-        return tuple(integer(key, v) for v in value)
-
-    return check
+def _integers(key: str, value: object, *, what: str) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise WrongValue(key, f"must be {what}, got {typed(value)}")
+    return tuple(integer(key, v) for v in value)
 
 
 def _participation(key: str, value: object) -> float | int:
@@ -220,8 +214,7 @@ def _participation(key: str, value: object) -> float | int:
 def _keep_clients(key: str, value: object) -> Literal["last", "all"] | tuple[int, ...]:
     if value == "last" or value == "all":
         return value
-    rounds: tuple[int, ...] = _integers("last, all or a list of rounds")(key, value)
-    return rounds
+    return _integers(key, value, what="last, all or a list of rounds")
 
 
 def _epochs(key: str, value: object) -> tuple[int, int]:
@@ -273,42 +266,42 @@ _TOP: dict[str, Check] = {
     "improved_clients": boolean,
     "metrics": _metrics,
     "device": _device,
-    "data_dir": _path("a directory"),
-    "results_dir": _path("a directory"),
+    "data_dir": partial(_path, what="a directory"),
+    "results_dir": partial(_path, what="a directory"),
     "force": boolean,
     "keep_state": boolean,
-    "objective": _text("auto or a column of rounds.jsonl, such as accuracy_mean"),
-    "tuned_on": _integers("a list of seeds"),
+    "objective": partial(_text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
+    "tuned_on": partial(_integers, what="a list of seeds"),
 }
 _LOCAL: dict[str, Check] = {
     "optimizer": partial(choice, allowed=("sgd",)),
     "lr": partial(number, above=0),
-    "batch_size": _or("full", partial(integer, at_least=1, instead="full")),
+    "batch_size": partial(_or, word="full", check=partial(integer, at_least=1, instead="full")),
     "epochs": _epochs,
-    "steps": _or(None, partial(integer, at_least=1, remedy="use null for local.epochs")),
+    "steps": partial(_or, word=None, check=partial(integer, at_least=1, remedy="use null for local.epochs")),
     "crop": integer,
     "flip": boolean,
 }
 _DATA: dict[str, Check] = {
     "partition": _partition,
-    "clients": _or(None, partial(integer, at_least=1)),
-    "test_clients": _or(None, partial(integer, at_least=1)),
+    "clients": partial(_or, word=None, check=partial(integer, at_least=1)),
+    "test_clients": partial(_or, word=None, check=partial(integer, at_least=1)),
     "split": partial(number, above=0, at_most=1),
     "local_test": partial(choice, allowed=get_args(LocalTest)),
-    "seed": _or(None, partial(integer, remedy="use null for the seed of the run")),
+    "seed": partial(_or, word=None, check=partial(integer, remedy="use null for the seed of the run")),
     "download": boolean,
     "mirrors": _mirrors,
     "validation": partial(number, at_least=0, below=1),
 }
 _ENGINE: dict[str, Check] = {
     "mode": partial(choice, allowed=get_args(Mode)),
-    "cohort_size": _or("auto", partial(integer, at_least=1, instead="auto")),
-    "workers": _or("auto", partial(integer, at_least=1, instead="auto")),
+    "cohort_size": partial(_or, word="auto", check=partial(integer, at_least=1, instead="auto")),
+    "workers": partial(_or, word="auto", check=partial(integer, at_least=1, instead="auto")),
     "precision": partial(choice, allowed=get_args(Precision)),
     "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
     "profile": boolean,
 }
-_INIT: dict[str, Check] = {"path": _or(None, _path("a file or null"))}
+_INIT: dict[str, Check] = {"path": partial(_or, word=None, check=partial(_path, what="a file or null"))}
 _SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
 TOP_KEYS = {*_TOP, *(name for name in _SECTIONS if "." not in name)}
 _SOLVER = tuple(f.name for f in fields(SgdOptions))
@@ -335,8 +328,7 @@ def parse(tree: Tree, names: Choices, overrides: Sequence[str] = ()) -> RunConfi
     init, tree["init"] = _checked("init.", tree["init"], _INIT, {*_INIT})
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
-    _refuse_round_without_evaluation(top["keep_clients"], top["rounds"], top["eval_every"])
-    _refuse_tuning_seed(top["seed"], top["tuned_on"])
+    _refuse_contradictions(top)
     del local["optimizer"]
     with arguments_of("local"):
         solver = SgdOptions(**{key: tree["local"][key] for key in _SOLVER})
@@ -398,18 +390,16 @@ def _refuse_missing_section(tree: Tree, name: str) -> None:
         raise RequestError(f"{name} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
 
 
-def _refuse_round_without_evaluation(kept: str | tuple[int, ...], rounds: int, every: int) -> None:
+def _refuse_contradictions(top: Tree) -> None:
+    rounds, every, kept, tuned_on = (top[key] for key in ("rounds", "eval_every", "keep_clients", "tuned_on"))
     for t in kept if isinstance(kept, tuple) else ():
         if t > rounds or (t % every and t != rounds):
             raise RequestError(
                 f"keep_clients names round {t}, which is not evaluated with eval_every={every} and rounds={rounds}"
             )
-
-
-def _refuse_tuning_seed(seed: int, tuned_on: tuple[int, ...]) -> None:
-    if seed in tuned_on:
+    if top["seed"] in tuned_on:
         raise RequestError(
-            f"seed={seed} is one of the seeds that this configuration was tuned on "
+            f"seed={top['seed']} is one of the seeds that this configuration was tuned on "
             f"(tuned_on={config_value(tuned_on)}); results need other seeds"
         )
 

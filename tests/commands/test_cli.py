@@ -295,8 +295,8 @@ def test_ctrl_c_while_starting_ends_the_process(tmp_path, handler, result):
     assert (done.returncode, done.stderr) == result
 
 
-def test_a_group_may_read_the_model_and_a_quoted_path_may_hold_anything(fed, tmp_path):
-    _, out, _ = fed(*FAST, "results_dir='rés (ü) =1'", "experiment=null")
+def test_a_group_may_read_the_model_and_a_path_may_hold_anything(fed, tmp_path):
+    _, out, _ = fed(*FAST, "results_dir=rés (ü) =1", "experiment=null")
     path = run_dir(tmp_path, out)
     assert path.is_relative_to(tmp_path / "rés (ü) =1")
     modes = [(path / name).stat().st_mode for name in ("model.safetensors", "meta.json")]

@@ -1,4 +1,4 @@
-"""Paths that no file system takes."""
+"""Paths that a user types, and values in messages."""
 
 from pathlib import Path
 
@@ -13,9 +13,6 @@ from fedbench.core.paths import user_path
     [
         ("a\0b", "without NUL"),
         ("~nobody-at-all/x", "names a home directory that cannot be found"),
-        ("a" * 256, "at most 255 per directory"),
-        ("a/" * 2048, "at most 4095 bytes"),
-        ("\ud800", "can be encoded"),
     ],
 )
 def test_refused(value, message):
@@ -28,7 +25,6 @@ def test_refused(value, message):
 def test_accepted(monkeypatch):
     monkeypatch.setenv("HOME", "/home/x")
     assert user_path("k", "~/a") == Path("/home/x/a")
-    assert user_path("k", "a" * 255) == Path("a" * 255)
 
 
 def test_shown_is_short_whatever_the_value():
