@@ -1,6 +1,5 @@
 """Architectures against torch's own and sizes counted by hand; deep and recurrent models in every engine mode."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -28,7 +27,7 @@ from fedbench.models.vgg import VGG11
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.measurements import Measurements, _block
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import LoopOracle, make_oracle
 from fedbench.simulation.task import Task, example_losses
 
@@ -435,10 +434,6 @@ def test_a_subclass_of_a_dense_model_is_asked_for_its_own_forward():
     assert close(final(fedavg(), data, task=task), final(fedavg(), data, task=task, mode="loop"), 1e-12)
 
 
-def test_traits_of_a_plain_module_are_the_defaults():
-    assert traits_of(nn.Linear(2, 2)) == ModelTraits()
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -464,15 +459,6 @@ def test_the_table_of_a_model_is_taken_once():
     assert task.traits.work_values == 6 * 2  # length * hidden // 2
 
 
-def test_blocks_of_long_answers_are_small():
-    """A sequence of 35 words out of 33278 is 1.2 million logits; a block has at most 2^25 values."""
-    data, engine = texts(every=True), Engine(None, "loop", 1)
-    assert _block(data, engine) == 2**19 // 6
-    assert _block(replace(data, work_values=35 * 33278), engine) == 2**25 // (35 * 33278)
-    assert _block(replace(data, work_values=2**26), engine) == 1
-    assert _block(replace(data, work_values=2**15), engine) == 64
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -488,6 +474,11 @@ def test_blocks_of_long_answers_are_small():
         (lambda: resnet((3, 32, 32), 10, stem="5x5"), "stem must be one of 3x3, 7x7"),
         (lambda: resnet((3, 32, 32), 10, groups=3), "model.groups must divide 64"),
         (lambda: resnet((60,), 10), "this model needs images"),
+        (lambda: ConvNet((60,), 5, [4], 3, 6), "needs images"),
+        (lambda: ConvNet((1, 8, 8), 5, [4], 4, 6), "must be odd, got 4"),
+        (lambda: ConvNet((1, 8, 8), 5, [4] * 4, 3, 6), "at least 16 pixels"),
+        (lambda: MLP((8,), 5, []), "model=linear"),
+        (lambda: MLP((8,), 5, [0]), "hidden must be an integer >= 1, got 0"),
     ],
 )
 def test_models_refuse(make, message):

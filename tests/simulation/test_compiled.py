@@ -13,7 +13,7 @@ import torch
 from tools import SOLVERS, close, engine_of, federation, final, make, snapshots, task_for
 
 from fedbench.core.algorithm import Algorithm, Descent, Pull, Shift, descent
-from fedbench.core.optim import SGD, adam, chain, sgd
+from fedbench.core.optim import adam, chain, sgd
 from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
@@ -92,18 +92,6 @@ def test_every_combination_of_parts_of_a_step(clip, decay, momentum, extra):
         return {**solver["start"](msg, client, info), "shift": 0.1 * msg["w"] + info.lr}
 
     algo, data = Algorithm(start=start, step=solver["step"]), federation(features=37)
-    a, b = (final(algo, data, mode=mode) for mode in ("compiled", "loop"))
-    assert close(a, b, 1e-12)
-
-
-def test_a_term_of_another_shape_and_type():
-    """A number per client is added to all parameters, as torch's operations do."""
-    solver = descent(extra=Shift("shift"))
-
-    def start(msg, client, info):
-        return {**solver["start"](msg, client, info), "shift": info.lr.float()}
-
-    algo, data = Algorithm(start=start, step=solver["step"]), federation()
     a, b = (final(algo, data, mode=mode) for mode in ("compiled", "loop"))
     assert close(a, b, 1e-12)
 
@@ -289,12 +277,6 @@ def test_the_family_of_steps():
     ]
     assert all(DenseKernel.carries_out(step) for step in known)
     assert not any(DenseKernel.carries_out(step) for step in other)
-
-
-def test_chained_clipping_decay_and_momentum_are_one_rule():
-    both = chain(sgd(weight_decay=0.1, clip_norm=2.0), sgd(momentum=0.5, nesterov=True))
-    assert both.rule == sgd(0.5, True, 0.1, 2.0).rule
-    assert chain(SGD, sgd(0.5)).rule == sgd(0.5).rule
 
 
 def test_only_dense_models_are_expressible():

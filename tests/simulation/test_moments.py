@@ -12,7 +12,6 @@ from tools import federation, make, snapshots, task_for
 
 from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
-from fedbench.core.errors import RequestError
 from fedbench.models.dense import MLP
 from fedbench.runs import training as runner
 from fedbench.runs.build_data import federated
@@ -187,13 +186,6 @@ def test_a_run_records_the_similarity_of_ten_clients(fed, tmp_path, algo):
     assert np.shape(read_run(run_dir(tmp_path, out)).document("moments")["cka"]) == (3, 3)
 
 
-def test_no_moments_where_there_are_none(fed, tmp_path):
-    for more in (["algo=fedavg"], ["algo=fedadam"], ["algo=local_adam", "rounds=0"]):
-        path = run_dir(tmp_path, fed(*FAST, *more)[1])
-        assert {p.name for p in path.iterdir()} == FILES
-        assert read_run(path).document("moments") is None
-
-
 @pytest.mark.parametrize(
     ("algo", "at"),
     [
@@ -231,12 +223,6 @@ def test_a_run_stopped_behind_its_last_round_still_has_moments(fed, tmp_path, mo
     for name in ("moments.json", "model.safetensors"):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
     assert read_run(path).rounds()["round"].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_training_again_does_not_leave_old_moments(fed, tmp_path, monkeypatch):
-    path = run_dir(tmp_path, fed(*FAST, "algo=local_adam")[1])
-    interrupted(fed, monkeypatch, 3, *FAST, "algo=local_adam", "force=true")
-    assert not (path / "moments.json").exists()
 
 
 # ---- the norm of an update
@@ -285,28 +271,3 @@ def test_null_is_the_seed_of_the_run():
     for s, data in zip((0, 3), follows, strict=True):
         assert data == drawn(f"data.seed={s}", "seed=7")
     assert drawn("seed=3") == follows[0]  # a number of its own does not follow
-
-
-def test_null_is_one_setting_for_all_seeds():
-    digests = {s: compose_run(["data.seed=null", f"seed={s}"]).digest for s in (0, 3)}
-    assert digests[0] == digests[3]
-    assert digests[3] not in {compose_run([f"data.seed={s}", f"seed={s}"]).digest for s in (0, 3)}
-    assert [compose_run(["seed=3", f"data.seed={own}"]).data.seed for own in ("null", 0, 5)] == [3, 0, 5]
-
-
-@pytest.mark.parametrize("value", ["x", "-1", "1.5", "true"])
-def test_a_seed_of_the_data_is_a_whole_number_or_null(value):
-    with pytest.raises(
-        RequestError, match="data.seed must be an integer >= 0, got .*; use null for the seed of the run"
-    ):
-        compose_run([f"data.seed={value}"])
-
-
-def test_a_run_takes_its_own_partition(fed, tmp_path):
-    """Its numbers at the first model are those of that seed given for the data, and not those of another."""
-    tables = []
-    for seed in ("null", "2", "0"):
-        path = run_dir(tmp_path, fed("data.clients=8", "rounds=0", "seed=2", f"data.seed={seed}")[1])
-        tables.append(read_run(path).clients())
-    assert tables[0].equals(tables[1])
-    assert not tables[0].equals(tables[2])
