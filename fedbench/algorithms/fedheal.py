@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from fedbench.algorithms.shared.bits import packed, unpacked
 from fedbench.algorithms.shared.gram import combination
 from fedbench.core.algorithm import Algorithm, descent
 from fedbench.core.errors import RequestError, choice, number
@@ -85,3 +85,16 @@ def fedheal(
         update=update,
         weights="uniform",
     )
+
+
+def packed(mask: Tensor) -> Tensor:
+    """Return the bits of a mask [C, P] bool as bytes [C, ceil(P/8)] uint8, the first in the lowest place."""
+    bits = F.pad(mask.to(torch.uint8), (0, -mask.shape[1] % 8)).view(len(mask), -1, 8)
+    return (bits << torch.arange(8, dtype=torch.uint8, device=mask.device)).sum(2, dtype=torch.uint8)
+
+
+def unpacked(packs: Tensor, size: int) -> Tensor:
+    """Return the mask [C, size] bool of ``packed`` bytes."""
+    places = torch.arange(8, dtype=torch.uint8, device=packs.device)
+    bits = (packs.unsqueeze(2) >> places) & 1
+    return bits.view(len(packs), -1)[:, :size].bool()

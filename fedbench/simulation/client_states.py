@@ -27,7 +27,7 @@ class StateAllocator:
 
     Args:
         device: The device of the computation.
-        place: "device", "host" (pinned if the device is a GPU), "file" (memory-mapped), or "auto": the first of these
+        place: "device", "host" (main memory), "file" (memory-mapped), or "auto": the first of these
             in which the states take at most half of the free space.
         folder: The folder for files; created when it is needed.
 
@@ -91,13 +91,11 @@ class StateAllocator:
         shape = (count, *v.shape)
         if self.place == "file":
             return self._in_file(name, v, shape)
-        pinned = self.place == "host" and self.device.type == "cuda"
-        if v.device.type == "cpu" and not pinned and not v.any():
-            # zeros: the system gives a page when it is first changed
+        device = v.device if self.place == "device" else torch.device("cpu")
+        if device.type == "cpu" and not v.any():  # zeros: the system gives a page when it is first changed
             pages = mmap.mmap(-1, count * v.nbytes, **_PRIVATE)
             return torch.frombuffer(pages, dtype=v.dtype).view(shape)
-        room = torch.empty(shape, dtype=v.dtype, pin_memory=pinned, device=v.device if self.place == "device" else None)
-        return room.copy_(v.expand(shape))
+        return v.to(device).expand(shape).clone()
 
     def _in_file(self, name: str, v: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Return states in a file, written without mapping it: pages that no client changes take no memory."""

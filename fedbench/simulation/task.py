@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.core.errors import RequestError
-from fedbench.models.base import FusedLayer, traits_of
-from fedbench.models.init import initial
+from fedbench.models.base import FusedLayer, initial, traits_of
 
 # below this torch's softmax over rows leaves its vector code on a CPU: measured 1036 against 313 µs at [8264, 10] for
 # the cross-entropy, 127 against 30 µs at [100, 10, 10] for the softmax

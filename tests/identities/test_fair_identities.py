@@ -10,7 +10,7 @@ from reference_fair import fedfv_step, guided_direction
 from test_more_identities import FULL, QUADRATIC, cohort, run_on, start_of
 from tools import close, factory, federation, final, make, snapshots
 
-from fedbench.algorithms.shared.bits import packed, unpacked
+from fedbench.algorithms.fedheal import packed, unpacked
 from fedbench.algorithms.shared.guided import chosen, direction, step_sizes
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd

@@ -16,10 +16,9 @@ from fedbench.core.torchvision_compat import torchvision
 from fedbench.core.types import Batch
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
-from fedbench.models.base import ModelTraits, traits_of
+from fedbench.models.base import ModelTraits, initial, traits_of
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP, Linear
-from fedbench.models.init import initial
 from fedbench.models.lenet import LeNet
 from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet
