@@ -56,8 +56,8 @@ def _verify(config: RunConfig) -> tuple[Sequence[str], int]:
     """
     name = config.names.data
     findings = verify(official_files(config), config.data_dir)
-    lines = [f"{f.path}  {f.verdict}" for f in findings]
-    if wrong := sum(f.wrong for f in findings):
+    lines = [f"{path}  {result}" for path, result, _ in findings]
+    if wrong := sum(differs for _, _, differs in findings):
         remedy = "remove them to download the official ones, or state in your results which data they contain"
         return [*lines, f"{name}: {wrong} of {len(lines)} files are not the official ones; {remedy}"], 1
     try:

@@ -1,4 +1,4 @@
-"""Inspect a federated data set: its numbers, and pictures of its labels and examples."""
+"""Describe a federated data set: its numbers, and pictures of its labels and examples."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def facts(data: FederatedDataset) -> dict[str, str]:
     entropy = label_entropy(label_counts(data))
     average = f"mean {sizes.mean():.2f}, STD {sizes.std():.2f} (of the population), least {sizes.min()}, "
     most = np.log(data.classes)
+    idle = f", {(train == 0).sum()} without training examples" if (train == 0).any() else ""
     return {
-        "clients": f"{data.num_clients}"
-        + (f", {(train == 0).sum()} without training examples" * bool((train == 0).any())),
+        "clients": f"{data.num_clients}{idle}",
         "examples": f"{owned(data)} ({train.sum()} to train on, {tested} to test on{whose}); "
         f"{len(data.y)} in the source",
         "shape": f"{list(data.shape)} {str(data.x.dtype).removeprefix('torch.')}, {data.classes} classes",
@@ -118,27 +118,19 @@ def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[
     able = np.flatnonzero(data.train.counts)
     chosen = able[np.linspace(0, len(able) - 1, min(rows, len(able))).astype(int)]
     axes = figure.subplots(len(chosen), columns, squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
     for line, k in zip(axes, chosen, strict=True):
-        rows_of_client = data.train.of_clients(np.array([k]))[:columns]
-        for place, axis in enumerate(line):
-            axis.axis("off")
-            if place < len(rows_of_client):
-                picture = data.x[rows_of_client[place]].numpy(force=True)
-                picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
-                scaled = picture if picture.dtype == np.uint8 else _unit(picture)
-                axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
-                axis.set_title(str(int(data.y[rows_of_client[place]])), fontsize=8, pad=2)
-        line[0].text(
-            -0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes, fontsize=7
-        )
+        for axis, row in zip(line, data.train.of_clients(np.array([k]))[:columns], strict=False):
+            picture = data.x[row].numpy(force=True)
+            picture = picture if len(picture) == 3 else picture[:1]  # RGB, or the first channel
+            span = max(float(picture.max() - picture.min()), 1e-12)
+            scaled = picture if picture.dtype == np.uint8 else (picture - picture.min()) / span
+            axis.imshow(np.moveaxis(scaled, 0, -1).squeeze(), cmap="gray")
+            axis.set_title(str(int(data.y[row])), fontsize=8, pad=2)
+        line[0].text(-0.15, 0.5, data.names[k], rotation=90, va="center", ha="right", transform=line[0].transAxes)
     figure.suptitle(f"{title}: first training images of {len(chosen)} clients", fontsize=10)
     return figure
-
-
-def _unit(values: np.ndarray) -> np.ndarray:
-    low, high = values.min(), values.max()
-    scaled: np.ndarray = (values - low) / (high - low if high > low else 1.0)
-    return scaled
 
 
 def as_lines(table: Mapping[str, str]) -> str:

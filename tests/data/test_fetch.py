@@ -163,7 +163,7 @@ def test_verify_compares_what_is_read(tmp_path):
         Files("A set", [["folder"]]),
         Files("A set", [["nowhere"]], [Remote("c", (), f"sha1:{empty}"), Remote("missing", (), None)]),
     ]
-    assert [(f.path.name, f.verdict, f.wrong) for f in verify(groups, tmp_path)] == [
+    assert [(path.name, *result) for path, *result in verify(groups, tmp_path)] == [
         ("a", f"official: sha1 {empty}", False),
         ("b", f"WRONG: sha1 {empty} instead of 00", True),
         ("c", f"no published checksum: md5 {hashlib.md5(b'').hexdigest()}", False),

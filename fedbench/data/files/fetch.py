@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from filelock import FileLock
 
@@ -164,34 +163,24 @@ def checksum(path: Path, kind: str = "md5") -> str:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
-class Finding(NamedTuple):
-    """The result of comparing one file with the published one.
+def verify(groups: Sequence[Files], data_dir: Path) -> list[tuple[Path, str, bool]]:
+    """Compare the files that are read, or else the downloads that exist, with their published checksums.
 
-    Attributes:
-        path: Path of the file.
-        verdict: Result in words, with the checksums.
-        wrong: Whether it differs from the official file.
+    Returns:
+        Path of each file, the result in words, and whether it differs from the official file.
     """
-
-    path: Path
-    verdict: str
-    wrong: bool
-
-
-def verify(groups: Sequence[Files], data_dir: Path) -> list[Finding]:
-    """Compare the files that are read, or else the downloads that exist, with their published checksums."""
     findings = []
     for files in groups:
         known = {remote.path: remote.hash for remote in files.remotes}
         read = files.existing(data_dir) or [data_dir / path for path in known if (data_dir / path).is_file()]
         for path in (p for p in read if p.is_file()):
             expected = files.sums.get(path.name) or known.get(path.relative_to(data_dir).as_posix())
+            difference = _difference(path, expected)
             if expected is None:
-                findings.append(Finding(path, f"no published checksum: md5 {checksum(path)}", False))
-            elif difference := _difference(path, expected):
-                findings.append(Finding(path, f"WRONG: {difference}", True))
+                result = f"no published checksum: md5 {checksum(path)}"
             else:
-                findings.append(Finding(path, f"official: {expected.replace(':', ' ')}", False))
+                result = f"WRONG: {difference}" if difference else f"official: {expected.replace(':', ' ')}"
+            findings.append((path, result, difference is not None))
     return findings
 
 
@@ -224,40 +213,12 @@ def _download(remote: Remote, path: Path) -> list[str]:
     # as it is on the server: a .gz that is sent as an encoding of something else must not be decoded
     headers = {"Accept-Encoding": "identity", "User-Agent": f"fedbench/{__version__}"}
     for url in remote.addresses():
-        progress = _Progress(path.name)
-        fetch = pooch.HTTPDownloader(progressbar=progress, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
+        bar = sys.stderr.isatty()
+        fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT, headers=headers)
         try:
             pooch.retrieve(url, remote.hash, fname=path.name, path=path.parent, downloader=fetch)
             return failures
         except (requests.RequestException, ValueError) as error:  # ValueError: another checksum
             failures.append(f"{url}: {str(error).splitlines()[0][:200]}")
             print(f"fedbench: {path.name}: {failures[-1]}", file=sys.stderr)
-        finally:
-            progress.close()
     return failures
-
-
-class _Progress:
-    """A progress bar on standard error, with the methods that pooch calls."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn(name, markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(name)
-        self.total = 0
-        self._bar.start()
-
-    def update(self, count: int) -> None:
-        """Count bytes that have arrived."""
-        self._bar.update(self._task, advance=count, total=self.total or None)
-
-    def reset(self) -> None:
-        """Start counting again."""
-        self._bar.reset(self._task)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.stop()

@@ -19,7 +19,6 @@ from pathlib import Path
 from filelock import FileLock
 
 from fedbench.core.errors import install_hint
-from fedbench.core.user_cache import user_cache
 
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
@@ -55,7 +54,7 @@ def kernels() -> Kernels:
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
         version = _run([*compiler, "--version"]).partition("\n")[0]
-        where = user_cache("kernels") / f"kernels-{_digest(version)}.so"
+        where = _cache() / f"kernels-{_digest(version)}.so"
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
                 _build(compiler, where)
@@ -94,6 +93,14 @@ def _processor() -> str:
     wanted = ("model name", "flags", "Features", "CPU part")
     lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.startswith(wanted))
+
+
+def _cache() -> Path:
+    """The directory of compiled kernels, which only the user may enter."""
+    directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)
+    return directory
 
 
 def _build(compiler: list[str], where: Path) -> None:
