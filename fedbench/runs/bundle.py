@@ -167,11 +167,6 @@ class BundledRun(Run):
         return self.bundle.root
 
     @property
-    def bundled(self) -> bool:
-        """Whether it is a run of a bundle."""
-        return True
-
-    @property
     def done(self) -> bool:
         """Whether the run is complete."""
         return self.meta["status"] in ("done", "diverged")

@@ -39,7 +39,7 @@ class Results:
 
     Attributes:
         damaged: After an iteration, messages about runs that were left out, with paths relative to the directory.
-        broken: Messages about published reports that cannot be read, by name, once one of their runs was looked for.
+        broken: Messages about damaged bundles of published reports, by name, once one of their runs was looked for.
 
     Raises:
         RequestError: If the directory has a bundle that is damaged.
@@ -50,7 +50,8 @@ class Results:
         self.damaged: list[str] = []
         self.bundle = Bundle(root) if is_bundle(root) else None
         self._names, self._below, self._check = published, below, check
-        self._reports: dict[str, tuple[Bundle | None, dict[Path, Run]]] = {}
+        self._bundles: dict[str, Bundle | None] = {}
+        self._published: dict[str, dict[Path, Run]] = {}
         self.broken: dict[str, str] = {}
 
     @property
@@ -96,48 +97,29 @@ class Results:
     def published(self, name: str) -> dict[Path, Run]:
         """Return the finished runs of a published report, by the paths that they would have here.
 
-        There are none of a damaged bundle, on which there is a message in ``broken``.
+        There are none of a damaged bundle.
         """
-        return self._report(name)[1]
-
-    def has(self, experiment: str, algo: str) -> bool:
-        """Return whether an algorithm has published runs of an experiment."""
-        way = self.root / experiment / algo
-        return any(path.parent.parent == way for path in self.published(experiment.partition("/")[0]))
+        if name not in self._published:
+            bundle = self._bundle(name)
+            runs = [] if bundle is None else [run for run in bundle.runs() if run.done]
+            self._published[name] = {r.path: r for r in runs if r.path.is_relative_to(self.root / name)}
+        return self._published[name]
 
     def file(self, name: str, path: str) -> bytes | None:
         """Return a further file of the bundle of a published report, such as label counts; None if it has none."""
-        bundle, _ = self._report(name)
+        bundle = self._bundle(name)
         return None if bundle is None else bundle.file(path)
 
-    def find(self, path: Path) -> Run | None:
-        """Return the finished run with a directory, from there or from a published report; None if there is none.
-
-        Raises:
-            DamagedRun: If its files cannot be read, and it is not published.
-        """
-        name = path.relative_to(self.root).parts[0]
-        published = self.published(name).get(path)
-        try:
-            return read_run(path) if is_done(path) else published
-        except DamagedRun:
-            if published is None:
-                raise
-            return published
-
-    def _report(self, name: str) -> tuple[Bundle | None, dict[Path, Run]]:
-        if name not in self._reports:
-            self._reports[name] = None, {}
+    def _bundle(self, name: str) -> Bundle | None:
+        """Return the bundle of a published report; None if there is none, or a damaged one."""
+        if name not in self._bundles:
             place = self.root / PUBLISHED / name
+            self._bundles[name] = None
             try:
-                if is_bundle(place):
-                    bundle = Bundle(place, home=self.root)
-                    runs = {run.path: run for run in bundle.runs() if run.done}
-                    own = {p: run for p, run in runs.items() if p.is_relative_to(self.root / name)}
-                    self._reports[name] = bundle, own
+                self._bundles[name] = Bundle(place, home=self.root) if is_bundle(place) else None
             except RequestError as error:
                 self.broken[name] = self._relative(error)
-        return self._reports[name]
+        return self._bundles[name]
 
     def _relative(self, error: Exception) -> str:
         return str(error).replace(f"{self.root}{os.sep}", "")

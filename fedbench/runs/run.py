@@ -90,11 +90,6 @@ class Run:
         return self.path
 
     @property
-    def bundled(self) -> bool:
-        """Whether it is a run of a bundle."""
-        return False
-
-    @property
     def identity(self) -> tuple[Any, ...]:
         """What a copy of the run has in common with it: the setting and the seed."""
         return tuple(self.meta.get(k) for k in _IDENTITY)

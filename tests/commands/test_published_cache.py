@@ -1,7 +1,6 @@
 """``fedbench reproduce`` in a results directory with published reports: their runs are not made again."""
 
 import csv
-import json
 import shutil
 from types import SimpleNamespace
 
@@ -74,13 +73,6 @@ def test_published_runs_are_not_made_again_and_are_in_the_report(clone, done, no
     assert page.count('href="../published/adafedadam/"') == rows
 
 
-def test_without_the_folder_the_runs_are_made(clone, done):
-    shutil.rmtree(clone / "published")
-    assert call(*SMOKE)[0] == 0
-    assert len(models(clone)) == 3
-    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
-
-
 def test_only_what_is_not_published_is_made(clone):
     """A second seed; the report has both."""
     assert row(call(*SMOKE, "--plan", "--seeds", "2")[1])[:2] == ["6", "3"]
@@ -91,29 +83,6 @@ def test_only_what_is_not_published_is_made(clone):
     assert [r["seeds"] for r in rows] == ["2"] * 3
 
 
-def test_a_run_that_was_interrupted_here_and_is_published_is_left_as_it_is(clone, done, no_training):
-    (path,) = (p.parent for p in done.results.rglob("DONE") if "momentum" in str(p))
-    here = clone / path.relative_to(done.results)
-    shutil.copytree(path, here)
-    (here / "DONE").unlink()
-    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in here.iterdir()}
-    assert call(*SMOKE)[0] == 0
-    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in here.iterdir()} == before
-    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
-
-
-def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(clone, done, no_training):
-    shutil.copytree(done.results / "adafedadam", clone / "adafedadam")
-    damaged = models(clone)["adafedadam", "table7_synthetic_momentum"].parent
-    (damaged / "meta.json").write_text("torn")
-    status, _, err = call(*SMOKE)
-    assert status == 0
-    assert err.count("fedbench: left out: ") == 1
-    assert str(damaged.relative_to(clone)) in err
-    assert [e[3] for e in entries(clone)] == ["done"] * 3
-    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
-
-
 def test_a_damaged_bundle_is_named_and_its_runs_are_to_do(clone):
     (clone / HOME / "evidence" / "runs.parquet").write_bytes(b"PAR1")
     status, out, err = call(*SMOKE, "--plan")
@@ -121,26 +90,6 @@ def test_a_damaged_bundle_is_named_and_its_runs_are_to_do(clone):
     assert row(out)[:2] == ["3", "0"]
     assert err.startswith(f"fedbench: left out: {HOME}/evidence")
     assert err.count("\n") == 1
-
-
-def test_hours_in_which_nothing_is_left_to_do_give_the_whole_report(clone, done, no_training):
-    status, out, _ = call(*SMOKE, "--hours", "1")
-    assert status == 0
-    assert "0 of 0 runs are taken within 60 min" in out
-    assert entries(clone) == [(s, "adafedadam", 0, "done") for s in SETUPS]
-    assert (clone / TABLE).read_bytes() == (done.results / TABLE).read_bytes()
-
-
-def test_a_run_that_diverged_in_a_published_report_is_a_failure_that_is_remembered(clone, done, tmp_path, no_training):
-    shutil.copytree(done.results, tmp_path / "other")
-    path = models(tmp_path / "other")["adafedadam", "table5_synthetic"].parent
-    facts = json.loads((path / "meta.json").read_text())
-    (path / "meta.json").write_text(json.dumps(facts | {"status": "diverged", "sealed": False}))
-    (path / "DONE").write_text("")  # without checksums
-    write_report(tmp_path / "other", clone / HOME, "adafedadam")
-    assert row(call(*SMOKE, "--plan")[1]) == ["3", "3", "–"]
-    assert call(*SMOKE)[0] == 1
-    assert [e[3] for e in entries(clone)] == ["diverged", "done", "done"]
 
 
 # ---- data

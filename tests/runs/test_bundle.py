@@ -190,13 +190,11 @@ def names(runs):
 
 
 def test_a_published_run_is_found_by_the_directory_that_it_would_have(results):
-    found = Results(results)
-    run = found.find(at(results, "fednova"))
+    found = Results(results).published(PAPER)
+    run = found[at(results, "fednova")]
     assert (run.path, run.place) == (at(results, "fednova"), results / "published" / PAPER)
-    assert found.find(at(results, "fedadam")).outcome == "diverged"
-    assert found.find(at(results, "qfedavg")) is None  # it failed, which is not finished
-    assert [found.has(HERE, algo) for algo in ("fedavg", "qfedavg")] == [True, False]
-    assert not found.has(f"{OTHER}/a", "fedavg")
+    assert found[at(results, "fedadam")].outcome == "diverged"
+    assert at(results, "qfedavg") not in found  # it failed, which is not finished
     (results / "published" / PAPER).rename(results / "published" / OTHER)  # runs are those of the bundle's name
     assert Results(results).published(PAPER) == Results(results).published(OTHER) == {}
 
@@ -209,7 +207,7 @@ def test_runs_come_in_the_order_of_their_paths_and_finished_ones_on_disk_first(r
     unfinished.write_text(json.dumps(json.loads(unfinished.read_text()) | {"status": "interrupted"}))
     (at(results, "fednova") / "DONE").unlink()
     store = Results(results, [PAPER])
-    found = [(r.meta["algo"], r.meta["seed"], r.outcome, r.bundled) for r in store]
+    found = [(r.meta["algo"], r.meta["seed"], r.outcome, r.place != r.path) for r in store]
     assert found == [
         ("fedavg", 0, "done", False),  # of the other paper
         ("fedadam", 0, "diverged", True),
@@ -236,7 +234,6 @@ def test_the_published_run_stands_in_for_a_damaged_one_which_is_named(results):
     assert ("fednova", 0, "done") in [n[:3] for n in names(store)]
     (why,) = store.damaged
     assert why.startswith(at(results, "fednova").relative_to(results).as_posix())
-    assert store.find(at(results, "fednova")).bundled
 
 
 def test_a_damaged_bundle_is_named_and_none_of_its_runs_counts(results):
@@ -246,6 +243,6 @@ def test_a_damaged_bundle_is_named_and_none_of_its_runs_counts(results):
     assert names(store) == [("fedprox", 0, "done", True)]
     (why,) = store.damaged
     assert why.startswith(f"published/{PAPER}/evidence: curves.parquet is not the file")
-    assert store.find(at(results, "fedavg")) is None
+    assert store.published(PAPER) == {}
     elsewhere = Results(results, [OTHER])
     assert (names(elsewhere), elsewhere.damaged) == (names(store), [])
