@@ -10,7 +10,7 @@ JOBS ?= auto
 # neighbouring tests share what they set up, so a process gets a stretch of them
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: help setup demo smoke test test-all test-faults golden lint type licences audit vulnerabilities format docs site notebook dist bench \
+.PHONY: help setup demo smoke test test-all golden lint type licences audit vulnerabilities format docs site notebook dist bench \
   reproduce-tables fairness-benchmark tables clean
 
 help: ## list the targets
@@ -40,10 +40,6 @@ test: .venv/dev ## run the fast tests; those on real data need FEDBENCH_DATA
 
 test-all: .venv/dev ## run all tests as CI does, also the slow ones
 	$(PYTEST)
-
-COUNT ?=
-test-faults: .venv/dev ## kill runs, fill disks, flip bits and compare what is left: COUNT damaged files (10000)
-	cd tests && ../$(BIN)/python -m faults --count $(or $(COUNT),10000)
 
 golden: .venv/dev ## update the stored golden runs of all algorithms
 	$(BIN)/python tests/golden/golden.py

@@ -10,7 +10,7 @@ ROWS = [line for line in TEXT.splitlines() if re.match(r"\| (?!promise|---)", li
 
 
 def test_every_promise_names_a_test_that_exists():
-    assert len(ROWS) > 25
+    assert len(ROWS) > 20
     for row in ROWS:
         named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row)
         assert named, row

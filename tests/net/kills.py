@@ -1,14 +1,20 @@
-"""Kill runs in every round, carry them out again and compare: python kills.py DIR prints what became of each as JSON.
+"""Harm runs, carry them out again and compare: python kills.py DIR SUITE ... prints what became of each run as JSON.
 
-A process of its own, since it forks: a child has all modules already, and its end is a real one.
+``rounds`` ends runs by a signal in each of their rounds, ``operations`` and ``some_operations`` kill one at operations
+on files, and ``full`` lets no file grow beyond a size. A process of its own, since it forks: a child has all modules
+already, and its end is a real one.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import resource
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,11 +36,12 @@ def command(results: Path, method: str) -> int:
     return main(["--config-dir", str(OWN), *typed])
 
 
-def in_child(results: Path, method: str, environment: dict[str, str]) -> int:
-    """Carry out a run in a forked child and return its exit status, or minus the signal that ended it."""
+def in_child(results: Path, method: str, harm: Callable[[], object] = int) -> int:
+    """Carry out a run in a forked child, after ``harm``; its exit status, or minus the signal that ended it."""
     if not (child := os.fork()):
-        os.environ |= environment
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(results.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        harm()
         os._exit(command(results, method))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -48,25 +55,87 @@ def left_in(results: Path) -> tuple[bytes, list[dict[str, object]]]:
     return model.read_bytes() if model.exists() else b"", untimed
 
 
-def killed(folder: Path, method: str) -> list[dict[str, object]]:
-    """What became of a method's runs that were killed in each of their rounds.
+def in_every_round(folder: Path, method: str) -> Iterator[dict[str, object]]:
+    """What becomes of runs that get a signal in each of their rounds."""
+    expected = left_in(folder / method)
+    for number, at in itertools.product(SIGNALS, range(ROUNDS)):
+        results = folder / f"{method}_{number.name}_{at}"
+        environment = {"KILL_AT": str(at), "KILL_WITH": str(int(number))}
+        first = in_child(results, method, lambda environment=environment: os.environ.update(environment))
+        _, rows = left_in(results)
+        facts = {
+            "signal": number.name,
+            "first": first,
+            "rounds": len(rows) - 1,
+            "saved": any(results.rglob("checkpoint")),
+        }
+        again = in_child(results, method)
+        yield {"method": method, **facts, "again": again, "same": left_in(results) == expected}
 
-    The run that is left alone is this process's own, so that its children find everything imported.
+
+def at_operations(folder: Path, method: str, every: int) -> Iterator[dict[str, object]]:
+    """What becomes of runs that are killed just before one in ``every`` of their operations on files."""
+    expected = left_in(folder / method)
+    for at in itertools.count(0, every):
+        results = folder / f"{method}_{every}_{at}"
+        first = in_child(results, method, lambda results=results, at=at: sys.addaudithook(_killing(results, at)))
+        if first == 0:
+            return
+        again = in_child(results, method)
+        yield {"at": at, "first": first, "again": again, "same": left_in(results) == expected}
+
+
+def _killing(results: Path, at: int) -> Callable[[str, tuple[object, ...]], None]:
+    """A hook that kills the process at an operation on files below a directory: each that opens or changes one."""
+    operations = itertools.count()
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        changes = event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+        if changes and str(arguments[0]).startswith(str(results)) and next(operations) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def on_full_disks(folder: Path, method: str) -> Iterator[dict[str, object]]:
+    """What becomes of runs whose files cannot grow beyond a size; what they say is the last value."""
+    expected = left_in(folder / method)
+    for size in (1000, 3000, 6000):
+        results = folder / f"{method}_{size}"
+        limits = (size, resource.RLIM_INFINITY)
+        first = in_child(results, method, lambda limits=limits: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+        done, said = any(results.rglob("DONE")), results.with_suffix(".err").read_text()
+        again = in_child(results, method)
+        yield {
+            "size": size,
+            "first": first,
+            "done": done,
+            "again": again,
+            "same": left_in(results) == expected,
+            "said": said,
+        }
+
+
+SUITES: dict[str, Callable[[Path, str], Iterator[dict[str, object]]]] = {
+    "rounds": in_every_round,
+    "operations": partial(at_operations, every=1),
+    "some_operations": partial(at_operations, every=13),
+    "full": on_full_disks,
+}
+
+
+def outcomes(folder: Path, suites: Sequence[str]) -> dict[str, list[dict[str, object]]]:
+    """What became of all runs of each suite.
+
+    The runs that are left alone are this process's own, so that its children find everything imported.
     """
-    assert command(folder / method, method) == 0
-    expected, found = left_in(folder / method), []
-    for number in SIGNALS:
-        for at in range(ROUNDS):
-            results = folder / f"{method}_{number.name}_{at}"
-            first = in_child(results, method, {"KILL_AT": str(at), "KILL_WITH": str(int(number))})
-            _, rows = left_in(results)
-            saved = any(results.rglob("checkpoint"))
-            again = in_child(results, method, {})
-            facts = {"signal": number.name, "first": first, "rounds": len(rows) - 1, "saved": saved, "again": again}
-            found.append({"method": method, **facts, "same": left_in(results) == expected})
-    return found
+    for method in METHODS:
+        assert command(folder / method, method) == 0
+    return {
+        s: [row for m in METHODS if s == "rounds" or m == METHODS[-1] for row in SUITES[s](folder, m)] for s in suites
+    }
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps([row for method in METHODS for row in killed(Path(sys.argv[1]), method)]))
+    print(json.dumps(outcomes(Path(sys.argv[1]), sys.argv[2:])))

@@ -86,7 +86,10 @@ def comparisons(tables: Path, paper: str) -> list[Row]:
     """Mean lead, number of seeds or splits, p-values and direction of each comparison of a claim."""
     named = ("claim", "label", "direction", "for_p", "against_p", "adjusted_p")
     rows = _rows(tables / f"{paper}_comparisons.csv")
-    return [{k: r[k] for k in named} | {"lead": _number(r["lead"]), "pairs": _number(r["pairs"])} for r in rows]
+    return [
+        {k: r[k] for k in named} | {"lead": _number(r["lead"]), "pairs": _number(r["pairs"]).removeprefix("0")}
+        for r in rows
+    ]
 
 
 def readings(tables: Path, paper: str) -> list[Row]:

@@ -3,10 +3,9 @@
 import itertools
 import json
 import re
-import subprocess
-import sys
 
 import pytest
+from test_faults import outcomes
 
 from net import kills, make, present
 
@@ -96,10 +95,7 @@ def test_numbers_agree_to_the_digits_that_both_have():
 
 
 def test_a_run_that_is_killed_in_any_round_ends_with_the_bytes_of_one_left_alone(tmp_path):
-    command = [sys.executable, str(present.HERE / "kills.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = outcomes(tmp_path, "rounds")["rounds"]
     rounds = {(method, signal.name): [] for method, signal in itertools.product(kills.METHODS, kills.SIGNALS)}
     for run in found:
         rounds[run["method"], run["signal"]].append(run["rounds"])
