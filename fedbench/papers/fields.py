@@ -10,12 +10,11 @@ from fedbench.papers.schema import Paper
 
 
 def curve_fields(paper: Paper) -> list[str]:
-    """Return the keys that a paper reads at all rounds, in both weightings if it has a reading with the other one."""
+    """Return the keys that a paper reads at all rounds, in both weightings of the clients."""
     named = {name for figure in paper.figures.values() for name in getattr(figure.spec, "fields", ())}
     named |= {name for claim in paper.claims if claim.check is not None for name in _fields_of(claim.check)}
     named |= {m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None}
-    weightings = (True, False) if paper.readings.weighting else ()
-    both = named | {twin for name in named for w in weightings if (twin := weighted_or_not(name, w)) is not None}
+    both = {twin for name in named for w in (True, False) if (twin := weighted_or_not(name, w)) is not None}
     return sorted({key for name in both for key in metric_info(name).needs or (name,)})
 
 

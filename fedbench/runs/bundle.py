@@ -281,6 +281,8 @@ def _frames(run: Run, kept: Kept) -> dict[str, pd.DataFrame]:
     """Return what is kept of the tables of a run."""
     rounds = run.rounds()
     names = list(rounds.columns) if kept.curves is None else sorted(kept.curves)
+    if isinstance(run, BundledRun):  # which has no others any more
+        names = [name for name in names if name in run.bundle.columns("curves")]
     found = {"rounds": rounds[rounds["round"].isin([rounds["round"].max(), *kept.rounds])]}
     if names:
         found["curves"] = run.curves(names)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_runs import fake
+from tools import ROOT
 
 import fedbench
 from fedbench.analysis.kept_rounds import kept_of
@@ -155,13 +156,21 @@ def test_the_directions_of_the_papers_are_those_of_the_catalogue():
             assert metric.direction == metric_info(metric.field).direction, (paper.id, metric.id)
 
 
-def test_the_fields_of_a_paper_are_those_of_its_figures_and_claims():
-    """In both weightings of the clients where a reading of the paper has the other one."""
+def test_the_fields_of_a_paper_are_those_of_its_figures_and_claims_in_both_weightings():
     assert curve_fields(papers()["adafed"]) == [
-        "accuracy_mean", "accuracy_std", "improved_clients", "seconds_train", "update_norm",
+        "accuracy_mean", "accuracy_mean_weighted", "accuracy_std", "accuracy_std_weighted", "improved_clients",
+        "seconds_train", "update_norm",
     ]  # fmt: skip
-    means = [f"accuracy_{name}{weights}" for name in ("mean", "std", "worst30") for weights in ("", "_weighted")]
-    assert curve_fields(papers()["adafedadam"]) == means
+    assert curve_fields(papers()["fafed"]) == ["train_loss"]
+
+
+@pytest.mark.parametrize("name", ["adafed", "adafedadam", "fafed", "fedcada", "fedfa"])
+def test_published_evidence_has_the_curves_that_its_paper_reads(name):
+    """Of all keys that its runs have measured."""
+    bundle = Results(ROOT / "results" / "published" / name).bundle
+    known = set(bundle.columns("curves"))
+    measured = {key for key in curve_fields(papers()[name]) if key in bundle.columns("rounds")}
+    assert measured <= known
 
 
 # ---- published reports as finished runs of a results directory
