@@ -147,7 +147,9 @@ class Numbers:
         whole = Composer().config([f"experiment={setup.experiment}", f"algo={method.algo}"]).tree
         for column in here.columns:  # other rows of the same method vary keys that this one leaves as they are
             section, _, key = column.removeprefix("config.").partition(".")
-            if section in ("local", "algo") and key in whole[section] and f"{section}.{key}" not in {*given, *cut}:
+            if section not in ("local", "algo") or key == "_target_":  # functions move from release to release
+                continue
+            if key in whole[section] and f"{section}.{key}" not in {*given, *cut}:
                 # a key that came after a run was made is empty
                 same = [pd.isna(v) or _same(v, whole[section][key]) for v in here[column]]
                 here = here[np.array(same, dtype=bool)]
@@ -296,7 +298,7 @@ def _p_values(name: str, found: Sequence[Leads], shown: Sequence[Mapping[str, st
         if leads_of:
             opposite = {b: -d for b, d in leads_of.items()}
             p = {"for_p": p_ahead(leads_of), "against_p": p_ahead(opposite), "adjusted_p": next(against)}
-            yield from ((f"{name}: {row['label']}, {key}", _p(value), row[key]) for key, value in p.items())
+            yield from ((f"{name}: {row['label']}, {key}", _p(value), _p(float(row[key]))) for key, value in p.items())
 
 
 def _p(p: float) -> str:

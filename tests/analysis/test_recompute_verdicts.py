@@ -46,14 +46,12 @@ def test_verdicts_by_hand():
 def report(tmp_path, no_figures):
     paper = papers()["adafedadam"]
     for row in paper.tables["table7"].rows:
-        fake_row(tmp_path / "runs", paper, row, seeds=range(6), preset={"data.seed": 0})
+        fake_row(tmp_path / "runs", paper, row, seeds=range(5), preset={"data.seed": 0})
     write_report(tmp_path / "runs", only="adafedadam")
     return tmp_path / "runs" / "report"
 
 
 def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(report, capsys):
-    assert script.main([str(report), "--least", "5"]) == 0
-    assert ", 0 differ\n" in capsys.readouterr().out
     path = report / "tables" / "adafedadam_readings.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -64,4 +62,6 @@ def test_a_report_is_confirmed_and_a_wrong_verdict_is_found(report, capsys):
         writer.writeheader()
         writer.writerows(rows)
     assert script.main([str(report), "--least", "5"]) == 1
-    assert "adafedadam c13, as in the tables, one split: recomputed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "adafedadam c13, as in the tables, one split: recomputed" in said
+    assert ", 1 differ\n" in said  # all others are confirmed

@@ -145,6 +145,7 @@ def test_printed_numbers_are_compared_as_transcribed(paper):
 
 
 @at_hand
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", TRANSCRIBED)
 def test_every_number_occurs_in_the_text(paper):
     """As the transcription is checked: 1000 may stand there as 1,000, and 13.2 as 13.20."""
@@ -226,36 +227,36 @@ def composed(composer, paper, row, cut):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_the_keys_of_every_row_are_keys_of_its_experiment(paper, composer):
-    """Each pair of experiment and algorithm is composed for its first row; the others may set no other keys."""
+def test_the_keys_of_every_row_are_keys_of_its_method(paper, composer):
+    """Each method is composed for its first row; the others may set no other keys. The net composes every run."""
     p, trees = ours(paper), {}
     for row in rows_of(p):
-        pair = (p.setups[row.setup].experiment, p.methods[row.algo].algo)
-        if pair not in trees:
-            keys, tree = composed(composer, p, row, {})
-            trees[pair] = tree
-            assert {k: leaves(tree)[k] for k in keys} == keys
+        algo = p.methods[row.algo].algo
+        if algo not in trees:
+            keys, trees[algo] = composed(composer, p, row, {})
+            assert {k: leaves(trees[algo])[k] for k in keys} == keys
         given = p.overrides(row)
-        assert set(given) <= set(leaves(trees[pair])), row
-        section = {k: v for k, v in trees[pair]["algo"].items() if k != "_target_"}
+        assert set(given) <= set(leaves(trees[algo])), row
+        section = {k: v for k, v in trees[algo]["algo"].items() if k != "_target_"}
         section |= {k.removeprefix("algo."): v for k, v in given.items() if k.startswith("algo.")}
-        if pair[1] in ALGORITHMS and not any(isinstance(v, dict) for v in section.values()):
-            make(pair[1], **section)  # refuses values that it does not know
+        if algo in ALGORITHMS and not any(isinstance(v, dict) for v in section.values()):
+            make(algo, **section)  # refuses values that it does not know
 
 
-@pytest.mark.parametrize("profile", ["cpu", "smoke"])
 @pytest.mark.parametrize("paper", PAPERS)
-def test_profiles_set_keys_that_are_there(paper, profile, composer):
+def test_profiles_set_keys_that_are_there(paper, composer):
     p = ours(paper)
     first = {row.setup: row for row in reversed(rows_of(p))}
+    seen = set()
     for name, setup in p.setups.items():
-        cut = setup.profiles[profile]
-        assert cut != Reduction()
-        assert cut.seeds >= 1
-        if name in first:
-            keys, tree = composed(composer, p, first[name], cut.set)
-            plain = {k: v for k, v in keys.items() if k != "model"}  # that is a choice of the group
-            assert {k: leaves(tree)[k] for k in plain} == plain
+        for cut in setup.profiles.values():
+            assert cut != Reduction()
+            assert cut.seeds >= 1
+            if name in first and not seen.issuperset(cut.set):
+                seen |= set(cut.set)
+                keys, tree = composed(composer, p, first[name], cut.set)
+                plain = {k: v for k, v in keys.items() if k != "model"}  # that is a choice of the group
+                assert {k: leaves(tree)[k] for k in plain} == plain
 
 
 @pytest.fixture(scope="module")
