@@ -169,16 +169,13 @@ def write_overview(folder: Path) -> str:
 def _read(place: Path) -> dict[str, Any]:
     """Return the summary of a report; nothing for a page that has none."""
     file = place / SUMMARY
-    if not file.exists():
-        if is_bundle(place):
-            raise RequestError(f"{file} is missing; write it: fedbench report {place} --into {place}")
+    if not file.exists() and not is_bundle(place):
         return {}
     try:
         found: dict[str, Any] = from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RequestError(
-            f"{file} cannot be read: {error}; write it: fedbench report {place} --into {place}"
-        ) from error
+        remedy = f"write the report again: fedbench report {place} --into {place}"
+        raise RequestError(f"{file} cannot be read: {error}; {remedy}") from error
     return found
 
 
