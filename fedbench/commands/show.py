@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
@@ -20,8 +21,8 @@ _NUMBERS = (
     "angle_degrees", "test_loss", "train_loss", "bytes_up", "bytes_down", "seconds_train", "seconds_eval",
 )  # fmt: skip
 _CURVES = ("accuracy_mean", "accuracy_worst30", "train_loss")
-_WIDTH, _HEIGHT = 64, 6  # of a curve, in characters
-_BLOCKS = " ▁▂▃▄▅▆▇█"
+_WIDTH = 64  # of a curve, in characters
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _NOT_CHANGES = ("results_dir", "data_dir", "force")
 
 
@@ -36,10 +37,10 @@ def carry_out(asked: Namespace) -> int:
     run = read_run(path)
     parts = [_head(run), _settings(run)]
     if run.begun:
-        parts += [_numbers(run), *_curves(run)]
+        parts += [_numbers(run), _curves(run)]
     elif run.outcome == "done":
         parts.append("No numbers: rounds.jsonl is missing or empty; force=true trains the run again")
-    print("\n\n".join([*parts, _files(path), _python(path)]))
+    print("\n\n".join(filter(None, [*parts, _files(path), _python(path)])))
     return 0
 
 
@@ -90,51 +91,24 @@ def _numbers(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _curves(run: Run) -> Iterator[str]:
-    """Yield a drawing for each curve that has at least two numbers."""
-    table = run.rounds()
+def _curves(run: Run) -> str:
+    """Return a line of blocks for each curve that has at least two numbers."""
+    table, lines = run.rounds(), []
     for name in (n for n in _CURVES if n in table):
-        kept = table[["round", name]].dropna()
-        if len(kept) < 2:
-            continue
-        info = metric_info(name)
-        values = [info.factor * float(v) for v in kept[name]]
-        unit = f" in {info.unit}" if info.unit else ""
-        title = f"{info.label}{unit}, rounds {int(kept['round'].iloc[0])} to {int(kept['round'].iloc[-1])}"
-        yield "\n".join([title, *drawn(values, [int(r) for r in kept["round"]])])
+        info, values = metric_info(name), table[name].to_numpy(float)
+        measured = np.isfinite(values)
+        if measured.sum() > 1:
+            shown, rounds = info.factor * values[measured], table["round"][measured]
+            lines.append(f"{info.axis}, rounds {rounds.iloc[0]} to {rounds.iloc[-1]}")
+            lines.append(f"  {sparkline(shown)}  {shown.min():.4g} to {shown.max():.4g}")
+    return "\n".join(lines)
 
 
-def drawn(values: Sequence[float], rounds: Sequence[int], width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
-    """Return a curve as lines of text: a column of blocks per equal span of rounds, as high as the mean of its values.
-
-    Args:
-        values: At least one value; those that are not finite are left out.
-        rounds: The rounds of the values, increasing.
-        width: Most characters in a line.
-        height: Number of lines.
-    """
-    finite = [(r, v) for r, v in zip(rounds, values, strict=True) if math.isfinite(v)]
-    if not finite:
-        return ["  no finite value"]
-    first, spans = rounds[0], rounds[-1] - rounds[0] + 1
-    columns = min(width, len(values))
-    sums: list[list[float]] = [[] for _ in range(columns)]
-    for r, v in finite:
-        sums[(r - first) * columns // spans].append(v)
-    low, high = min(v for _, v in finite), max(v for _, v in finite)
-    steps = 8 * height
-    levels = [None if not s else _level(sum(s) / len(s), low, high, steps) for s in sums]
-    lines = []
-    for row in reversed(range(height)):
-        cells = "".join(" " if n is None else _BLOCKS[min(8, max(0, n - 8 * row))] for n in levels)
-        label = f"{high:.4g}" if row == height - 1 else f"{low:.4g}" if row == 0 else ""
-        lines.append(f"  {label:>8} │{cells}".rstrip())
-    return lines
-
-
-def _level(value: float, low: float, high: float, steps: int) -> int:
-    """Return how many eighths of a line a column has: 1 at the lowest value."""
-    return 1 if high == low else 1 + round((value - low) / (high - low) * (steps - 1))
+def sparkline(values: np.ndarray) -> str:
+    """Return values [T] as blocks: each is as high as the mean of an equal span, between the least and the largest."""
+    means = np.array([part.mean() for part in np.array_split(values, min(_WIDTH, len(values)))])
+    share = (means - values.min()) / (np.ptp(values) or 1.0)
+    return "".join(_BLOCKS[round(7 * s)] for s in share)
 
 
 def _files(path: Path) -> str:

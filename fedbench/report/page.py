@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,6 @@ from fedbench.analysis.coverage import Coverage, splits
 from fedbench.analysis.matching import departure_texts
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import Line, TableData
-from fedbench.core.metrics import metric_info
 from fedbench.papers.readings import ADOPTED
 from fedbench.report import claims_text, format, tables
 from fedbench.report.paper import DrawnFigure, PaperReport
@@ -281,5 +279,5 @@ def _environment() -> Environment:
     made.filters.update(filters)
     made.tests["reduced"] = is_reduced
     made.globals.update(differs=differs, badge_of=format.badge_of, claims=claims_text, format=format, numbers=tables)
-    made.globals.update(ADOPTED=ADOPTED, splits=splits, metric_info=metric_info, reasons=reasons, zip=zip, inf=math.inf)
+    made.globals.update(ADOPTED=ADOPTED, splits=splits, reasons=reasons, zip=zip)
     return made
