@@ -59,8 +59,3 @@ def test_tokens_are_shown_as_words(tmp_path):
     ):
         path = pictures(replace(data, classes=classes, vocabulary=lambda known=known: known), tmp_path, "t")[1]
         assert [line.split(": ", 1)[1] for line in path.read_text().splitlines()] == want
-
-
-def test_many_clients_share_columns(tmp_path):
-    data = labelled((1,) * 200, (0,) * 200, [k % 3 for k in range(200)])
-    assert pictures(data, tmp_path, "many")[0].is_file()

@@ -113,11 +113,6 @@ def test_mnist_standardised_by_pixel_over_all_images(tmp_path, pool):
         mnist.load(tmp_path, standardise="image")
 
 
-def test_mnist_says_what_is_missing_and_where_it_goes(tmp_path):
-    with pytest.raises(RequestError, match=r"MNIST: 1 file missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
-        mnist.load(tmp_path, download=False)
-
-
 # ---- CIFAR-10
 
 
@@ -131,20 +126,6 @@ def test_cifar_reads_batches(tmp_path):
     assert e.sources == e.unofficial == ("CIFAR-10: not the official files (md5 differs)",)
 
 
-def test_cifar_does_not_run_what_a_pickle_asks_for(tmp_path):
-    folder = tmp_path / "cifar-10-batches-py"
-    write_cifar(folder)
-
-    class Evil:
-        def __reduce__(self):
-            return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w')",))
-
-    (folder / "data_batch_3").write_bytes(pickle.dumps({"labels": [0], "data": Evil()}))
-    with pytest.raises(RequestError, match=r"data_batch_3 is not a file of CIFAR-10: it refers to builtins.exec"):
-        cifar10.load(tmp_path)
-    assert not (tmp_path / "pwned").exists()
-
-
 @pytest.mark.parametrize(
     "damage", [b"", b"\x80\x02", pickle.dumps([1, 2]), pickle.dumps({"labels": [1], "data": [[0]]})]
 )
@@ -154,13 +135,6 @@ def test_cifar_refuses_damaged_batches(tmp_path, damage):
     (folder / "test_batch").write_bytes(damage)
     with pytest.raises(RequestError, match="test_batch is not a file of CIFAR-10"):
         cifar10.load(tmp_path)
-
-
-def test_cifar_says_what_is_missing(tmp_path):
-    write_cifar(tmp_path / "cifar-10-batches-py")
-    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
-    with pytest.raises(RequestError, match=r"CIFAR-10.*www.cs.toronto.edu.*md5:c58f30108f718f92721af3b9"):
-        cifar10.load(tmp_path, download=False)
 
 
 # ---- image folders
@@ -209,7 +183,7 @@ def test_real_mnist(real_data):
     e = mnist.load(real_data)
     assert e.x.shape == (70000, 1, 28, 28)
     assert (e.sources, e.unofficial) == (("MNIST: official files",), ())
-    train = e.x[:60000] / 255
+    train = e.x[:60000].astype(np.float32) / 255
     assert (train.mean(), train.std()) == pytest.approx((e.mean[0], e.std[0]), abs=1e-4)
     assert np.bincount(e.y[:60000]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
@@ -223,21 +197,6 @@ def test_real_cifar10(real_data):
     sample = e.x[:10000] / 255
     assert sample.mean((0, 2, 3)) == pytest.approx(e.mean, abs=0.01)
     assert sample.std((0, 2, 3)) == pytest.approx(e.std, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("mean", "std", "message"),
-    [
-        ([0.5], [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got \[0.5\]"),
-        (0.5, [0.5] * 3, r"mean must be a list of 3 numbers, one per channel, got 0.5"),
-        ([0.5] * 3, [0.5, 0, 0.5], r"std\[1\] must be > 0, got 0"),
-        (["a"] * 3, None, r"mean\[0\] must be a number, got 'a'"),
-    ],
-)
-def test_imagefolder_refuses_odd_scales(tmp_path, mean, std, message):
-    write_images(tmp_path, "train", 1)
-    with pytest.raises(RequestError, match=message):
-        imagefolder.load(root=str(tmp_path), mean=mean, std=std)
 
 
 @pytest.mark.parametrize(
@@ -258,14 +217,3 @@ def test_leaf_json_refuses_odd_labels_and_shapes(tmp_path, y, options, message):
     )
     with pytest.raises(RequestError, match=message):
         leaf_json.load(train=str(file), **options)
-
-
-def test_cifar10_refuses_labels_that_are_none(tmp_path):
-    folder = tmp_path / "cifar-10-batches-py"
-    write_cifar(folder)
-    batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [10, 10]}
-    (folder / "data_batch_1").write_bytes(pickle.dumps(batch, protocol=2))
-    with pytest.raises(
-        RequestError, match="data_batch_1 is not a file of CIFAR-10: it contains labels from 10 to 10, expected 0 to 9"
-    ):
-        cifar10.load(tmp_path, download=False)

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import zipfile
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -264,13 +262,6 @@ def test_leafs_json_of_text_is_checked(tmp_path, content, message):
         shakespeare.load(tmp_path, 0, json_train=str(path))
 
 
-def test_leafs_json_names_what_is_missing(tmp_path):
-    with pytest.raises(RequestError, match=r"data.train=.*nowhere does not exist"):
-        shakespeare.load(tmp_path, 0, json_train=str(tmp_path / "nowhere"))
-    with pytest.raises(RequestError, match=r"contains no .json file"):
-        shakespeare.load(tmp_path, 0, json_train=str(tmp_path))
-
-
 # ---- Sentiment140
 
 TWEETS = (
@@ -332,16 +323,6 @@ def test_sent140_options(tweets):
     leaf = read(tweets, lowercase=False)
     assert leaf.x[2].tolist() == [1, 1, 1, 5, 3, 4, 1, 6]  # "Café" has no vector
     assert leaf.x[4, 0] == 1
-
-
-def test_sent140_is_read_once_until_its_files_change(tweets, monkeypatch):
-    first = read(tweets)
-    with monkeypatch.context() as m:
-        m.setattr(sent140, "_read", None)
-        assert np.array_equal(read(tweets).x, first.x)
-    (tweets / "glove" / "small.2d.txt").write_text("more 1 1\n")
-    assert (read(tweets).x >= 2).sum() == 0  # "more" is cut off
-    assert (read(tweets, length=9).x >= 2).sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -441,12 +422,6 @@ def test_wikitext_streams(wiki):
     assert (data.y.shape, data.train.counts.tolist(), data.test.counts.tolist()) == ((6, 3), [2, 2], [1, 1])
 
 
-def test_wikitext_of_the_first_words_only(wiki):
-    e = wikitext2.load(wiki, clients=1, columns=1, length=3, held_out=None, first=7)
-    # <eos> = A title = <eos> <eos>, and <unk>, which is not among them
-    assert (e.x.tolist(), e.y.tolist(), e.classes) == ([[0, 1, 2], [3, 1, 0]], [[1, 2, 3], [1, 0, 0]], 5)
-
-
 def test_wikitext_can_test_on_another_file_or_none(wiki):
     valid = wikitext2.load(wiki, clients=2, columns=2, length=3, held_out="valid")
     assert valid.x[4:].tolist() == [[0, 4, 5], [5, 4, 5]]  # <eos> b c b | c b c <eos>
@@ -488,14 +463,6 @@ def test_wikitext_refuses(wiki):
 # ---- fetching
 
 
-def archive(path, files):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as z:
-        for name, content in files.items():
-            z.writestr(name, content)
-    return path
-
-
 def test_wikitext_comes_file_by_file_where_no_address_has_the_archive(tmp_path, monkeypatch):
     """A failure names the files, and that of the archive is its cause; downloads that are disabled are not tried."""
     monkeypatch.setenv("NO_PROXY", "*")
@@ -520,78 +487,10 @@ def test_wikitext_comes_file_by_file_where_no_address_has_the_archive(tmp_path, 
     assert got.tokens == 10
 
 
-@pytest.mark.parametrize(
-    ("load", "remote", "files"),
-    [
-        (
-            lambda d: wikitext2.load(d, clients=2, columns=2, length=3),
-            "wikitext-2-v1.zip",
-            {f"wikitext-2/wiki.{part}.tokens": text for part, text in WIKI.items()},
-        ),
-        (lambda d: shakespeare.load(d, 0, split=1), "shakespeare/1994-01-100.zip", {"100.txt": GUTENBERG}),
-        (
-            lambda d: read(d, glove="glove.6B.50d.txt"),
-            "sent140/trainingandtestdata.zip",
-            {
-                "training.1600000.processed.noemoticon.csv": TWEETS,
-                "testdata.manual.2009.06.14.csv": TEST_TWEETS,
-            },
-        ),
-    ],
-    ids=["wikitext2", "shakespeare", "sent140"],
-)
-def test_official_archives_are_fetched_unpacked_and_read(tmp_path, monkeypatch, load, remote, files):
-    bodies = {remote: files, "glove/glove.6B.zip": {"glove.6B.50d.txt": GLOVE}}
-    asked = []
-
-    def ensure(remotes, data_dir, *, download, what):
-        (one,) = remotes
-        asked.append(one.path)
-        assert download
-        assert one.hash
-        assert all(url.endswith(one.path.rsplit("/", 1)[-1]) for url in one.urls)
-        return [archive(data_dir / one.path, bodies[one.path])]
-
-    monkeypatch.setattr(fetch, "ensure", ensure)
-    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)  # these are small ones
-    examples = load(tmp_path)
-    assert asked[0] == remote
-    monkeypatch.setattr(fetch, "ensure", None)  # now everything is there
-    assert np.array_equal(load(tmp_path).x, examples.x)
-
-
-def test_an_archive_of_something_else_is_told(tmp_path, monkeypatch):
-    def ensure(remotes, data_dir, *, download, what):
-        return [archive(data_dir / remotes[0].path, {"other.txt": "x"})]
-
-    monkeypatch.setattr(fetch, "ensure", ensure)
-    with pytest.raises(RequestError, match=r"1994-01-100.zip is not the official file: md5 \w+ instead of b8d6"):
-        shakespeare.load(tmp_path, 0)
-    assert not (tmp_path / "shakespeare/1994-01-100/other.txt").exists()
-    monkeypatch.setattr(fetch, "_difference", lambda path, expected: None)
-    with pytest.raises(
-        RequestError,
-        match=r"1994-01-100.zip does not contain shakespeare/1994-01-100/100.txt; remove it to download it again",
-    ):
-        shakespeare.load(tmp_path, 0)
-
-
-@pytest.mark.parametrize(
-    ("load", "name"),
-    [
-        (partial(shakespeare.load, seed=0), "1994-01-100.zip"),
-        (sent140.load, "trainingandtestdata.zip"),
-        (wikitext2.load, "wikitext-2-v1"),
-    ],
-)
-def test_without_a_network_the_files_wanted_are_named(tmp_path, load, name):
-    with pytest.raises(RequestError, match=name):
-        load(tmp_path, download=False)
-
-
 # ---- the real data
 
 
+@pytest.mark.slow
 @pytest.mark.data("shakespeare")
 def test_real_shakespeare(real_data):
     e = shakespeare.load(real_data, 0, split=1)
@@ -603,6 +502,7 @@ def test_real_shakespeare(real_data):
     assert e.x[1, -1] == e.y[0]
 
 
+@pytest.mark.slow
 @pytest.mark.data("wikitext-2")
 def test_real_wikitext(real_data):
     e = wikitext2.load(real_data)

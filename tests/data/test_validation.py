@@ -44,17 +44,6 @@ def test_each_client_s_training_examples_are_divided(sizes, fraction, seed):
         assert list(test) == list(untouched)
 
 
-@given(st.integers(2, 30), st.integers(0, 3))
-def test_a_client_s_draw_depends_on_no_other_client(size, seed):
-    sizes = [5, size, 9]
-    draws = []
-    for first in (5, 17):
-        data = federation([first, *sizes[1:]])
-        start = data.train.split()[1][0]
-        draws.append(with_validation(data, 0.3, seed).validation.split()[1] - start)
-    assert draws[0].tolist() == draws[1].tolist()
-
-
 def test_the_seed_of_the_data_decides():
     data = federation([40, 40])
     rows = [with_validation(data, 0.5, seed).validation.index.tolist() for seed in (0, 0, 1)]
@@ -114,16 +103,6 @@ def test_every_metric_of_the_test_examples_is_measured_on_them(personal):
     assert table["n_val"].tolist() == [12, 0, 4, 10]
     for name, twin in (("val_accuracy", "accuracy"), ("val_loss", "test_loss"), ("val_correct", "correct")):
         pd.testing.assert_series_equal(table[name], other[twin], check_names=False)
-
-
-def test_clients_without_validation_examples_are_left_out_of_the_mean():
-    data = with_validation(federation([30, 1, 25]), 0.4, 0)  # the second keeps its only example
-    task = task_for(data)
-    found = measured(data, task.init(torch.Generator().manual_seed(1)), task)
-    held = found.held_out
-    assert held.n.tolist() == [12, 0, 10]
-    mean = (held.correct[0] / 12 + held.correct[2] / 10) / 2
-    assert found.summary()["val_accuracy_mean"] == pytest.approx(mean, rel=1e-12)
 
 
 def test_without_any_validation_examples_the_columns_are_null(fed, tmp_path):
