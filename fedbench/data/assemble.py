@@ -104,17 +104,17 @@ def _tokens(examples: Examples, images: bool) -> int | None:
 
 
 def _left_out(examples: Examples, train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
-    """Return a note on the examples that no client owns, if there are any."""
+    """A note on the examples that no client owns, if there are any."""
     idle = np.ones(len(examples.y), dtype=bool)
     idle[np.concatenate([*train, *test])] = False
-    held_out = examples.held_out if examples.held_out is not None else np.zeros_like(idle)
-    counts = {"by the partition": (idle & ~held_out).sum(), "of the test examples set apart": (idle & held_out).sum()}
+    tested = examples.tested
+    counts = {"by the partition": (idle & ~tested).sum(), "of the test examples set apart": (idle & tested).sum()}
     parts = [f"{n} {what}" for what, n in counts.items() if n]
     return (f"left out: {', '.join(parts)}",) if parts else ()
 
 
 def _shared(train: list[np.ndarray], test: list[np.ndarray]) -> tuple[str, ...]:
-    """Return a note on training examples that several clients own, if there are any."""
+    """A note on training examples that several clients own, if there are any."""
     own = np.concatenate(train)
     distinct = np.unique(own)
     if len(own) == len(distinct):
@@ -153,7 +153,7 @@ def _natural(
 
 
 def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clients, of ``count``, that train and the others that are tested on, both in ascending order."""
+    """The clients, of ``count``, that train and the others that are tested on, both in ascending order."""
     wanted = count - test_clients if clients is None else clients
     if wanted + test_clients > count or wanted < 1:
         if test_clients >= count:
@@ -174,25 +174,25 @@ def _chosen(count: int, clients: int | None, test_clients: int, seed: int) -> tu
 def _partitioned(
     examples: Examples, partition: Partition, clients: int, split: float, local_test: str, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
-    rows = np.flatnonzero(~held_out)
+    rows = np.flatnonzero(~examples.tested)
     rng = data_generator(seed, DataPurpose.PARTITION)
     owned = [np.sort(rows[part]) for part in partition(examples.y[rows], clients, rng)]
     if local_test in ("auto", "split"):
         return _split(owned, split, seed)
-    return _with_official_tests(examples, owned, held_out, local_test, seed)
+    return _with_official_tests(examples, owned, local_test, seed)
 
 
 def _with_official_tests(
-    examples: Examples, owned: list[np.ndarray], held_out: np.ndarray, local_test: str, seed: int
+    examples: Examples, owned: list[np.ndarray], local_test: str, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    if not held_out.any():
+    if not examples.tested.any():
         raise RequestError(
             f"data.local_test={local_test} needs a data set with test examples; use data.local_test=split"
         )
+    tested = np.flatnonzero(examples.tested)
     if local_test == "central":
-        return owned, [np.flatnonzero(held_out)]
-    return owned, _in_proportion(examples.y, owned, np.flatnonzero(held_out), data_generator(seed, DataPurpose.SPLIT))
+        return owned, [tested]
+    return owned, _in_proportion(examples.y, owned, tested, data_generator(seed, DataPurpose.SPLIT))
 
 
 def _given(
@@ -208,18 +208,17 @@ def _given(
             )
         shared = [] if given.shared is None else [given.shared]
         return train, shared if given.test is None else list(given.test), given.names
-    held_out = examples.held_out if examples.held_out is not None else np.zeros(len(examples.y), dtype=bool)
     if local_test in ("auto", "split"):
         return *_split(train, split, seed), given.names
     if local_test == "others":
         raise RequestError("data.local_test=others chooses clients at random, and the partition names its clients")
-    trained = [name for name, rows in zip(given.names, train, strict=True) if held_out[rows].any()]
+    trained = [name for name, rows in zip(given.names, train, strict=True) if examples.tested[rows].any()]
     if trained:
         raise RequestError(
             f"data.local_test={local_test} tests on the official test examples, and the partition gives some of "
             f"them to client {trained[0]}; use data.local_test=split"
         )
-    return *_with_official_tests(examples, train, held_out, local_test, seed), given.names
+    return *_with_official_tests(examples, train, local_test, seed), given.names
 
 
 def _split(owned: list[np.ndarray], split: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

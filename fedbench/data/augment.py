@@ -22,7 +22,7 @@ class Augmentation:
     flip: bool = False
 
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        """Return the images x [..., C, H, W] augmented, each by its key [...], a non-negative int64."""
+        """The images x [..., C, H, W] augmented, each by its key [...], a non-negative int64."""
         images, keys = x.reshape(-1, *x.shape[-3:]), key.reshape(-1, 1)
         height, width = images.shape[2:]
         down, across = torch.arange(height, device=x.device), torch.arange(width, device=x.device)

@@ -40,26 +40,26 @@ class Rows:
         return cls(torch.from_numpy(rows.astype(np.int64, copy=False)), zeros, zeros + len(rows))
 
     def split(self) -> list[np.ndarray]:
-        """Return the rows of each client."""
+        """The rows of each client."""
         index = self.index.numpy(force=True)
         return [index[a : a + n] for a, n in zip(self.starts, self.counts, strict=True)]
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Return the positions in ``index`` of the rows of the clients ``ids``, client by client in that order."""
+        """The positions in ``index`` of the rows of the clients ``ids``, client by client in that order."""
         n = self.counts[ids]
         starts = np.repeat(self.starts[ids] - np.concatenate([[0], np.cumsum(n)[:-1]]), n)
         positions: np.ndarray = starts + np.arange(n.sum())
         return positions
 
     def of_clients(self, ids: np.ndarray) -> Tensor:
-        """Return the rows of the clients ``ids``, client by client in that order, [Σ n]."""
+        """The rows of the clients ``ids``, client by client in that order, [Σ n]."""
         everyone = len(ids) == len(self.counts) and np.array_equal(ids, np.arange(len(ids)))
         if everyone and len(self.index) == self.counts.sum():
             return self.index
         return self.index[upload(self.positions(ids), self.index.device)]
 
     def to(self, device: torch.device) -> Rows:
-        """Return the rows with the index on ``device``."""
+        """The rows with the index on ``device``."""
         return replace(self, index=self.index.to(device))
 
 
@@ -129,7 +129,7 @@ class FederatedDataset:
         return own if self.table is None else (*own, self.table.shape[1])
 
     def features(self, rows: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Return the examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
+        """The examples ``rows [...]`` as the model reads them, [..., *shape] in ``dtype``.
 
         Args:
             rows: Rows of the examples.
@@ -146,15 +146,15 @@ class FederatedDataset:
         return x.to(self.dtype).mul_(scale.view(side)).sub_((self.mean / self.std).view(side))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels of ``rows [...]``; of sequences with a label per token [..., length]."""
+        """The labels of ``rows [...]``; of sequences with a label per token [..., length]."""
         return self.y.index_select(0, rows.flatten()).view(*rows.shape, *self.y.shape[1:])
 
     def relabelled(self, y: Tensor) -> FederatedDataset:
-        """Return the data set with other labels [T]."""
+        """The data set with other labels [T]."""
         return replace(self, y=y)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FederatedDataset:
-        """Return the data set on ``device``, with features of ``dtype``."""
+        """The data set on ``device``, with features of ``dtype``."""
         x = self.x.to(device, dtype) if self.x.is_floating_point() else self.x.to(device)
         scale = [None if v is None else v.to(device, dtype) for v in (self.mean, self.std)]
         return replace(

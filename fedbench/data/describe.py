@@ -26,7 +26,7 @@ def label_counts(data: FederatedDataset) -> np.ndarray:
 
 
 def label_entropy(counts: np.ndarray) -> np.ndarray:
-    """Return the entropy of each client's labels in nats, [N]; 0 for a client without examples."""
+    """The entropy of each client's labels in nats, [N]; 0 for a client without examples."""
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     terms = np.where(share > 0, share * np.log(np.where(share > 0, share, 1)), 0)
     entropy: np.ndarray = -terms.sum(1)
@@ -34,13 +34,13 @@ def label_entropy(counts: np.ndarray) -> np.ndarray:
 
 
 def owned(data: FederatedDataset) -> int:
-    """Return the number of examples that clients train on or are tested on."""
+    """The number of examples that clients train on or are tested on."""
     train, test = data.train.counts, data.test.counts
     return int(train.sum() + (test[0] if data.central else test.sum()))
 
 
 def facts(data: FederatedDataset) -> dict[str, str]:
-    """Return the facts about a data set, in the order to print them."""
+    """The facts about a data set, in the order to print them."""
     train, test = data.train.counts, data.test.counts
     sizes = train if data.central else train + test
     tested, whose = (test[0], ", the same for all clients") if data.central else (test.sum(), "")
@@ -76,7 +76,7 @@ def pictures(data: FederatedDataset, folder: Path, title: str) -> list[Path]:
 
 
 def _lines(data: FederatedDataset) -> list[str]:
-    """Return the first training example and its label for some clients, spread over all; tokens as words."""
+    """The first training example and its label for some clients, spread over all; tokens as words."""
     able = np.flatnonzero(data.train.counts)
     chosen = able[np.linspace(0, len(able) - 1, min(_GRID[1], len(able))).astype(int)]
     rows = data.train.index[torch.from_numpy(data.train.starts[chosen])]
@@ -134,6 +134,6 @@ def _image_picture(figure, data: FederatedDataset, title: str):  # type: ignore[
 
 
 def as_lines(table: Mapping[str, str]) -> str:
-    """Return one aligned line per entry."""
+    """One aligned line per entry."""
     width = max(map(len, table))
     return "\n".join(f"{k:<{width}}  {v}" for k, v in table.items())

@@ -140,7 +140,7 @@ def require_examples(total: int, clients: int, each: int = 1, key: str = "data.p
 
 
 def by_label(y: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Return the positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
+    """The positions [T] sorted by label: in random order within a label, without ``rng`` in stored order."""
     rows = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     return rows[np.argsort(y[rows], kind="stable")]
 
@@ -165,7 +165,7 @@ def deal(y: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np
 
 
 def evenly(total: int, parts: int) -> np.ndarray:
-    """Return [parts] integers that sum to ``total`` and differ by at most one, the larger ones first."""
+    """Integers [parts] that sum to ``total`` and differ by at most one, the larger ones first."""
     return total // parts + (np.arange(parts) < total % parts)
 
 
@@ -244,5 +244,5 @@ def draw_until_enough(draw: Draw, total: int, classes: int, *, alpha: float, cli
 
 
 def tries_for(cells: int) -> int:
-    """Return the number of draws for a request that needs ``cells`` numbers per draw."""
+    """The number of draws for a request that needs ``cells`` numbers per draw."""
     return int(np.clip(_CELLS // cells, *_TRIES))

@@ -27,7 +27,7 @@ class Given(NamedTuple):
 
 
 def checked(given: Given, count: int, where: str, empty: bool = False) -> Given:
-    """Return the partition with ascending positions.
+    """The partition with ascending positions.
 
     Args:
         given: The partition.

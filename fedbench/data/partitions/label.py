@@ -133,7 +133,7 @@ def consecutive_classes(
 
 
 def _used_up(client: int, each: int, size: int, least: int) -> RequestError:
-    """Return the error for a client none of whose classes has ``size`` examples left."""
+    """The error for a client none of whose classes has ``size`` examples left."""
     if client:
         why, remedy = ": earlier clients hold the others", f"use data.clients={client} with this data.seed"
     else:

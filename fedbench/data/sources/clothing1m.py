@@ -81,7 +81,7 @@ def load(data_dir: Path, seed: int, *, train: str = "noisy", size: int = 64, ima
 
 
 def _listed(keys: Path, labels: Path) -> tuple[list[str], np.ndarray]:
-    """Return the images in a key list, and their labels from a table of lines ``image label``."""
+    """The images in a key list, and their labels from a table of lines ``image label``."""
     table: dict[str, int] = {}
     for number, line in enumerate(read_text(labels).splitlines(), 1):
         image, _, label = line.strip().rpartition(" ")

@@ -133,7 +133,7 @@ def _leaf(trained: list[Path], tested: list[Path], ignored: list[Path], pool: bo
 
 
 def _arrays(user: User) -> tuple[np.ndarray, np.ndarray]:
-    """Return the images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
+    """The images uint8 [n, 1, 28, 28] and the labels int64 [n] of a writer."""
     try:
         x, y = np.array(user.x, dtype=np.float64), np.array(user.y, dtype=np.float64)
         x, y = x.reshape(len(y), 784), y.reshape(len(y))
@@ -237,7 +237,7 @@ def _labelled(path: Path, images: _Images, labels: dict[bytes, int], origin: str
 
 
 def _label(code: int) -> int | None:
-    """Return LEAF's label of a character's ASCII code: 0-9 digits, 10-35 A-Z, 36-61 a-z; None for any other."""
+    """LEAF's label of a character's ASCII code: 0-9 digits, 10-35 A-Z, 36-61 a-z; None for any other."""
     for first, last, label in ((0x30, 0x39, 0), (0x41, 0x5A, 10), (0x61, 0x7A, 36)):
         if first <= code <= last:
             return label + code - first

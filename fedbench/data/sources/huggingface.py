@@ -76,7 +76,7 @@ def load(
 
 
 def _parts(root: str, train: str, test: str | None) -> list[Any]:
-    """Return the training split and, if it exists, the test split."""
+    """The training split and, if it exists, the test split."""
     try:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError as error:

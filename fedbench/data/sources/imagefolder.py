@@ -62,7 +62,7 @@ def load(
 
 
 def _read(folder: Path, size: int | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
+    """Images uint8 [T, 3, height, width], labels [T] and the class directories of ``folder``."""
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir())
     found = [files_in(folder / c, *_ENDINGS) for c in classes]
     empty = [c for c, files in zip(classes, found, strict=True) if not files]

@@ -67,7 +67,7 @@ def load(
 
 
 def _pair(user: User) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs [n, ...] float64 and the labels [n] int64 of a user."""
+    """The inputs [n, ...] float64 and the labels [n] int64 of a user."""
     what, _, xs, ys, size = user
     if not isinstance(xs, list) or not isinstance(ys, list) or not len(xs) == len(ys) == size:
         counts = [len(v) if isinstance(v, list) else type(v).__name__ for v in (xs, ys)]
@@ -106,7 +106,7 @@ class User(NamedTuple):
 
 
 def json_files(where: str, option: str) -> list[Path]:
-    """Return a file, or all ``*.json`` files of a directory in alphabetical order.
+    """A file, or all ``*.json`` files of a directory in alphabetical order.
 
     Args:
         where: The file or directory.
@@ -126,7 +126,7 @@ def json_files(where: str, option: str) -> list[Path]:
 
 
 def content_of(file: Path) -> dict[str, Any]:
-    """Return the content of a file.
+    """The content of a file.
 
     Raises:
         RequestError: If it is not in LEAF's JSON format; users are not checked.

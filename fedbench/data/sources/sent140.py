@@ -128,13 +128,13 @@ def glove_file(data_dir: Path, name: str, *, download: bool = True) -> Path:
 
 
 def vocabulary(path: Path) -> list[str]:
-    """Return the words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
+    """The words of a file of GloVe vectors, line by line: the word on line i is token 2 + i."""
     with path.open("rb") as file:
         return [line.partition(b" ")[0].decode("utf-8", "replace") for line in file]
 
 
 def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
-    """Return the vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
+    """The vectors of words from a file of GloVe vectors, [2 + len(words), dimensions] float32.
 
     The first two, for padding and for words without a vector, are zero, and so are those of words that are not in the
     file.
@@ -165,7 +165,7 @@ def vectors(path: Path, words: Sequence[str]) -> np.ndarray:
 
 
 def tokens(text: str, places: dict[str, int], length: int, *, lowercase: bool) -> list[int]:
-    """Return the tokens of a tweet, cut or padded to ``length``; ``places`` maps words to tokens."""
+    """The tokens of a tweet, cut or padded to ``length``; ``places`` maps words to tokens."""
     words = _WORDS.findall(text.lower() if lowercase else text)[:length]
     return [places.get(w, UNKNOWN) for w in words] + [PADDING] * (length - len(words))
 

@@ -93,7 +93,7 @@ def load(
 
 
 def plays(text: str) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return the title and the lines per role of every play in the complete works.
+    """The title and the lines per role of every play in the complete works.
 
     A work begins at the author's line, its title is the nearest line above that is not empty, two to seven lines up;
     the first work is skipped, and works with fewer than two roles. A speech begins with a name (letters and
@@ -131,7 +131,7 @@ def _roles(lines: list[str], misindented: bool) -> dict[str, list[str]]:
 
 
 def encode(text: str) -> tuple[np.ndarray, int]:
-    """Return the tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
+    """The tokens of a text, uint8 [len(text)], and the number of characters not in ``LETTERS``."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     tokens = _TABLE[np.minimum(codes, 255)]
     unknown = tokens == 255
@@ -140,7 +140,7 @@ def encode(text: str) -> tuple[np.ndarray, int]:
 
 
 def _from_text(data_dir: Path, download: bool) -> tuple[dict[str, _Parts], str]:
-    """Return the windows of every role that has any, [n, 81] views, and a note with the counts."""
+    """The windows of every role that has any, [n, 81] views, and a note with the counts."""
     (path,) = FILES[0].find(data_dir, download=download)
     raw = path.read_bytes()
     try:

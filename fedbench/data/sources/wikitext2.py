@@ -79,7 +79,7 @@ def load(
 
 
 def _found(data_dir: Path, download: bool) -> list[Path]:
-    """Return the three files, from the archive or, if no address has it, one by one."""
+    """The three files, from the archive or, if no address has it, one by one."""
     try:
         return FILES[0].find(data_dir, download=download)
     except MissingFiles as error:
@@ -121,7 +121,7 @@ def _examples(
 
 
 def words(path: Path) -> list[str]:
-    """Return the words of a file, with <eos> at the end of every line.
+    """The words of a file, with <eos> at the end of every line.
 
     Raises:
         RequestError: If it is not text in UTF-8.
