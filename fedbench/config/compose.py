@@ -29,7 +29,10 @@ from fedbench.core.trees import Tree, leaves
 _Choices = dict[str, str | None]  # config group -> choice
 _LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}  # take lists
 # Hydra's own groups that say nothing of a run: without them Hydra composes in two thirds of the time
-_HYDRAS = ("~hydra/help", "~hydra/hydra_help", "~hydra/output", "~hydra/launcher", "~hydra/sweeper")
+_HYDRAS = tuple(
+    f"~hydra/{group}"
+    for group in ("help", "hydra_help", "output", "launcher", "sweeper", "job_logging", "hydra_logging")
+)
 _NO_METHOD = "algo=_none"
 _REFERENCE = re.compile(r"\$\{|\?\?\?")  # interpolations and missing values
 _OPEN = ("data.source.", "data.partition.", "data.noise.")  # sections of data that take further keys
