@@ -17,7 +17,7 @@ from statistics import mean
 
 from fedbench.papers.registry import home_of
 from fedbench.reproduce.durations import FILE, per_round
-from fedbench.runs.bundle import stored
+from fedbench.runs.results import Results
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     p.add_argument("--into", type=Path, default=FILE, help="the file (default: that of fedbench)")
     asked = p.parse_args()
     measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in (run for folder in asked.folders for run in stored(folder)):
+    for run in (run for folder in asked.folders for run in Results(folder)):
         experiment = run.meta["experiment"]
         if run.done and home_of(experiment) is not None and (seconds := per_round(run.last_round())) is not None:
             measured[experiment][run.meta["algo"]].append(seconds)

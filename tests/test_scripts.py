@@ -25,6 +25,11 @@ def script(name):
     return module
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "scripts").glob("*.py")))
+def test_every_script_finds_what_it_imports(name):
+    assert script(name).__doc__
+
+
 def test_the_fairness_benchmark_names_every_method_and_why_one_is_refused():
     benchmark = script("fairness_benchmark.py")
     assert len(benchmark.methods()) == 39
