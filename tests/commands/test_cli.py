@@ -650,7 +650,7 @@ def test_report_writes_tables(fed, tmp_path):
     pictures = {f"figures/synthetic_leaf_{k}.{e}" for k in ("curves", "clients") for e in ("png", "svg")}
     tables = {f"tables/synthetic_leaf.{e}" for e in ("md", "csv", "tex")}
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    assert files == {"index.html", "runs.parquet", *tables, *pictures}
+    assert files == {"index.html", "runs.parquet", "summary.json", *tables, *pictures}
     assert len(pd.read_parquet(folder / "runs.parquet")) == 4
     csv = pd.read_csv(folder / "tables" / "synthetic_leaf.csv")
     assert csv["settings"].tolist() == ["algo.server_lr=0.5", "algo.server_lr=1"] * 2 or set(csv["settings"]) == {

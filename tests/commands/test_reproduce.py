@@ -344,7 +344,7 @@ def test_showing_the_plan_writes_nothing(tmp_path):
     assert lines[2][:3] == ["adafedadam/table4", "6", "0"]
     assert lines[3][:3] == ["adafedadam/figure3", "24", "0"]
     assert lines[4][:6] == ["in", "all,", "runs", "shared", "28", "0"]
-    _, out, _ = call(*SMOKE, "--plan", "results_dir=a (new) =place")
+    _, out, _ = call(*SMOKE, "--plan", "results_dir='a (new) =place'")
     assert "results in a (new) =place\n" in out
     assert "reduced: eval_every=1, local.steps=2, rounds=2, seeds 1 of 3\n" in out
     assert "reduced: data.clients=100, " in call("reproduce", "--plan", "adafed/figure7", "--profile", "smoke")[1]
@@ -476,7 +476,7 @@ def test_a_run_without_its_mark_is_trained_again(copied, done, no_report):
 
 
 @pytest.mark.parametrize(
-    ("profile", "step"), [("smoke", 4), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
+    ("profile", "step"), [("smoke", 12), *(pytest.param(p, 1, marks=pytest.mark.slow) for p in ("cpu", "smoke"))]
 )
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_runs_of_a_profile_stand_for_their_rows(paper, profile, step, composer):
@@ -616,7 +616,7 @@ def test_results_may_be_anywhere(tmp_path, done, no_report):
     """Two of the runs are there, and the third is added."""
     shutil.copytree(done.results, results := tmp_path / "rés (ü) =1, x")
     shutil.rmtree(models(results)["adafedadam", "table7_synthetic_momentum"].parent)
-    status, out, err = call(*SMOKE, "results_dir=rés (ü) =1, x")
+    status, out, err = call(*SMOKE, "results_dir='rés (ü) =1, x'")
     assert (status, err) == (0, "")
     assert len(models(results)) == 3
     assert out.splitlines()[-1] == "written: rés (ü) =1, x"

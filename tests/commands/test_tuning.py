@@ -62,7 +62,7 @@ def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     text = "\n".join(lines)
     assert "budget: 5 trials per method, each on 2 tuning seeds (1000, 1001)" in text
     assert "test examples play no part" in text
-    assert "`algo.mu=0.001,0.01,0.1,0.5,1`" in text
+    assert "algo.mu=0.001,0.01,0.1,0.5,1" in text
     (table,) = tmp_path.glob("results/tuning/tables/*/tuned.csv")
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert float(row["score"]) == pytest.approx(best, rel=1e-12)

@@ -104,6 +104,7 @@ def test_an_interrupted_sweep_ends_all_runs_so_that_they_can_be_resumed(tmp_path
     assert psutil.wait_procs(below, timeout=20)[1] == []
 
 
+@pytest.mark.slow
 def test_runs_end_with_the_process_that_is_killed(tmp_path):
     process = started(tmp_path)
     below = psutil.Process(process.pid).children(recursive=True)
