@@ -42,7 +42,7 @@ def make_engine(
     on_gpu, mode = task.device.type == "cuda", config.mode
     if not on_gpu:
         keep_memory()
-    kernel, why_not = _kernel(task, mode)
+    kernel = _kernel(task, mode)
     if kernel is not None:
         mode = "compiled"
     elif mode == "auto":
@@ -56,7 +56,7 @@ def make_engine(
         needed = client_bytes(task, data, int(work.widths(data.train.counts).max(initial=1)))
         size, workers = _fitting(size, workers, chosen, needed, int(_SHARE * free_bytes(task.device)))
     oracle = make_oracle(task, mode) if kernel is None else KernelOracle(task, kernel)
-    return Engine(oracle, mode, size, workers, kernel, why_not, chosen[0])
+    return Engine(oracle, mode, size, workers, kernel, chosen[0])
 
 
 def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, room: int) -> tuple[int, int]:
@@ -76,25 +76,22 @@ def _fitting(size: int, workers: int, chosen: tuple[bool, bool], needed: int, ro
     return size, workers
 
 
-def _kernel(task: Task, mode: Mode) -> tuple[DenseKernel | None, str]:
-    """Return the compiled code for a task if it is asked for or suits, or why there is none.
+def _kernel(task: Task, mode: Mode) -> DenseKernel | None:
+    """The compiled code for a task if it is asked for or suits, or None.
 
     Raises:
         RequestError: If it is asked for and there is none.
     """
     if mode not in ("auto", "compiled"):
-        return None, f"engine.mode={mode}"
-    if not expressible(task):
-        why_not = "it is for linear models and MLPs in float32 or float64 on a CPU"
-    elif mode == "auto" and task.size >= _LARGE_COMPILED:
-        why_not = f"the model has {_LARGE_COMPILED} parameters or more"
-    elif (library := kernels().library) is not None:
-        return DenseKernel(library, task), ""
-    else:
-        why_not = kernels().source
+        return None
+    library = kernels().library if expressible(task) else None
+    if library is not None and (mode == "compiled" or task.size < _LARGE_COMPILED):
+        return DenseKernel(library, task)
     if mode == "compiled":
+        dense = "it is for linear models and MLPs in float32 or float64 on a CPU"
+        why_not = kernels().source if expressible(task) else dense
         raise RequestError(f"engine.mode=compiled is not available: {why_not}; use engine.mode=auto")
-    return None, why_not
+    return None
 
 
 def _stack(task: Task) -> int:
@@ -102,21 +99,16 @@ def _stack(task: Task) -> int:
 
 
 def kernel_used(engine: Engine, stages: Sequence[Stage], data: FederatedDataset, augmented: bool) -> str:
-    """Return what a run does in compiled code, or why it has none: a fact for its record.
+    """What a run does in compiled code, for its record: "local phases", "gradients" or "none".
 
     Args:
         engine: The engine.
         stages: The stages of the method.
         data: The data set.
-        augmented: Whether training images are augmented.
+        augmented: Whether training images are augmented, for which there is no compiled local phase.
     """
     if engine.kernel is None:
-        return f"none: {engine.why_no_kernel}"
+        return "none"
     algorithms = [a for s in stages for a in (s.algorithm, s.algorithm.setup, s.algorithm.personal) if a is not None]
-    if augmented or not engine.kernel.reads(data):
-        done = "gradients of batches, since examples are changed when they are read"
-    elif all(engine.kernel.carries_out(a.step) for a in algorithms):
-        done = "local phases"
-    else:
-        done = "gradients and measurements, since the method has local steps of its own"
-    return f"{done}; {kernels().source}"
+    known = engine.kernel.reads(data) and all(engine.kernel.carries_out(a.step) for a in algorithms)
+    return "local phases" if known and not augmented else "gradients"

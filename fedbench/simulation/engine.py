@@ -81,7 +81,6 @@ class Engine:
         cohort_size: Number of clients trained side by side.
         workers: Number of threads that work on chunks.
         kernel: Compiled code for what it can express; None for none.
-        why_no_kernel: The reason why there is none, for the record of the run.
         automatic: Whether ``cohort_size`` was chosen for the machine and not by the user.
 
     Attributes:
@@ -96,11 +95,9 @@ class Engine:
         cohort_size: int,
         workers: int = 1,
         kernel: DenseKernel | None = None,
-        why_no_kernel: str = "",
         automatic: bool = False,
     ) -> None:
-        self.oracle, self.mode = oracle, mode
-        self.kernel, self.why_no_kernel = kernel, why_no_kernel
+        self.oracle, self.mode, self.kernel = oracle, mode, kernel
         self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
         self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
