@@ -48,7 +48,7 @@ def k_classes(
 
     Raises:
         RequestError: If there are too few classes, too few clients to hold all classes, or a class has fewer examples
-            than holders; the number of clients that it suggests works for every draw.
+            than holders.
     """
     key = "data.partition.classes_per_client"
     each = integer(key, classes_per_client, at_least=1)
@@ -66,11 +66,7 @@ def k_classes(
         k = rng.choice(np.flatnonzero((held & (held.sum(1) > 1)[:, None]).any(0)))
         held[rng.choice(np.flatnonzero(held[:, k] & (held.sum(1) > 1))), k] = False
         held[c, k] = True
-    least = int(sizes.min())  # the number of clients that can all hold every class
-    ways = f"data.clients={least}"
-    if least * each < len(labels):
-        ways = f"data/partition=iid data.clients={min(clients, len(y))}"
-    return deal(y, _even_counts(held, labels, sizes, ways), rng)
+    return deal(y, _even_counts(held, labels, sizes), rng)
 
 
 def consecutive_classes(
@@ -127,22 +123,12 @@ def consecutive_classes(
                 parts.append(pools[c][used[c] : used[c] + size])
                 used[c] += size
         if not sum(map(len, parts)):
-            raise _used_up(i, each, int(size), least)
+            raise RequestError(
+                f"the {each} classes of client {i} have fewer than the {size} examples that it needs of each; lower "
+                "data.clients, or mu, sigma, more or least of data.partition"
+            )
         owned.append(np.concatenate(parts))
     return owned
-
-
-def _used_up(client: int, each: int, size: int, least: int) -> RequestError:
-    """The error for a client none of whose classes has ``size`` examples left."""
-    if client:
-        why, remedy = ": earlier clients hold the others", f"use data.clients={client} with this data.seed"
-    else:
-        key = "least" if size == least else "more, mu or sigma"
-        why, remedy = "", f"lower data.partition.{key}"
-    return RequestError(
-        f"the {each} classes of client {client} have fewer than the {size} examples that it needs of each{why}; "
-        f"{remedy}"
-    )
 
 
 def similarity(y: np.ndarray, clients: int, rng: np.random.Generator, *, similarity: float = 0.95) -> list[np.ndarray]:
@@ -250,8 +236,7 @@ def one_class(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.
             f"{clients}; or use data/partition=k_classes"
         )
     held = np.arange(len(labels))[:, None] == np.arange(clients) % len(labels)
-    most = int((len(labels) * sizes + np.arange(len(labels))).min())  # class c is held by the clients c, c + K, ...
-    return deal(y, _even_counts(held, labels, sizes, f"data.clients={most}"), rng)
+    return deal(y, _even_counts(held, labels, sizes), rng)
 
 
 def bernoulli_dirichlet(
@@ -296,17 +281,18 @@ def _bernoulli(shape: tuple[int, ...], p: float, rng: np.random.Generator) -> np
     return held
 
 
-def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray, ways: str) -> np.ndarray:
+def _even_counts(held: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Share each class evenly among its holders: held [K, N], whether a client holds a class, -> counts [K, N].
 
     Raises:
-        RequestError: If a class has fewer examples than holders; ``ways`` are the settings to suggest.
+        RequestError: If a class has fewer examples than holders.
     """
     counts = np.zeros(held.shape, dtype=np.int64)
     for c, holders in enumerate(held.sum(1)):
         if holders > sizes[c]:
             raise RequestError(
-                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; use {ways}"
+                f"class {labels[c]} has {sizes[c]} examples, too few for the {holders} clients that hold it; "
+                "lower data.clients"
             )
         counts[c, held[c]] = evenly(int(sizes[c]), int(holders))
     return counts
