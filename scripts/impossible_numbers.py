@@ -27,7 +27,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Impossible, Paper, PrintedMetric, Row
+from fedbench.papers.rows import Impossible, Row
+from fedbench.papers.schema import Paper, PrintedMetric
 from fedbench.simulation.metrics import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages

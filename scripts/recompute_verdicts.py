@@ -26,7 +26,8 @@ import pandas as pd
 from fedbench.config.compose import Composer
 from fedbench.papers import checks
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Claim, Paper, Row
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Claim, Paper
 
 ALPHA, EQUAL = 0.05, 1e-9
 SPLITS = {"": False, "split of the experiments": False, "all splits that have been run": True}

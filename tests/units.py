@@ -1,6 +1,6 @@
 """Units of runs that are made up: every seed draws its own data unless a split is given."""
 
-from fedbench.analysis.matching import Unit
+from fedbench.analysis.departures import Unit
 
 
 def unit(seed, split=None):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from fedbench.analysis.compare import Member, blocks_of, members_of, titled
-from fedbench.analysis.tables import Cell
+from fedbench.analysis.groups import Member, blocks_of, members_of, titled
+from fedbench.analysis.table import Cell
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import MetricInfo, metric_info
 from fedbench.core.trees import config_value

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fedbench.analysis.matching import best_round, best_rounds
+from fedbench.analysis.measured import best_round, best_rounds
 from fedbench.analysis.run_rows import of_best_rounds
 from fedbench.core.metrics import CATALOGUE
-from fedbench.papers.fields import curve_fields
-from fedbench.papers.registry import home_of
+from fedbench.papers.registry import curve_fields, home_of
 from fedbench.runs.bundle import Kept
 from fedbench.runs.run import Run
 

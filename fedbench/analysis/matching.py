@@ -8,77 +8,34 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fedbench.config.identity import setting
 from fedbench.core.metrics import lower_is_better, metric_info
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
-from fedbench.papers.schema import Paper, PrintedMetric, Row, Setup
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Paper, PrintedMetric, Setup
 from fedbench.runs.run import Run
 
 if TYPE_CHECKING:  # a plan does without it
     import pandas as pd
+from fedbench.analysis.departures import (
+    Departure,
+    Unit,
+    config_departures,
+    counted_and_others,
+    data_departures,
+    seed_departures,
+    unit_of,
+)
+from fedbench.analysis.measured import best_rounds, curve_of, mean_between, rounds_to
 
 # keys that a reduced run may change and still match a row; with any other change it is a run of something else
 _AMOUNTS = ("rounds", "local.epochs", "local.steps")  # these may only decrease
 _REDUCIBLE = (*_AMOUNTS, "participation", "model.", "engine.")
 SPLIT = "data.seed"  # another value is no departure from a paper, but another split of its data
 _LESS_DATA = ("data.clients", *(f"data.source.{k}" for k in ("clients", "images", "first", "min_samples")))
-
-
-class Unit(NamedTuple):
-    """What distinguishes runs of one setting, and by what runs of two settings are paired.
-
-    Attributes:
-        split: Seed of the data: ``data.seed``, or the seed of the run where every run draws its own data.
-        seed: Seed of the run, which fixes the initial model, the cohorts and the batches.
-    """
-
-    split: int
-    seed: int
-
-
-def unit_of(run: Run) -> Unit:
-    """Return the unit of a run."""
-    seed, split = int(run.meta["seed"]), run.flat.get("data.seed")
-    return Unit(seed if split is None else int(split), seed)
-
-
-@dataclass(frozen=True)
-class Departure:
-    """One difference between runs and the paper's setting, or between their data and the publisher's files.
-
-    Attributes:
-        key: A configuration key, or one of ``model``, ``seeds``, ``round`` (the best of only some rounds), ``diverged``
-            (seeds), ``setup`` (a sentence on all runs of the setup) and ``data`` (a sentence on the files read).
-        here: Value of the runs.
-        paper: Value of the paper; None for ``diverged``, ``setup`` and ``data``.
-    """
-
-    key: str
-    here: Any
-    paper: Any = None
-
-    @property
-    def text(self) -> str:
-        """The departure as text."""
-        if self.key == "setup":
-            return str(self.here)
-        if self.key == "data":
-            return f"data: {self.here}"
-        if self.key == "round":
-            return f"best of the evaluated rounds, one in {self.here} (paper {self.paper})"
-        if self.key == "diverged":
-            return f"without seed {', '.join(map(str, self.here))}, which diverged"
-        return f"{self.key} {config_value(self.here)} (paper {config_value(self.paper)})"
-
-
-def departure_texts(departures: Iterable[Departure]) -> tuple[str, ...]:
-    """Return departures as text."""
-    return tuple(d.text for d in departures)
 
 
 @dataclass(frozen=True)
@@ -179,83 +136,6 @@ def _length(run: Run) -> float:
     """Return the rounds of a run as a share of those of its experiment."""
     whole, own = run.meta["departures"].get("rounds", (1, 1))
     return float(own / whole)
-
-
-def rounds_to(curve: pd.Series, target: float, lower: bool) -> float:
-    """Return the first evaluated round at which a curve has reached a target; infinite if it never does."""
-    reached = curve.index[(curve <= target) if lower else (curve >= target)]
-    return float(reached[0]) if len(reached) else math.inf
-
-
-def mean_between(curve: pd.Series, first: int, last: int, length: float) -> float | None:
-    """Return the mean of a curve from one round to another; None if none of these rounds was evaluated.
-
-    Args:
-        curve: Values by round.
-        first: The first round, of a run of full length.
-        last: The last round, of a run of full length.
-        length: Rounds of the run as a share of the full length; the rounds of a shorter run are scaled.
-    """
-    share = min(1.0, length)
-    start = max(1, math.ceil(share * first))
-    part = curve.loc[start : max(start, math.floor(share * last))]
-    return None if part.empty else float(part.mean())
-
-
-def best_rounds(run: Run, names: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """Return the first round with the best value, and this value, of each metric that was measured.
-
-    Higher is better where a metric has no direction.
-    """
-    table = run.rounds()
-    numbers, found = table["round"].to_numpy(), {}
-    for name in names:
-        values = values_of(table, name)
-        if values is not None and (known := np.isfinite(values)).any():
-            lost = math.inf if lower_is_better(name) else -math.inf
-            filled = np.where(known, values, lost)
-            at = int(filled.argmin() if lower_is_better(name) else filled.argmax())
-            found[name] = int(numbers[at]), float(values[at])
-    return found
-
-
-def last_clients(run: Run) -> pd.DataFrame:
-    """Return the per-client table of the last round."""
-    return run.clients_at()
-
-
-def curve_of(rounds: pd.DataFrame, field: str) -> pd.Series:
-    """Return a metric over the evaluated rounds, where it is finite, indexed by round; empty if it was not measured.
-
-    Args:
-        rounds: A row per evaluated round, with a column ``round``.
-        field: A key of ``rounds.jsonl``, or a number derived from such keys, in the unit of the run.
-    """
-    import pandas as pd
-
-    values = values_of(rounds, field)
-    if values is None:
-        return pd.Series(dtype=float)
-    known = np.isfinite(values)
-    name = None if metric_info(field).formula is not None else field
-    return pd.Series(values[known], index=pd.Index(rounds["round"].to_numpy()[known], name="round"), name=name)
-
-
-def values_of(rounds: pd.DataFrame, field: str) -> np.ndarray | None:
-    """Return a metric at each row of some rounds, not finite where it was not measured; None if it never was."""
-    entry = metric_info(field)
-    needed = entry.needs or (field,)
-    if not all(key in rounds for key in needed):
-        return None
-    columns = [rounds[key].to_numpy(dtype=float) for key in needed]
-    with np.errstate(all="ignore"):  # what overflows is not finite
-        values: np.ndarray = columns[0] if entry.formula is None else entry.formula(*columns)
-    return values
-
-
-def best_round(run: Run, metric: PrintedMetric) -> tuple[int, float] | None:
-    """Return the first round with the best value of a metric, and the value; None if it was not measured."""
-    return best_rounds(run, (metric.field,)).get(metric.field)
 
 
 class Evidence:
@@ -449,44 +329,3 @@ def _matched_runs(
         further=tuple(dict.fromkeys(run.meta["hash"] for run in further)),
         splits=tuple(sorted({unit_of(run).split for run in further if run.counts})),
     )
-
-
-def counted_and_others(runs: Iterable[Run]) -> tuple[dict[Unit, Run], tuple[tuple[Unit, str], ...]]:
-    """Return the runs of a setting that count, by unit (the first of each), and the others as (unit, outcome)."""
-    done: dict[Unit, Run] = {}
-    others = []
-    for unit, run in sorted(((unit_of(r), r) for r in runs), key=lambda pair: pair[0]):
-        if run.counts:
-            done.setdefault(unit, run)
-        else:
-            others.append((unit, run.outcome))
-    return done, tuple(others)
-
-
-def seed_departures(done: Mapping[Unit, Run], others: Iterable[tuple[Unit, str]], wanted: int) -> list[Departure]:
-    """Return the departures in the seeds of a row: fewer than the paper averages over, and seeds that diverged."""
-    if not done:
-        return []
-    seeds = len({unit.seed for unit in done})
-    found = [Departure("seeds", seeds, wanted)] if seeds < wanted else []
-    lost = tuple(dict.fromkeys(unit.seed for unit, what in others if what == "diverged"))
-    return found + ([Departure("diverged", lost)] if lost else [])
-
-
-def data_departures(runs: Iterable[Run]) -> list[Departure]:
-    """Return a departure for each kind of data that was not read from its publisher's files."""
-    return [Departure("data", sentence) for sentence in sorted({s for r in runs for s in r.unofficial})]
-
-
-def config_departures(departures: Mapping[str, Any], model: str) -> list[Departure]:
-    """Return the departures of a run with a model, given its keys that differ as [value of the experiment, its own]."""
-    found = []
-    other = "model._target_" in departures
-    if other:
-        there = str(departures["model._target_"][0]).rsplit(".", 1)[-1]
-        found.append(Departure("model", model, there))
-    return found + [
-        Departure(key, here, there)
-        for key, (there, here) in departures.items()
-        if not (other and key.startswith("model."))
-    ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedbench.analysis.compare import runs_by_value
-from fedbench.analysis.matching import curve_of
+from fedbench.analysis.groups import runs_by_value
+from fedbench.analysis.measured import curve_of
 from fedbench.analysis.stats import interval
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.metrics import CATALOGUE, metric_info

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.analysis.matching import best_round, departure_texts
+from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.measured import best_round
 from fedbench.analysis.tables import departures
 from fedbench.core.trees import config_value
 from fedbench.papers.registry import home_of

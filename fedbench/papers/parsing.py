@@ -101,6 +101,13 @@ def _field(value: str) -> str:
 RunField = Annotated[str, AfterValidator(_field)]
 ListOrOne = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
 
+TableId = Annotated[str, id_in("tables")]
+FigureId = Annotated[str, id_in("figures")]
+SetupId = Annotated[str, id_in("setups")]
+MetricId = Annotated[str, id_in("metrics")]
+MethodId = Annotated[str, id_in("methods")]
+Methods = Annotated[tuple[MethodId, ...], ListOrOne]
+
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 

@@ -7,8 +7,7 @@ from itertools import product
 from typing import Any, Literal
 
 from fedbench.core.metrics import weighted_or_not
-from fedbench.papers.checks import MethodId, SetupId
-from fedbench.papers.parsing import Entry, Known, one_of
+from fedbench.papers.parsing import Entry, Known, MethodId, SetupId, one_of
 
 
 @dataclass(frozen=True)

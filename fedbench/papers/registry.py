@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,21 +11,14 @@ from typing import Any
 import yaml
 
 from fedbench.core.errors import RequestError
+from fedbench.core.metrics import metric_info, weighted_or_not
 from fedbench.core.trees import from_yaml
+from fedbench.papers.checks import All, Check
+from fedbench.papers.curve_checks import Curves, Limit
+from fedbench.papers.figures import Figure
 from fedbench.papers.parsing import entries, one_of, parse
 from fedbench.papers.readings import Readings
-from fedbench.papers.schema import (
-    Claim,
-    Contradiction,
-    Figure,
-    Gap,
-    Head,
-    Method,
-    Paper,
-    PrintedMetric,
-    Setup,
-    Table,
-)
+from fedbench.papers.schema import Claim, Contradiction, Gap, Head, Method, Paper, PrintedMetric, Setup, Table
 
 LABELS = "labels"  # folder in the results directory: examples per client and class, by experiment
 # in an order in which each section refers only to earlier ones
@@ -122,3 +115,22 @@ def _paper(content: Any, name: str) -> Paper:
         contradictions=tuple((x.id, f"{x.statement} {x.resolution}") for x in known["contradictions"].values()),
         readings=parse(Readings, content.get("readings", {}), "readings", known),
     )
+
+
+def curve_fields(paper: Paper) -> list[str]:
+    """Return the keys that a paper reads at all rounds, in both weightings of the clients."""
+    named = {name for figure in paper.figures.values() for name in getattr(figure.spec, "fields", ())}
+    named |= {name for claim in paper.claims if claim.check is not None for name in _fields_of(claim.check)}
+    named |= {m.field for m in paper.metrics.values() if m.target is not None or m.rounds is not None}
+    both = {twin for name in named for w in (True, False) if (twin := weighted_or_not(name, w)) is not None}
+    return sorted({key for name in both for key in metric_info(name).needs or (name,)})
+
+
+def _fields_of(check: Check) -> Iterator[str]:
+    if isinstance(check, All):
+        for part in check.checks:
+            yield from _fields_of(part)
+    elif isinstance(check, Curves):
+        yield from check.fields
+    elif isinstance(check, Limit):
+        yield check.field

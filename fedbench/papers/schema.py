@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, PositiveInt, ValidationInfo, model_validator
+from pydantic import NonNegativeFloat, PositiveInt
 
-from fedbench.papers.checks import AnyCheck, MethodId, MetricId, SetupId
-from fedbench.papers.parsing import Entry, Known, RunField, id_in, one_of, parse
+from fedbench.papers.checks import AnyCheck
+from fedbench.papers.figures import Figure
+from fedbench.papers.parsing import Entry, Known, MetricId, RunField, SetupId, id_in, one_of
 from fedbench.papers.readings import NO_READINGS, Readings
+from fedbench.papers.rows import Row, Tuning
 
 GapId = Annotated[str, id_in("gaps")]
-
-
-@dataclass(frozen=True)
-class Reported(Entry):
-    """A number as printed.
-
-    Attributes:
-        mean: The number, in the unit of its metric.
-        std: The printed ±, or None.
-    """
-
-    mean: float
-    std: float | None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_number_or_pair(cls, value: Any) -> Any:
-        pair = value if isinstance(value, list) else [value, None]
-        if len(pair) != 2 or not all(isinstance(x, int | float | None) for x in pair) or pair[0] is None:
-            raise ValueError(f"must be a number or [number, ±]; got {value!r}")
-        return {"mean": pair[0], "std": pair[1]}
 
 
 @dataclass(frozen=True)
@@ -124,59 +105,6 @@ class Setup(Entry):
 
 
 @dataclass(frozen=True)
-class Impossible(Entry):
-    """A contradiction between the printed numbers of a row (scripts/impossible_numbers.py).
-
-    Attributes:
-        columns: Metrics that it concerns.
-        why: Why no accuracies of unweighted clients have all numbers of the row.
-    """
-
-    columns: tuple[MetricId, ...]
-    why: str
-
-
-@dataclass(frozen=True)
-class Row(Entry):
-    """A row of a table within one setup, or a run that a figure shows.
-
-    Attributes:
-        hyperparameters: Values as printed.
-        values: Printed numbers by metric; empty for runs of figures.
-        impossible: Why the printed numbers contradict each other, or None.
-    """
-
-    setup: str
-    algo: MethodId
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Reported] = field(default_factory=dict)
-    impossible: Impossible | None = None
-
-    def validate(self, known: Known) -> None:
-        """Refuse hyperparameters that set no config key."""
-        method = known["methods"][self.algo]
-        for name in self.hyperparameters:
-            if name not in method.keys:
-                raise ValueError(
-                    f"the hyperparameter {name} has no config key; add it to keys of the method {method.id}, as in "
-                    "keys: {lr: local.lr}"
-                )
-
-
-@dataclass(frozen=True)
-class Tuning(Entry):
-    """Which methods had their hyperparameters tuned, one sentence each; the rows use the values that the paper states.
-
-    Attributes:
-        paper: What the paper says that it tuned, and for which methods.
-        here: What fedbench tuned where the paper states no value; otherwise that it tuned nothing.
-    """
-
-    paper: str
-    here: str
-
-
-@dataclass(frozen=True)
 class Table(Entry):
     """A table with results.
 
@@ -203,143 +131,6 @@ class Table(Entry):
                 row.validate(known)
             except ValueError as error:
                 raise ValueError(f"row {number}: {error}") from error
-
-
-@dataclass(frozen=True)
-class Sketch(Entry):
-    """A figure without data, which is not drawn."""
-
-    setups: ClassVar[tuple[str, ...]] = ()
-
-
-@dataclass(frozen=True)
-class Adjustments(Entry):
-    """FedCAda's adjustment functions."""
-
-    rounds: PositiveInt
-    beta: float
-    setups: ClassVar[tuple[str, ...]] = ()
-
-
-@dataclass(frozen=True)
-class PerSetup(Entry):
-    """A panel per setup."""
-
-    setups: tuple[SetupId, ...]
-
-
-@dataclass(frozen=True)
-class CurvesPerSetup(PerSetup):
-    """Curves of fields over the rounds.
-
-    Attributes:
-        distribution: Whether the final distribution over clients is drawn as well.
-    """
-
-    fields: tuple[RunField, ...]
-    distribution: bool = False
-
-
-@dataclass(frozen=True)
-class SweepPerSetup(PerSetup):
-    """Final values over a hyperparameter."""
-
-    fields: tuple[RunField, ...]
-    parameter: str
-
-
-@dataclass(frozen=True)
-class SweptMethod(Entry):
-    """The method and the hyperparameter that draw a front."""
-
-    algo: MethodId
-    parameter: str
-
-
-@dataclass(frozen=True)
-class FrontPerSetup(PerSetup):
-    """Two final values against each other.
-
-    Attributes:
-        sweep: The method and hyperparameter that draw the front.
-    """
-
-    fields: tuple[RunField, RunField]
-    sweep: SweptMethod
-
-
-Spec = Sketch | Adjustments | PerSetup
-# kind of a figure -> its specification
-SPECS: dict[str, type[Spec]] = {
-    "curves": CurvesPerSetup,
-    "distribution": PerSetup,
-    "sweep": SweepPerSetup,
-    "front": FrontPerSetup,
-    "labels": PerSetup,
-    "two_clients": PerSetup,
-    "cka": PerSetup,
-    "functions": Adjustments,
-    "schematic": Sketch,
-}
-
-
-@dataclass(frozen=True)
-class _ShownRun(Entry):
-    algo: MethodId
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _FigureEntry(Entry):
-    id: str
-    caption: str
-    kind: Annotated[str, BeforeValidator(lambda kind: one_of(kind, SPECS))]
-    spec: dict[str, Any] = field(default_factory=dict)
-    runs: tuple[_ShownRun, ...] = ()
-    tuning: Tuning | None = None
-
-
-@dataclass(frozen=True)
-class Figure(Entry):
-    """A figure. In a file its ``runs`` are shown in each setup of its ``spec``.
-
-    Attributes:
-        kind: Kind of the figure, a key of ``SPECS``.
-        rows: The shown runs, for every setup.
-        spec: Specification of its kind.
-        tuning: Which of its methods were tuned.
-    """
-
-    id: str
-    caption: str
-    kind: str
-    rows: tuple[Row, ...]
-    spec: Spec
-    tuning: Tuning | None = None
-
-    @property
-    def setups(self) -> tuple[str, ...]:
-        """Ids of the setups, in the paper's order."""
-        return self.spec.setups
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_entry(cls, value: Any, info: ValidationInfo) -> dict[str, Any]:
-        entry = parse(_FigureEntry, value, known=info.context)
-        spec = parse(SPECS[entry.kind], entry.spec, "spec", info.context)
-        if entry.runs and not spec.setups:
-            raise ValueError(f"a figure of kind {entry.kind} has no setups, so no runs")
-        parameter = getattr(getattr(spec, "sweep", spec), "parameter", None)
-        if parameter is not None and not any(parameter in r.hyperparameters for r in entry.runs):
-            raise ValueError(f"no run has the parameter {parameter!r} among its hyperparameters")
-        rows = tuple(Row(s, r.algo, r.hyperparameters) for r in entry.runs for s in spec.setups)
-        fields = {"id": entry.id, "caption": entry.caption, "kind": entry.kind, "tuning": entry.tuning}
-        return {**fields, "rows": rows, "spec": spec}
-
-    def validate(self, known: Known) -> None:
-        """Refuse hyperparameters that set no config key."""
-        for row in self.rows:
-            row.validate(known)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from fedbench.analysis.best_values import BestValues
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
 from fedbench.analysis.stats import seeds_needed
-from fedbench.analysis.tables import Cell as Measured
+from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import best_names, p_text, plural
 from fedbench.report.table import Cell, Table, markdown

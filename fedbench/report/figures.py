@@ -13,11 +13,15 @@ import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.curves import final, low_and_high, moments
-from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts, last_clients
+from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measured import last_clients
 from fedbench.analysis.settings import keys_text
 from fedbench.core.metrics import metric_info
+from fedbench.papers.figures import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, SweepPerSetup
 from fedbench.papers.registry import LABELS
-from fedbench.papers.schema import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, Paper, Row, SweepPerSetup
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Paper
 from fedbench.report import alt_text, grids, plots
 from fedbench.report.canvas import Look, looks
 from fedbench.report.paper import DrawnFigure

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedbench.analysis.coverage import Coverage
+from fedbench.analysis.table import Coverage
 from fedbench.core.metrics import MetricInfo
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from fedbench.analysis.coverage import Coverage
+from fedbench.analysis.table import Coverage
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import NotWritten, replace_file
 from fedbench.core.trees import from_json, from_yaml

@@ -16,10 +16,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedbench.analysis.coverage import Coverage, splits
-from fedbench.analysis.matching import departure_texts
+from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Line, TableData
+from fedbench.analysis.table import Line, TableData
 from fedbench.papers.readings import ADOPTED
 from fedbench.report import claims_text, format, tables
 from fedbench.report.paper import DrawnFigure, PaperReport

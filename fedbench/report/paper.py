@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbench.analysis.claims.multiverse import Multiverse
-from fedbench.analysis.coverage import Coverage, coverage
-from fedbench.analysis.tables import TableData
+from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.schema import Claim, Paper
 from fedbench.report.claims_text import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench.analysis.matching import departure_texts
+from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.run_curves import POSITIONS, RunCurve
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Line, TableData
+from fedbench.analysis.table import Line, TableData
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
 from fedbench.report import alt_text, plots

@@ -6,10 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedbench.analysis import tables as data
-from fedbench.analysis.matching import MatchedRuns, departure_texts
+from fedbench.analysis import table as data
+from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Block, Column, Line, TableData, closing_tables
+from fedbench.analysis.table import Block, Column, Line, TableData
+from fedbench.analysis.tables import closing_tables
 from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.metrics import metric_info
 from fedbench.core.trees import config_value

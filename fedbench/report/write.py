@@ -19,7 +19,8 @@ from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
-from fedbench.analysis.tables import TableData, paper_table, run_tables
+from fedbench.analysis.table import TableData
+from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
 from fedbench.papers.ledger import PLAN, Ledger, read_ledger

@@ -15,7 +15,8 @@ from fedbench.core.errors import RequestError, nearest
 from fedbench.core.trees import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Paper, Reduction, Row
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Paper, Reduction
 from fedbench.runs.results import Results
 from fedbench.runs.run import is_done
 

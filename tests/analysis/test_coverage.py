@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from fake_runs import fake_row
 
-from fedbench.analysis.coverage import Coverage, coverage, splits
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.table import Coverage, coverage, splits
 from fedbench.analysis.tables import paper_table
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers

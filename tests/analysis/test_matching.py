@@ -11,8 +11,10 @@ import yaml
 from fake_runs import nested
 from units import unit
 
-from fedbench.analysis.matching import Departure, Evidence, config_departures, departure_texts
-from fedbench.papers.schema import Method, Paper, PrintedMetric, Row, Setup, Table
+from fedbench.analysis.departures import Departure, config_departures, departure_texts
+from fedbench.analysis.matching import Evidence
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Method, Paper, PrintedMetric, Setup, Table
 from fedbench.runs.results import Results
 
 # what the experiment says, and the presets of its methods

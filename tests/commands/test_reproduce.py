@@ -16,7 +16,8 @@ import torch
 import yaml
 from tools import ROOT, federation
 
-from fedbench.analysis.matching import Evidence, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence
 from fedbench.cli import main
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError

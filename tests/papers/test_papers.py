@@ -18,9 +18,11 @@ from fedbench.config.compose import compose_run
 from fedbench.config.groups import options
 from fedbench.core.metrics import CATALOGUE
 from fedbench.core.trees import leaves
-from fedbench.papers.checks import All, CompareTables, Function, Limit, PropertyTest
+from fedbench.papers.checks import All, CompareTables, Function, PropertyTest
+from fedbench.papers.curve_checks import Limit
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Reduction, Reported
+from fedbench.papers.rows import Reported
+from fedbench.papers.schema import Reduction
 from fedbench.runs.cached_run import cached_run
 
 PAPERS = tuple(papers())

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from fedbench.analysis.claims.judge import judge
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.papers.registry import papers
 
 ONLY = Unit(0, 0)

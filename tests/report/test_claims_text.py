@@ -9,7 +9,8 @@ import pytest
 from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.multiverse import Multiverse, headline
 from fedbench.analysis.claims.verdict import Counts, Verdict, decide
-from fedbench.analysis.matching import MatchedRuns, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
 from fedbench.report.claims_text import (

@@ -12,13 +12,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench.analysis.matching import Evidence, MatchedRuns, departure_texts
+from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Cell, Column, paper_table
+from fedbench.analysis.table import Cell, Column
+from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Reported
+from fedbench.papers.rows import Reported
 from fedbench.report.page import run_links
 from fedbench.report.tables import (
     basis_of,

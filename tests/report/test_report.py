@@ -7,13 +7,15 @@ import yaml
 from tools import composed
 from units import unit
 
-from fedbench.analysis.matching import Evidence, departure_texts
+from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.matching import Evidence
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.tables import Cell, closing_tables, paper_table, run_tables
+from fedbench.analysis.table import Cell
+from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.groups import options
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import home_of, papers
-from fedbench.papers.schema import Reported
+from fedbench.papers.rows import Reported
 from fedbench.report.tables import notes_of, summary, table_csv, table_latex, table_markdown
 from fedbench.runs.results import Results
 

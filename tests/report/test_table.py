@@ -7,12 +7,14 @@ from table_readers import latex_tables, markdown_tables, read_csv
 
 from fedbench.analysis.claims.multiverse import multiverse
 from fedbench.analysis.matching import Evidence, MatchedRuns
-from fedbench.analysis.tables import Block, Column, Line, TableData, paper_table
-from fedbench.analysis.tables import Cell as Measured
+from fedbench.analysis.table import Block, Column, Line, TableData
+from fedbench.analysis.table import Cell as Measured
+from fedbench.analysis.tables import paper_table
 from fedbench.papers.ledger import Ledger
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import PrintedMetric, Reported, Setup
+from fedbench.papers.rows import Reported
+from fedbench.papers.schema import PrintedMetric, Setup
 from fedbench.report.paper import PaperReport, claims_csv, claims_markdown
 from fedbench.report.table import Cell, Table, csv_text, latex, latex_text, markdown, markdown_text
 from fedbench.report.tables import table_csv, table_latex, table_markdown

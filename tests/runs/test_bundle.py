@@ -11,11 +11,10 @@ from tools import ROOT
 
 import fedbench
 from fedbench.analysis.kept_rounds import kept_of
-from fedbench.analysis.matching import best_rounds
+from fedbench.analysis.measured import best_rounds
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import CATALOGUE, metric_info
-from fedbench.papers.fields import curve_fields
-from fedbench.papers.registry import papers
+from fedbench.papers.registry import curve_fields, papers
 from fedbench.runs.bundle import Kept, as_published, write_bundle
 from fedbench.runs.results import Results
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from fedbench.analysis.claims.comparison import Comparison, above, best_of, compared, contest, worst_of
 from fedbench.analysis.claims.curves import FigureRuns, final
 from fedbench.analysis.claims.tables import Cells
-from fedbench.analysis.matching import Evidence, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence
 from fedbench.core.metrics import metric_info
 from fedbench.papers.schema import Paper
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Literal
 
-from fedbench.analysis.matching import MatchedRuns, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import paired, with_diverged, without_scale
 from fedbench.analysis.stepdown import Leads, Several, Test, negated
 

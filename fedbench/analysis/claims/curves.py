@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.analysis.claims.comparison import Comparison, above, contest
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit, last_clients, rounds_to
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence, MatchedRuns
+from fedbench.analysis.measured import last_clients, rounds_to
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
+from fedbench.papers.curve_checks import LESS_IS_BETTER, MORE_IS_BETTER, Curves, Limit, Selection
 from fedbench.papers.schema import Paper
 
 if TYPE_CHECKING:  # a plan does without it

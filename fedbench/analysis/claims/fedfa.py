@@ -11,7 +11,8 @@ from fedbench.analysis.claims.tables import Cells
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.papers.schema import Paper, Row
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Paper
 
 _SYNTHETIC = ("synthetic_iid", "synthetic_0_0", "synthetic_05_05", "synthetic_1_1")  # from IID to the most mixed
 _FIELDS = ("accuracy_mean", "train_loss")

@@ -23,11 +23,9 @@ from fedbench.papers.checks import (
     Check,
     Compare,
     CompareTables,
-    Curves,
     EqualCells,
     EqualRows,
     Function,
-    Limit,
     Monotone,
     NotBehind,
     NotBest,
@@ -35,6 +33,7 @@ from fedbench.papers.checks import (
     Trend,
     WithinBand,
 )
+from fedbench.papers.curve_checks import Curves, Limit
 from fedbench.papers.schema import Claim, Paper
 
 OwnCheck: TypeAlias = Callable[[Paper, Evidence], list[Comparison]]

@@ -10,7 +10,8 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from fedbench.analysis.claims.comparison import Comparison, above, best_of, contest, settled
-from fedbench.analysis.matching import Evidence, MatchedRuns, Unit
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.stats import kendall
 from fedbench.core.errors import RequestError
 from fedbench.core.metrics import metric_info
@@ -29,7 +30,8 @@ from fedbench.papers.checks import (
     Trend,
     WithinBand,
 )
-from fedbench.papers.schema import Paper, PrintedMetric, Row
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Paper, PrintedMetric
 
 
 class Cells:

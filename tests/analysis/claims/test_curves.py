@@ -25,8 +25,10 @@ from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck
+from fedbench.papers.figures import CurvesPerSetup, Figure
 from fedbench.papers.parsing import parse
-from fedbench.papers.schema import Claim, CurvesPerSetup, Figure, Method, Paper, Row, Setup
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Claim, Method, Paper, Setup
 
 SEEDS = 10
 

@@ -16,7 +16,8 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.checks import AnyCheck, EqualCells, EqualRows, PropertyTest
 from fedbench.papers.parsing import parse
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Claim, Method, Paper, PrintedMetric, Reported, Row, Setup, Table
+from fedbench.papers.rows import Reported, Row
+from fedbench.papers.schema import Claim, Method, Paper, PrintedMetric, Setup, Table
 
 METHODS = ("new", "x", "y", "z")
 SETUPS = ("a", "b", "c")

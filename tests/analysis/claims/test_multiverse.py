@@ -11,13 +11,17 @@ from fedbench.analysis.claims.comparison import Comparison, above
 from fedbench.analysis.claims.judge import judge
 from fedbench.analysis.claims.multiverse import Headline, headline, is_measured, multiverse
 from fedbench.analysis.claims.verdict import decide
-from fedbench.analysis.matching import Evidence, Unit, wanted_under
+from fedbench.analysis.departures import Unit
+from fedbench.analysis.matching import Evidence, wanted_under
 from fedbench.core.errors import RequestError
-from fedbench.papers.checks import Compare, Curves, Selection
+from fedbench.papers.checks import Compare
+from fedbench.papers.curve_checks import Curves, Selection
+from fedbench.papers.figures import CurvesPerSetup, Figure
 from fedbench.papers.parsing import parse
 from fedbench.papers.readings import ADOPTED, Alternative, Reading, Readings, Variant
 from fedbench.papers.registry import papers
-from fedbench.papers.schema import Claim, CurvesPerSetup, Figure, Method, Paper, PrintedMetric, Row, Setup, Table
+from fedbench.papers.rows import Row
+from fedbench.papers.schema import Claim, Method, Paper, PrintedMetric, Setup, Table
 from fedbench.runs.results import Results
 
 EVERY = Readings(

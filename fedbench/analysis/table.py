@@ -1,0 +1,258 @@
+"""Tables of runs as values: columns, cells with the printed number, lines, blocks, and what has been measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import mean, stdev
+from typing import Any
+
+from fedbench.analysis.matching import MatchedRuns
+from fedbench.analysis.stats import interval
+from fedbench.core.metrics import metric_info
+from fedbench.core.trees import Tree
+from fedbench.papers.rows import Reported, Row
+from fedbench.papers.schema import Paper, PrintedMetric, Setup, Table
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        printed: Whether it is a column of the paper's table.
+        round: Round of a run whose number counts, ``last`` or ``best``.
+    """
+
+    metric: PrintedMetric
+    printed: bool = False
+    round: str = "last"
+
+    @property
+    def name(self) -> str:
+        """Name in files: the key of ``rounds.jsonl``, with the prefix ``best_`` if the best round counts."""
+        if self.metric.target is not None or self.metric.rounds is not None:
+            return self.metric.id
+        return ("best_" if self.round == "best" else "") + self.metric.field
+
+    @property
+    def digits(self) -> int:
+        """Number of shown digits after the decimal point."""
+        return 1 if self.metric.target is not None else metric_info(self.metric.field).digits
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measured number next to the paper's, in the unit of its column.
+
+    Attributes:
+        values: Measured values, one per seed.
+        printed: The paper's number, or None.
+        impossible: Why the printed number contradicts others of its row, or None.
+    """
+
+    values: tuple[float, ...] = ()
+    printed: Reported | None = None
+    impossible: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of seeds."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds; None if there are none."""
+        return mean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over seeds; None for fewer than two."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean; None for fewer than two seeds."""
+        return interval(self.values)
+
+    @property
+    def prediction(self) -> tuple[float, float] | None:
+        """The 95 % prediction interval of a further run; None for fewer than two seeds."""
+        if self.bounds is None:
+            return None
+        centre, half = sum(self.bounds) / 2, (self.bounds[1] - self.bounds[0]) / 2 * sqrt(self.n + 1)
+        return centre - half, centre + half
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus printed; None if one of them is missing."""
+        return None if self.printed is None or self.mean is None else self.mean - self.printed.mean
+
+    @property
+    def agreement(self) -> str:
+        """Agreement of the measured and the printed number.
+
+        ``inside`` or ``outside``: whether the printed number lies in the interval of the mean, widened by the paper's
+        ±; ``single``: one seed has no interval; ``impossible``: see the attribute; ``missing``: not measured; ``none``:
+        the paper prints no number.
+        """
+        if not self.values:
+            return "impossible" if self.impossible and self.printed else "missing"
+        if self.printed is None:
+            return "none"
+        return "impossible" if self.impossible else self.place
+
+    @property
+    def place(self) -> str:
+        """The agreement of a cell with both numbers, whether or not the printed ones are possible."""
+        if self.bounds is None:
+            return "single"
+        assert self.printed is not None
+        wide = self.printed.std or 0.0
+        return "inside" if self.bounds[0] - wide <= self.printed.mean <= self.bounds[1] + wide else "outside"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: a method with its settings, over seeds.
+
+    Attributes:
+        label: The method as the paper calls it.
+        keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
+        found: The runs, and their departures from the paper.
+        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
+        row: The row of the paper; None for runs that match no row.
+        wanted: Configuration keys that the row sets.
+        errors: Error messages of planned runs that failed.
+        impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
+    """
+
+    algo: str
+    label: str
+    keys: Tree
+    found: MatchedRuns
+    cells: tuple[Cell, ...]
+    status: str
+    row: Row | None = None
+    wanted: Tree = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    impossible: str | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are compared with one another; ``setup`` is the paper's setup, or None."""
+
+    setup: Setup | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table.
+
+    Attributes:
+        name: ``<paper>/<table>``, or the experiment or data set of the runs.
+        columns: Columns, those of the paper first.
+        blocks: Blocks, one per setup of the paper; a single block for other runs.
+        paper: The paper whose experiment it is, or None.
+        table: The paper's table; None for rows of runs that belong to no table.
+        unfinished: Runs that do not count in rows of runs, as (method, seed, outcome).
+        unofficial: For runs that belong to no paper, sentences on data that were not read from the publisher's files.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    paper: Paper | None = None
+    table: Table | None = None
+    unfinished: tuple[tuple[str, int, str], ...] = ()
+    unofficial: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[Line]:
+        """The rows of all blocks."""
+        return [line for block in self.blocks for line in block.lines]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Distinct printed numbers, by what has been measured.
+
+    A number that several tables print, of the same metric under the same settings, is counted once.
+
+    Attributes:
+        full: Those measured at the paper's full setting.
+        reduced: Those measured under a reduced setting.
+        not_run: Those not measured.
+        agreement: Measured ones by the agreement of ``fedbench.analysis.tables.Cell``.
+    """
+
+    full: int = 0
+    reduced: int = 0
+    not_run: int = 0
+    agreement: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.measured + self.not_run
+
+    @property
+    def measured(self) -> int:
+        """Those measured, at whatever setting."""
+        return self.full + self.reduced
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(
+            self.full + other.full,
+            self.reduced + other.reduced,
+            self.not_run + other.not_run,
+            self.agreement + other.agreement,
+        )
+
+
+def coverage(tables: Iterable[TableData], agreement: bool = True) -> Coverage:
+    """Return the coverage of tables of papers.
+
+    Args:
+        tables: The tables.
+        agreement: Whether measured numbers are compared with the printed ones, which takes most of the time.
+    """
+    cells: dict[Any, tuple[Line, Cell]] = {}
+    for table in tables:
+        for block in table.blocks:
+            for line in block.lines:
+                for column, cell in zip(table.columns, line.cells, strict=True):
+                    if cell.printed is not None:
+                        cells.setdefault(_place(block, line, column, cell), (line, cell))
+    measured = [(line, cell) for line, cell in cells.values() if cell.values]
+    full = sum(line.status == "full" for line, _ in measured)
+    return Coverage(
+        full,
+        len(measured) - full,
+        len(cells) - len(measured),
+        Counter(cell.agreement for _, cell in measured if agreement),
+    )
+
+
+def _place(block: Block, line: Line, column: Column, cell: Cell) -> tuple[Any, ...]:
+    """Return what two cells that print the same number have in common."""
+    experiment = block.setup.experiment if block.setup else ""
+    return experiment, line.algo, repr(sorted(line.wanted.items())), column.name, cell.printed
+
+
+def splits(block: Block) -> str:
+    """Return whether the seeds of a block's runs share one split of the data, as text; empty without runs."""
+    found = {run.flat.get("data.seed") for line in block.lines for run in line.found.runs.values()}
+    if not found:
+        return ""
+    if found == {None}:
+        return "every seed draws its own data split"
+    numbers = ", ".join(str(seed) for seed in sorted(s for s in found if s is not None))
+    if len(found) == 1:
+        return f"all seeds share one data split (data.seed={numbers})"
+    own = "; other runs draw their own" if None in found else ""
+    return f"data splits: data.seed={numbers}{own}"
