@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.table import Line, TableData
+from fedbench.analysis.table import Coverage, Line, TableData, splits
 from fedbench.papers.readings import ADOPTED
 from fedbench.report import claims_text, format, tables
 from fedbench.report.paper import DrawnFigure, PaperReport
