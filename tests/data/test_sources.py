@@ -97,6 +97,8 @@ def test_mnist_reads_idx_files(tmp_path):
     assert np.array_equal(e.y, np.concatenate([train_y, test_y]))
     assert e.held_out.tolist() == [False] * 5 + [True] * 3
     assert mnist.load(tmp_path, pool=True).held_out is None
+    with pytest.raises(RequestError, match=r"MNIST: 4 files missing.*MNIST/raw/train-images-idx3-ubyte.gz"):
+        mnist.load(tmp_path / "empty", download=False)
     assert e.sources == e.unofficial == ("MNIST: not the official files (md5 differs)",)
 
 

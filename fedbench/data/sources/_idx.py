@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.data.files.fetch import Files, Remote
+from fedbench.data.files.fetch import Files, Remote, ensure
 
 STANDARDISE = ("channel", "pixel", "none")
 _BYTES = 0x08  # the type code of unsigned bytes, the only type of images and labels
@@ -46,6 +46,8 @@ def read_sets(groups: Sequence[Files], data_dir: Path, *, download: bool) -> tup
         All images uint8 [T, 1, height, width] and their labels int64 [T], how many of them are training images, and
         whether all files are the official ones.
     """
+    missing = [remote for group in groups if group.existing(data_dir) is None for remote in group.remotes]
+    ensure(missing, data_dir, download=download, what=groups[0].what)  # together, so that a message names them all
     paths = [group.find(data_dir, download=download)[0] for group in groups]
     arrays = [read(path) for path in paths]
     sets = [with_labels(arrays[k], arrays[k + 1], groups[0].what) for k in (0, 2)]
