@@ -40,13 +40,22 @@ from fedbench.simulation.oracles import DenseOracle
 ROUNDS = 4
 DRAWN = LocalWork(lr=0.1, batch_size=10, epochs=(1, 3))  # short batches, drawn epochs
 
-cases = pytest.mark.parametrize("case", CASES, ids=case_id)
 FIRST = [c for c in CASES if c[1] == variants(c[0])[0]]  # every method at its defaults
 
 
 def fast_and_slow(fast, cases):
     """Parameters (case, other): those of ``cases`` that ``fast`` selects always run, the rest with make test-all."""
     return [pytest.param(*c, marks=[] if fast(*c) else [pytest.mark.slow], id=f"{c[1]}-{case_id(c[0])}") for c in cases]
+
+
+def at_defaults(others):
+    """A choice for ``fast_and_slow``: methods at their defaults, with some values of the other parameter."""
+    return lambda case, other: case in FIRST and other in others
+
+
+cases = pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c in FIRST else [pytest.mark.slow], id=case_id(c)) for c in CASES]
+)
 
 
 def data_of_the_tests():
@@ -79,7 +88,7 @@ def share(case):
 
 
 DEFINITIONS = fast_and_slow(
-    lambda case, solver: solver == "sgd" or case in FIRST or refuses(case, solver),
+    lambda case, solver: solver == "sgd" or case[0] == "fedavg" or (case in FIRST and refuses(case, solver)),
     [(case, solver) for solver in SOLVERS for case in CASES],
 )
 
@@ -115,7 +124,7 @@ def test_equals_the_definition(case, solver):
 
 
 MODES = fast_and_slow(
-    lambda case, solver: solver == "momentum" or case in FIRST or refuses(case, "momentum"),
+    lambda case, solver: case in FIRST and (solver == "momentum" or refuses(case, "momentum")),
     [(case, solver) for solver in ("sgd", "momentum") for case in CASES if not refuses(case, solver)],
 )
 
@@ -131,7 +140,7 @@ def test_the_modes_agree(case, solver, mode):
 
 
 CHUNKS = fast_and_slow(
-    lambda case, way: way == "3 on 2 threads" or (way == "single" and case in FIRST),
+    at_defaults(["3 on 2 threads"]),
     [(case, way) for way in ("single", "3 on 1 thread", "3 on 2 threads", "single on 2 threads") for case in CASES],
 )
 
@@ -159,7 +168,7 @@ def test_order_of_clients_changes_nothing(case):
 
 
 DTYPES = fast_and_slow(
-    lambda case, dtype: dtype == "float32" or case in FIRST,
+    at_defaults(["float32"]),
     [(case, dtype) for dtype in ("float32", "float64") for case in CASES],
 )
 
@@ -177,7 +186,7 @@ def test_same_seed_is_bit_identical_and_others_differ(case, dtype):
     assert once.dtype == dtype
 
 
-RESUMED = fast_and_slow(lambda case, at: at == 1, [(case, at) for at in (0, 1, 3) for case in CASES])
+RESUMED = fast_and_slow(at_defaults([1]), [(case, at) for at in (0, 1, 3) for case in CASES])
 
 
 @pytest.mark.parametrize(("case", "at"), RESUMED)
