@@ -29,7 +29,7 @@ from itertools import combinations
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Impossible, Row
 from fedbench.papers.schema import Paper, PrintedMetric
-from fedbench.simulation.metrics import tail_size
+from fedbench.simulation.fairness import tail_size
 
 _ROUNDING = 0.05  # largest rounding error of printed percentages
 

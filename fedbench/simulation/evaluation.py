@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.metrics import accuracy_metrics
+from fedbench.simulation.fairness import accuracy_metrics
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_bytes, replace_file
 from fedbench.core.trees import from_json
@@ -150,22 +151,6 @@ def _seconds(run: Run) -> float:
 def _tuning(folder: Path, setting: str, runs: Sequence[Run]) -> Fields:
     first = runs[0]
     refused = folder / "refused.json"
-    studies: dict[str, Fields] = {}
-    for file in sorted((folder / TUNING / "studies" / setting).glob("*/*/trials.json")):
-        study = from_json(file.read_text(encoding="utf-8"))
-        if study["method"] in studies:
-            raise RequestError(f"{file.parent.parent} has several studies; use a directory of its own for each budget")
-        trials = list(Results(file.parent / "runs"))
-        mine = [run for run in runs if run.meta["algo"] == study["method"]]
-        keys = [axis.partition("=")[0] for axis in study["space"]]
-        studies[study["method"]] = {
-            "metric": study["metric"],
-            "seeds": study["seeds"],
-            "space": study["space"],
-            "trials": [{"values": t["values"], "score": _score(t["scores"])} for t in study["trials"]],
-            "chosen": {key: mine[0].flat.get(key) for key in keys} if mine else None,
-            "seconds": sum(map(_seconds, trials)),
-        }
     return {
         "protocol": {k: first.flat.get(k) for k in _PROTOCOL if first.flat.get(k) is not None},
         "clients": first.meta.get("clients"),
@@ -174,14 +159,37 @@ def _tuning(folder: Path, setting: str, runs: Sequence[Run]) -> Fields:
         "unofficial": list(first.unofficial),
         "environment": _environment(runs),
         "refused": from_json(refused.read_text(encoding="utf-8")) if refused.exists() else {},
-        "studies": studies,
+        "studies": _studies(folder, setting, runs),
     }
 
 
-def _score(scores: Fields) -> float | None:
-    """Return the mean score of a trial after its last rung; None if a run of it diverged or failed."""
-    last = scores[max(scores, key=int)] if scores else []
-    return sum(last) / len(last) if last and None not in last else None
+def _studies(folder: Path, setting: str, runs: Sequence[Run]) -> dict[str, Fields]:
+    """Return the search of every method, from the tables that the command has written next to the trials' runs."""
+    studies: dict[str, Fields] = {}
+    for file in sorted((folder / TUNING / "tables").glob("*/tuned.csv")):
+        trials = pd.read_csv(file.with_name("trials.csv"))
+        for tuned in pd.read_csv(file).to_dict("records"):
+            method = str(tuned["method"])
+            if method in studies:
+                raise RequestError(f"{folder} has several searches; use a directory of its own for each budget")
+            places = (folder / TUNING / "studies" / setting / method).glob("*/runs")
+            mine, space = [run for run in runs if run.meta["algo"] == method], tuned["space"].split()
+            studies[method] = {
+                "metric": tuned["selection"],
+                "seeds": [int(seed) for seed in str(tuned["seeds"]).split()],
+                "space": space,
+                "trials": [_trial(rows) for _, rows in trials[trials["method"] == method].groupby("trial")],
+                "chosen": {key: mine[0].flat.get(key) for key in (a.partition("=")[0] for a in space)} if mine else None,
+                "seconds": sum(_seconds(run) for place in places for run in Results(place)),
+            }
+    return studies
+
+
+def _trial(rows: pd.DataFrame) -> Fields:
+    """Return the values of a trial and its mean score after its last rung; None if a run of it diverged or failed."""
+    values = {o.key: o.value for o in parse_overrides(str(rows["values"].iloc[0]).split())}
+    scores = rows.loc[rows["rounds"] == rows["rounds"].max(), "score"]
+    return {"values": values, "score": None if scores.isna().any() else float(scores.mean())}
 
 
 def _environment(runs: Sequence[Run]) -> dict[str, str]:

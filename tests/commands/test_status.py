@@ -3,12 +3,13 @@
 import json
 import os
 
+import numpy as np
 import pytest
 from command_line import FAST, interrupted, run_dir
 from fake_runs import fake
 from filelock import FileLock
 
-from fedbench.commands.show import drawn
+from fedbench.commands.show import sparkline
 from fedbench.runs.progress import duration
 from fedbench.runs.status import RunStatus, is_held, status_of
 
@@ -138,19 +139,15 @@ def test_show_finds_the_only_run_below_a_directory(fed, tmp_path):
     assert fed("show", "nowhere")[0] == 2
 
 
-def test_a_drawn_curve():
-    """Two lines of eight steps: the lowest value has one eighth, the highest both lines."""
-    assert drawn([0.0, 1.0, 0.0], [0, 1, 2], height=2) == ["         1 │ █", "         0 │▁█▁"]
-    assert drawn([3.0, 3.0], [0, 5], height=1) == ["         3 │▁▁"]
-    assert drawn([float("nan")], [0]) == ["  no finite value"]
+def test_a_curve_in_blocks_spans_its_own_values():
+    """The lowest value has one eighth and the highest eight; one half is step round(3.5) = 4 of 0 to 7."""
+    assert sparkline(np.array([0.0, 0.5, 1.0])) == "▁▅█"
+    assert sparkline(np.array([3.0, 3.0])) == "▁▁"
 
 
-def test_a_column_is_the_mean_of_a_span_of_rounds():
-    """Four values in two columns: means 0.5 and 7.5 of 0 to 8 are 0.5 * 15 / 8 and 7.5 * 15 / 8 steps above the lowest.
-
-    1 + round(0.9375) = 2 and 1 + round(14.0625) = 15 eighths.
-    """
-    assert drawn([0.0, 1.0, 7.0, 8.0], [0, 1, 2, 3], width=2, height=2) == ["         8 │ ▇", "         0 │▂█"]
+def test_a_block_is_the_mean_of_a_span_of_rounds():
+    """128 values in 64 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3; 3 of 4 is step round(7 * 3/4) = 5."""
+    assert sparkline(np.array([0.0, 0.0, 2.0, 4.0] * 32)) == "▁▆" * 32
 
 
 @pytest.mark.parametrize(

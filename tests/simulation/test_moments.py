@@ -20,7 +20,7 @@ from fedbench.simulation import diagnostics
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.metrics import linear_cka
+from fedbench.simulation.fairness import linear_cka
 from fedbench.simulation.oracles import make_oracle
 
 # ---- linear CKA
