@@ -18,8 +18,8 @@ from fedbench.core.algorithm import Stage
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.evaluation import Evaluation
 from fedbench.simulation.exchanges import Exchange, Observer, Snapshot
-from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.fairness import linear_cka
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.fairness import accuracy_metrics
+from fedbench.simulation.measurements import Measurements
 
 
 @dataclass(frozen=True)

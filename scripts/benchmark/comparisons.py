@@ -179,7 +179,9 @@ def _studies(folder: Path, setting: str, runs: Sequence[Run]) -> dict[str, Field
                 "seeds": [int(seed) for seed in str(tuned["seeds"]).split()],
                 "space": space,
                 "trials": [_trial(rows) for _, rows in trials[trials["method"] == method].groupby("trial")],
-                "chosen": {key: mine[0].flat.get(key) for key in (a.partition("=")[0] for a in space)} if mine else None,
+                "chosen": {key: mine[0].flat.get(key) for key in (a.partition("=")[0] for a in space)}
+                if mine
+                else None,
                 "seconds": sum(_seconds(run) for place in places for run in Results(place)),
             }
     return studies

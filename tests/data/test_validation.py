@@ -17,8 +17,8 @@ from fedbench.data.noise_and_validation import with_validation
 from fedbench.runs.build_data import federated
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.fairness import accuracy_metrics
+from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import make_oracle
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
