@@ -29,8 +29,7 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.scaffold import scaffold
 from fedbench.config.compose import compose_run
 from fedbench.core.algorithm import Stage
-from fedbench.core.randomness import Purpose, generator
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import Purpose, generator, sample_cohort
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples

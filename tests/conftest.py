@@ -33,7 +33,7 @@ def compiled():
 def composer():
     """Composes settings of experiments from their keys."""
     from fedbench.config.compose import compose_run
-    from fedbench.core.trees import config_value
+    from fedbench.core.files import config_value
 
     def config(experiment, algo, keys):
         return compose_run(

@@ -17,9 +17,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fedbench.core.algorithm import Algorithm, Sampler, Stage
+from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.optim import SGD, Optimizer, sgd
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
 from fedbench.simulation.batches import LocalWork

@@ -18,7 +18,7 @@ from fedbench.algorithms.shared.local_steps import pulled, with_mixup
 from fedbench.core.algorithm import Algorithm, Stage, descent
 from fedbench.core.errors import RequestError, WrongValue, boolean, integer, number, typed
 from fedbench.core.optim import SGD, Optimizer
-from fedbench.core.samplers import one_by_one, sample_cohort
+from fedbench.core.randomness import one_by_one, sample_cohort
 from fedbench.core.types import Lab, State
 
 Changed: TypeAlias = tuple[State, State, Tensor]

@@ -10,8 +10,8 @@ from typing import Any
 from fedbench.analysis.groups import Member, blocks_of, members_of, titled
 from fedbench.analysis.table import Cell
 from fedbench.core.errors import RequestError
+from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo, metric_info
-from fedbench.core.trees import config_value
 from fedbench.runs.run import Run
 
 

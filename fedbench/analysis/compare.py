@@ -19,8 +19,8 @@ from fedbench.analysis.groups import Member, RunBlock, blocks_of, members_of, na
 from fedbench.analysis.stats import Friedman, Paired, friedman, holm, least_p, paired_with_diverged, win_tie_loss
 from fedbench.analysis.table import Cell
 from fedbench.core.errors import RequestError, choice, number
+from fedbench.core.files import config_value
 from fedbench.core.metrics import CATALOGUE, MetricInfo, metric_info
-from fedbench.core.trees import config_value
 from fedbench.runs.run import Fields, Run
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedbench.core.trees import config_value
+from fedbench.core.files import config_value
 from fedbench.runs.run import Run
 
 if TYPE_CHECKING:  # a plan does without it

@@ -14,8 +14,8 @@ from fedbench.analysis.settings import flat_settings
 from fedbench.analysis.tables import departures
 from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.errors import RequestError, nearest
+from fedbench.core.files import Tree, config_value
 from fedbench.core.metrics import MetricInfo
-from fedbench.core.trees import Tree, config_value
 from fedbench.runs.run import Fields, Run
 
 _GROUPS = ("algo", "data", "model")  # keys whose value is the name of a choice

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.identity import setting
+from fedbench.core.files import config_value
 from fedbench.core.metrics import lower_is_better, metric_info
-from fedbench.core.trees import config_value
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.rows import Row
 from fedbench.papers.schema import Paper, PrintedMetric, Setup

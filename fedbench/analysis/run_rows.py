@@ -10,7 +10,7 @@ from typing import Any
 from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.measured import best_round
 from fedbench.analysis.tables import departures
-from fedbench.core.trees import config_value
+from fedbench.core.files import config_value
 from fedbench.papers.registry import home_of
 from fedbench.papers.schema import PrintedMetric
 from fedbench.runs.run import Fields, Run

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedbench.config.identity import setting
-from fedbench.core.trees import Tree, config_value
+from fedbench.core.files import Tree, config_value
 from fedbench.runs.run import Run
 
 Key: TypeAlias = tuple[str, str]  # method, hash of the setting

@@ -11,8 +11,8 @@ from typing import Any
 
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.stats import interval
+from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
-from fedbench.core.trees import Tree
 from fedbench.papers.rows import Reported, Row
 from fedbench.papers.schema import Paper, PrintedMetric, Setup, Table
 

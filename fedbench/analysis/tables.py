@@ -21,8 +21,8 @@ from fedbench.analysis.departures import (
 from fedbench.analysis.matching import SPLIT, Evidence, MatchedRuns
 from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table import Block, Cell, Column, Line, TableData
+from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
-from fedbench.core.trees import Tree
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.rows import Row

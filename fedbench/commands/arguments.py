@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 
 WORDS = {
     "run": "Run one experiment, the default word; with -m every combination of values, for example seed=0,1,2.",

@@ -10,7 +10,7 @@ from fedbench.config.groups import options, unknown_choice
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.data.describe import as_lines, facts, owned, pictures
 from fedbench.data.files.fetch import MissingFiles, verify
 from fedbench.data.partitions.index_file import write

@@ -13,7 +13,7 @@ from string import Template
 
 from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 
 _TEMPLATES = Path(__file__).resolve().parent / "scaffolds"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -26,7 +26,7 @@ import yaml
 
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten, replace_bytes
+from fedbench.core.files import NotWritten, replace_file
 from fedbench.report.manuscript import ManuscriptOptions, write_manuscript
 from fedbench.report.statement import Cite
 from fedbench.report.write import Extras, write_report
@@ -82,7 +82,7 @@ def write_paper_bundle(folder: Path, file: Path, options: ManuscriptOptions, cit
         content = _zipped(place)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_bytes(file, content)
+        replace_file(file, content)
     except (NotWritten, OSError) as error:
         raise RequestError(f"--bundle {file} cannot be written: {error}") from error
     for note in notes:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from fedbench.analysis.run_curves import run_curves
 from fedbench.core.errors import RequestError
-from fedbench.core.files import NotWritten
-from fedbench.core.paths import user_path
-from fedbench.core.trees import config_value
+from fedbench.core.files import NotWritten, config_value, user_path
 from fedbench.report.canvas import KINDS
 from fedbench.report.run_figures import draw_curves
 from fedbench.report.write import name_left_out

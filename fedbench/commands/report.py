@@ -13,8 +13,7 @@ from fedbench.analysis.compare import ComparedRuns, compare
 from fedbench.commands.paper_bundle import unpacked, write_paper_bundle
 from fedbench.config.groups import citation
 from fedbench.core.errors import RequestError, choice
-from fedbench.core.files import NotWritten
-from fedbench.core.paths import user_path
+from fedbench.core.files import NotWritten, user_path
 from fedbench.papers.registry import papers
 from fedbench.report.comparison import best_text, compared_text
 from fedbench.report.manuscript import METRICS, ManuscriptOptions, write_manuscript

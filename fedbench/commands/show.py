@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import config_value, user_path
 from fedbench.core.metrics import metric_info
-from fedbench.core.paths import user_path
-from fedbench.core.trees import config_value
 from fedbench.runs.run import Run, read_run
 from fedbench.runs.status import status_of
 

@@ -11,7 +11,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.groups import config_dir
 from fedbench.config.hints import explain
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import leaves
+from fedbench.core.files import leaves
 
 
 def carry_out(asked: Namespace) -> int:

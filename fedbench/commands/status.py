@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.runs.progress import duration
 from fedbench.runs.status import GONE, STATES, RunStatus, statuses
 

@@ -24,7 +24,7 @@ from fedbench.config.identity import REPORTING_KEYS, core
 from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, parse
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import Tree, leaves
+from fedbench.core.files import Tree, leaves
 
 _Choices = dict[str, str | None]  # config group -> choice
 _LISTS = {"epochs", "keep_clients", "shape", "size", "classes", "mean", "std", "hidden", "channels"}  # take lists

@@ -19,8 +19,7 @@ from typing import Any
 from fedbench.config.names import present, renamed, stable, within_fedbench
 from fedbench.config.user_code import content_digest, marks
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
-from fedbench.core.trees import Tree, leaves
+from fedbench.core.files import Tree, leaves, user_path
 
 IDENTITY_FORMAT = 1
 """Version of the rules in this module. It enters the digest from 2 on.

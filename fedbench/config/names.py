@@ -20,6 +20,7 @@ MOVED: dict[str, str] = {
     "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
     "fedbench.data.partition_label": "fedbench.data.partitions.label",
     "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",
+    "fedbench.models.lenet.LeNet": "fedbench.models.cnn.LeNet",
     "fedbench.runs.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
     "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
     "fedbench.runs.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.config.groups import GROUPS, options, unknown_choice
 from fedbench.config.identity import USER_FILES
 from fedbench.core.errors import RequestError, shown
-from fedbench.core.trees import config_value, leaves
+from fedbench.core.files import config_value, leaves
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as HydraOverride

@@ -22,9 +22,8 @@ from fedbench.core.errors import (
     number,
     typed,
 )
+from fedbench.core.files import Tree, config_value, user_path
 from fedbench.core.options import LabelNoise, Schedule, SgdOptions
-from fedbench.core.paths import user_path
-from fedbench.core.trees import Tree, config_value
 
 Sampling = Literal["uniform", "size"]
 LocalTest = Literal["auto", "split", "official", "central", "others"]

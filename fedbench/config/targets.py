@@ -12,7 +12,7 @@ from typing import Any
 from fedbench.config.names import present, within_fedbench
 from fedbench.config.user_code import forget_other_code
 from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
-from fedbench.core.trees import Tree
+from fedbench.core.files import Tree
 
 
 @dataclass(frozen=True)

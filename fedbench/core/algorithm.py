@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedbench.core.errors import choice
 from fedbench.core.optim import SGD, Optimizer
+from fedbench.core.randomness import Sampler
 from fedbench.core.types import Batch, ClientInfo, Lab, Oracle, State
 
 Weights: TypeAlias = Literal["size", "uniform"]
@@ -327,8 +328,6 @@ class Algorithm:
         choice("weights", self.weights, get_args(Weights))
 
 
-# (round, training examples per client [N], seed) -> ids of the cohort, ascending
-Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
 # (round of the stage, cohort, server state, client states [N, ...], labels [T], lab) -> new states and labels
 After: TypeAlias = Callable[[int, np.ndarray, State, State, Tensor, Lab], tuple[State, State, Tensor]]
 

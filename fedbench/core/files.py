@@ -1,7 +1,7 @@
-"""Files and directories that are written as a whole or not at all, checksums, and one error where writing fails.
+"""Files: paths that users type, YAML and the values in it, checksums, and writing as a whole or not at all.
 
-Each is written under a temporary name and renamed: a reader never finds half of one, and a process that is killed never
-leaves half of one under its name.
+What is written has a temporary name until it is complete: a reader never finds half of a file or a directory, and a
+process that is killed never leaves half of one under its name.
 """
 
 from __future__ import annotations
@@ -15,13 +15,75 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import yaml
+
+from fedbench.core.errors import WrongValue, shown
+
+Tree: TypeAlias = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where libyaml is there
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.ENOENT: "its directory was removed meanwhile",
 }
+
+
+def user_path(name: str, value: object) -> Path:
+    """A path as a user has typed it, with ``~`` replaced by the home directory.
+
+    Args:
+        name: Name of the key or argument, for messages.
+        value: The path.
+
+    Raises:
+        RequestError: If it contains a NUL, or names the home of a user that does not exist.
+    """
+    text = str(value)
+    if "\0" in text:
+        raise WrongValue(name, f"must be a path without NUL characters, got {shown(text)}")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        fault = f"names a home directory that cannot be found: {shown(text)}; type it in full"
+        raise WrongValue(name, fault) from error
+
+
+def from_yaml(text: str) -> Any:
+    """The content of a YAML document.
+
+    Raises:
+        yaml.YAMLError: If the text is not YAML.
+    """
+    return yaml.load(text, _LOADER)
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Tree:
+    """The values of nested mappings under dotted keys."""
+    flat: Tree = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(leaves(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def config_value(value: Any) -> str:
+    """A value as it is typed in an override; equal numbers have the same text, and no digit is lost."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(config_value(v) for v in value) + "]"
+    if isinstance(value, float):
+        short = f"{value:g}"
+        if value.is_integer():
+            return str(int(value))
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 class NotWritten(OSError):
@@ -53,24 +115,19 @@ def writing(path: Path) -> Iterator[None]:
         raise NotWritten(path, error) from error
 
 
-def replace_file(path: Path, text: str, lasting: bool = False) -> None:
-    """Write a text to a file in one step.
+def replace_file(path: Path, content: str | bytes, lasting: bool = False) -> None:
+    """Write text or bytes to a file in one step.
 
     Args:
         path: The file.
-        text: Its new content.
+        content: Its new content.
         lasting: Whether the content is on the disk, in the sense of fsync, before it has its name.
 
     Raises:
         NotWritten: If that is not possible; the file is as it was.
     """
-    replace_bytes(path, text.encode(), lasting)
-
-
-def replace_bytes(path: Path, content: bytes, lasting: bool = False) -> None:
-    """Write bytes to a file in one step, as ``replace_file`` does."""
     with replacing(path) as part:
-        part.write_bytes(content)
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         if lasting:
             to_disk(part)
 

@@ -1,4 +1,4 @@
-"""Keyed randomness: every draw is a pure function of (seed, purpose, round, ...).
+"""Keyed randomness, and the cohorts drawn by it: every draw is a pure function of (seed, purpose, round, ...).
 
 No generator has a state that would have to be kept: a draw does not depend on earlier draws, so batches and cohorts are
 the same for every algorithm, engine mode, cohort size and device, and after resuming.
@@ -10,10 +10,16 @@ the 64 bits as int64; products wrap around as they do in unsigned arithmetic.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from math import ceil
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+
+# (round, training examples per client [N], seed) -> ids of the cohort, ascending
+Sampler: TypeAlias = Callable[[int, np.ndarray, int], np.ndarray]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -143,6 +149,38 @@ def _smallest(values: np.ndarray, size: int) -> np.ndarray:
     largest = np.partition(values, size - 1)[size - 1]
     below, equal = np.flatnonzero(values < largest), np.flatnonzero(values == largest)
     return np.sort(np.concatenate([below, equal[: size - len(below)]]))
+
+
+def cohort_size(participation: float | int, clients: int) -> int:
+    """Return the number of clients that take part: a fraction is rounded up."""
+    # 1e-9: 0.1 * 30 is a little more than 3 in floating point
+    return max(1, ceil(participation * clients - 1e-9)) if isinstance(participation, float) else participation
+
+
+def sample_cohort(participation: float | int = 1.0, by_size: bool = False) -> Sampler:
+    """Return a sampler: (round, training examples per client [N], seed) -> ids of the cohort, ascending.
+
+    Args:
+        participation: Fraction of the N clients in (0, 1], rounded up, or a number of clients.
+        by_size: Whether to draw with probability proportional to the number of training examples, not uniformly.
+
+    Clients without training examples are never drawn. Sampling is without replacement.
+    """
+
+    def sampler(round: int, n: np.ndarray, seed: int) -> np.ndarray:
+        able = int((n > 0).sum())
+        size = min(cohort_size(participation, len(n)), able)
+        return without_replacement(key(seed, Purpose.SAMPLING, round), size, n, uniform=not by_size)
+
+    return sampler
+
+
+def one_by_one(round: int, n: np.ndarray, seed: int) -> np.ndarray:
+    """A sampler of one client per round: all clients with training examples in turn, in a new order every turn."""
+    able = np.flatnonzero(n)
+    turn, place = divmod(round, len(able))
+    order = np.argsort(hashes(key(seed, Purpose.SAMPLING, turn), able), kind="stable")
+    return able[order[place : place + 1]]
 
 
 def dropout(x: Tensor, share: float, key: Tensor, place: int) -> Tensor:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from types import ModuleType
 
+import torch
 from torch import nn
 
 from fedbench.core.errors import RequestError, choice, integer
-from fedbench.core.torchvision_compat import torchvision
 from fedbench.models.base import ModelTraits, require_images
+
+_BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_declared: list[torch.library.Library] = []  # a declaration lives as long as its Library object
+
+
+def torchvision_models() -> ModuleType:
+    """The module ``torchvision.models``, which takes a second to import.
+
+    A torchvision built for CUDA does not import with a CPU build of torch: "operator torchvision::nms does not exist".
+    Models need none of its operators; declaring their schemas is enough.
+    """
+    try:
+        return importlib.import_module("torchvision.models")
+    except RuntimeError:
+        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for name in ("nms", "qnms"):
+            _declared[0].define(name + _BOXES)
+        return importlib.import_module("torchvision.models")
 
 
 def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str = "3x3", groups: int = 2) -> nn.Module:
@@ -31,7 +51,7 @@ def resnet(input_shape: Sequence[int], classes: int, depth: int = 18, stem: str 
     require_images(input_shape)
     if 64 % groups:
         raise RequestError(f"model.groups must divide 64, the smallest number of channels, got {groups}; use 2 or 32")
-    make = torchvision().models.resnet18 if depth == 18 else torchvision().models.resnet50
+    make = getattr(torchvision_models(), f"resnet{depth}")
     model: nn.Module = make(num_classes=classes, norm_layer=lambda channels: nn.GroupNorm(groups, channels))
     if stem == "3x3":
         model.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)

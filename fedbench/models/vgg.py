@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from fedbench.core.torchvision_compat import torchvision
 from fedbench.models.base import ModelTraits, require_images
-from fedbench.models.cnn import PooledConv
+from fedbench.models.cnn import Conv
 
+# place among torchvision's layers, which names the parameters -> output channels, whether pooling follows
+_CONVS = {
+    0: (64, True), 3: (128, True), 6: (256, False), 8: (256, True),
+    11: (512, False), 13: (512, True), 16: (512, False), 18: (512, True),
+}  # fmt: skip
 _POOLINGS = 5
 
 
@@ -32,14 +37,13 @@ class VGG11(nn.Module):
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
         require_images(input_shape, 2**_POOLINGS)
-        layers = list(torchvision().models.vgg11().features)
-        for k, layer in enumerate(layers):
-            if isinstance(layer, nn.Conv2d) and isinstance(layers[k + 2], nn.MaxPool2d):  # with the ReLU between them
-                pooled = PooledConv(layer.in_channels if k else input_shape[0], layer.out_channels, 3)
-                layers[k : k + 3] = [pooled, nn.Identity(), nn.Identity()]  # their places name the parameters
-        self.features = nn.Sequential(*layers)
+        layers, channels = OrderedDict[str, nn.Module](), input_shape[0]
+        for place, (outputs, pooled) in _CONVS.items():
+            layers[str(place)] = Conv(channels, outputs, 3, pooled=pooled)
+            channels = outputs
+        self.features = nn.Sequential(layers)
         sides = [s // 2**_POOLINGS for s in input_shape[1:]]
-        self.classifier = nn.Linear(512 * sides[0] * sides[1], classes)
+        self.classifier = nn.Linear(channels * sides[0] * sides[1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, channels, height, width] to logits [B, classes]."""

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from fedbench.core.errors import RequestError
+from fedbench.core.files import from_yaml
 from fedbench.core.metrics import metric_info, weighted_or_not
-from fedbench.core.trees import from_yaml
 from fedbench.papers.checks import All, Check
 from fedbench.papers.curve_checks import Curves, Limit
 from fedbench.papers.figures import Figure

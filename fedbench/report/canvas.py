@@ -27,8 +27,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
 
-from fedbench.core.files import replace_bytes
-from fedbench.core.trees import from_yaml
+from fedbench.core.files import from_yaml, replace_file
 
 WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
@@ -97,7 +96,7 @@ def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[
                 files[path] = buffer.getvalue()
         base.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
-            replace_bytes(path, content)
+            replace_file(path, content)
         return list(files)
 
     return written

@@ -13,6 +13,7 @@ runs only::
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,7 @@ import yaml
 
 from fedbench.analysis.table import Coverage
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.files import NotWritten, replace_file
-from fedbench.core.trees import from_json, from_yaml
+from fedbench.core.files import NotWritten, from_yaml, replace_file
 from fedbench.papers.parsing import Entry, parse
 from fedbench.report.format import Judged, coverage_text
 from fedbench.report.page import claim_anchor, render
@@ -172,7 +172,7 @@ def _read(place: Path) -> dict[str, Any]:
     if not file.exists() and not is_bundle(place):
         return {}
     try:
-        found: dict[str, Any] = from_json(file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         remedy = f"write the report again: fedbench report {place} --into {place}"
         raise RequestError(f"{file} cannot be read: {error}; {remedy}") from error

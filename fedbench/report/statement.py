@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedbench.analysis.settings import by_setting
-from fedbench.core.trees import config_value
+from fedbench.core.files import config_value
 from fedbench.report.table import latex_text, markdown_text
 from fedbench.runs.run import Run
 

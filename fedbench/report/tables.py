@@ -13,8 +13,8 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.tables import closing_tables
 from fedbench.config.identity import REPORTING_KEYS
+from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
-from fedbench.core.trees import config_value
 from fedbench.report.format import CELLS, best_names, with_spread
 from fedbench.report.table import Cell, Table, csv_text, latex, markdown, one_line
 from fedbench.runs.run import Run

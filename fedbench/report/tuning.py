@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Any
 
+from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo
-from fedbench.core.trees import config_value
 from fedbench.report.format import plural
 from fedbench.report.page import Chapter
 from fedbench.report.table import Cell, Table, markdown

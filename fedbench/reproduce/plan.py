@@ -12,7 +12,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, nearest
-from fedbench.core.trees import config_value
+from fedbench.core.files import config_value
 from fedbench.papers.readings import Variant
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Row

@@ -10,7 +10,7 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import to_overrides
 from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.runs.cached_run import cached_run
 from fedbench.runs.run import Run
 

@@ -13,10 +13,9 @@ from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
+from fedbench.core.files import Tree
 from fedbench.core.places import is_own
-from fedbench.core.randomness import Purpose, generator
-from fedbench.core.samplers import sample_cohort
-from fedbench.core.trees import Tree
+from fedbench.core.randomness import Purpose, generator, sample_cohort
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of

@@ -10,7 +10,7 @@ from fedbench.config.targets import Component, call
 from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
-from fedbench.core.samplers import cohort_size
+from fedbench.core.randomness import cohort_size
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.checks import checked_stages
 from fedbench.simulation.task import Task

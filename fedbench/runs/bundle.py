@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_bytes
-from fedbench.core.trees import from_json
+from fedbench.core.files import replace_file
 from fedbench.runs.run import Fields, Run, checked
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Bundle:
         self.root, self.home = root, root if home is None else home
         self.place = root / FOLDER
         with self._reading(_MANIFEST):
-            facts = from_json((self.place / _MANIFEST).read_text(encoding="utf-8"))
+            facts = json.loads((self.place / _MANIFEST).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']!r}, and this version reads {FORMAT}")
             self.damaged: list[str] = list(facts["damaged"])
@@ -99,8 +98,8 @@ class Bundle:
             columns = ["path", "config", "meta", "documents"]
             rows = pq.read_table(self.place / "runs.parquet", columns=columns).to_pylist()
             for number, row in enumerate(rows):
-                config, meta = checked(from_json(row["config"]), from_json(row["meta"]))
-                documents = from_json(row["documents"])
+                config, meta = checked(json.loads(row["config"]), json.loads(row["meta"]))
+                documents = json.loads(row["documents"])
                 found.append(BundledRun(self.home / row["path"], config, meta, self, number, documents))
         return found
 
@@ -259,8 +258,8 @@ def write_bundle(
             old.unlink()
     for name, content in contents.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_bytes(place / name, content)
-    replace_bytes(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())  # last: half a bundle has none
+        replace_file(place / name, content)
+    replace_file(place / _MANIFEST, (json.dumps(facts, indent=1) + "\n").encode())  # last: half a bundle has none
 
 
 def _tables(runs: Mapping[str, Run], keep: Callable[[Run], Kept]) -> dict[str, bytes]:

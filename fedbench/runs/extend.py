@@ -13,7 +13,7 @@ import sys
 from fedbench.config.identity import identify
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import function_of
-from fedbench.core.trees import Tree
+from fedbench.core.files import Tree
 from fedbench.runs.checkpoints import Checkpoints
 from fedbench.runs.recorder import STATE, Recorder
 from fedbench.runs.run import DamagedRun, Run, read_run

@@ -17,7 +17,6 @@ import yaml
 from fedbench.core.files import (
     NotWritten,
     file_checksum,
-    replace_bytes,
     replace_file,
     replacing,
     to_disk,
@@ -96,7 +95,7 @@ class Recorder:
         with writing(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
         content = pd.DataFrame({"round": round, **lists}).to_parquet(index=False)
-        replace_bytes(self.checkpoints.folder / f"clients_{round:09d}.parquet", content)
+        replace_file(self.checkpoints.folder / f"clients_{round:09d}.parquet", content)
 
     def load(self) -> Checkpoint | None:
         """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
@@ -127,7 +126,7 @@ class Recorder:
                     save_tensors(tensors, part)
         if tables := self.checkpoints.tables:
             content = pd.concat([pd.read_parquet(table) for table in tables]).to_parquet(index=False)
-            replace_bytes(self.path / "clients.parquet", content)
+            replace_file(self.path / "clients.parquet", content)
         self.write_meta(meta)
         with writing(self.path):
             files = [file for name in (*_FILES, *_documents()) if (file := self.path / name).exists()]

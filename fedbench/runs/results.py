@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.runs.bundle import Bundle, is_bundle
 from fedbench.runs.run import DamagedRun, Run, is_done, read_run
 

@@ -16,8 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedbench.config.names import present, renamed
-from fedbench.core.files import check_files, read_with_checksum
-from fedbench.core.trees import Tree, from_json, from_yaml, leaves
+from fedbench.core.files import Tree, check_files, from_yaml, leaves, read_with_checksum
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,7 +189,7 @@ class Run:
         if not (self.path / f"{name}.json").exists():
             return None
         with self._reading(f"{name}.json") as file:
-            content: Fields = from_json(file.read_text(encoding="utf-8"))
+            content: Fields = json.loads(file.read_text(encoding="utf-8"))
             return content
 
     def verify(self) -> None:
@@ -246,7 +245,7 @@ def read_run(path: Path) -> Run:
     """
     try:
         config = _config((path / "config.yaml").read_text(encoding="utf-8"))
-        return Run(path, *checked(config, from_json((path / "meta.json").read_text(encoding="utf-8"))))
+        return Run(path, *checked(config, json.loads((path / "meta.json").read_text(encoding="utf-8"))))
     except OSError as error:
         raise damaged(path, f"{Path(error.filename or path).name}: {_words(error)}") from error
     except (ValueError, yaml.YAMLError) as error:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from fedbench.config.schema import RunConfig
-from fedbench.core.algorithm import Sampler, Stage
+from fedbench.core.algorithm import Stage
 from fedbench.core.files import NotWritten
+from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now

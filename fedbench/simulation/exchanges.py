@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from fedbench.core.algorithm import After, Algorithm, Averaging, Sampler, Stage, Trials
-from fedbench.core.randomness import Purpose, key, without_replacement
+from fedbench.core.algorithm import After, Algorithm, Averaging, Stage, Trials
+from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
 from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Averaging, Sampler, Stage
+from fedbench.core.algorithm import Averaging, Stage
+from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator

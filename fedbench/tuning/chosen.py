@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.trees import Tree
+from fedbench.core.files import Tree
 from fedbench.tuning.search import Study
 from fedbench.tuning.trials import Tuned
 

@@ -26,8 +26,8 @@ from fedbench.config.compose import Composer
 from fedbench.config.overrides import as_value
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
+from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo, metric_info
-from fedbench.core.trees import config_value
 from fedbench.runs.extend import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING

@@ -13,7 +13,7 @@ import yaml
 from fedbench.config.groups import config_dir, options
 from fedbench.config.overrides import Override, by_hydra
 from fedbench.core.errors import RequestError, nearest, number
-from fedbench.core.trees import config_value, from_yaml
+from fedbench.core.files import config_value, from_yaml
 
 Values = dict[str, Any]  # a value for every key of a space
 _SHARED = "shared"  # the file with what every method has

@@ -19,8 +19,7 @@ import pandas as pd
 
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_bytes, replace_file
-from fedbench.core.trees import from_json
+from fedbench.core.files import replace_file
 from fedbench.runs.results import TUNING, Results
 from fedbench.runs.run import Fields, Run
 
@@ -104,7 +103,7 @@ def save(found: Comparisons, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     found.runs.to_parquet(buffer, index=False)
-    replace_bytes(folder / RUNS, buffer.getvalue())
+    replace_file(folder / RUNS, buffer.getvalue())
     replace_file(folder / TUNED, json.dumps(found.tuning, indent=1, sort_keys=False) + "\n")
 
 
@@ -115,7 +114,7 @@ def load(folder: Path) -> Comparisons:
         RequestError: If the files are missing or cannot be read.
     """
     try:
-        return Comparisons(pd.read_parquet(folder / RUNS), from_json((folder / TUNED).read_text(encoding="utf-8")))
+        return Comparisons(pd.read_parquet(folder / RUNS), json.loads((folder / TUNED).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RequestError(f"{folder} needs {RUNS} and {TUNED} of comparisons: {error}") from error
 
@@ -158,7 +157,7 @@ def _tuning(folder: Path, setting: str, runs: Sequence[Run]) -> Fields:
         "sources": list(first.meta.get("sources", ())),
         "unofficial": list(first.unofficial),
         "environment": _environment(runs),
-        "refused": from_json(refused.read_text(encoding="utf-8")) if refused.exists() else {},
+        "refused": json.loads(refused.read_text(encoding="utf-8")) if refused.exists() else {},
         "studies": _studies(folder, setting, runs),
     }
 

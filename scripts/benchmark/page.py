@@ -13,9 +13,8 @@ from benchmark.pictures import cost_figure, front_figure, rank_figure
 from benchmark.ranks import RankTest
 from benchmark.values import Front, Line, benchmark_lines, front_of, ranked, without_ranks
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file
+from fedbench.core.files import config_value, from_yaml, replace_file
 from fedbench.core.metrics import metric_info
-from fedbench.core.trees import config_value, from_yaml
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.paper import DrawnFigure
 from fedbench.report.table import Cell, Table, csv_text

@@ -21,7 +21,7 @@ from fedbench.algorithms.shared.label_noise_estimation import (
 )
 from fedbench.algorithms.shared.local_steps import Mixed, pulled
 from fedbench.core.errors import RequestError
-from fedbench.core.samplers import one_by_one
+from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Batch, ClientInfo
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine

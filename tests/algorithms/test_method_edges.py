@@ -8,7 +8,7 @@ import torch
 from tools import make
 
 from fedbench.core.optim import sgd
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import ClientInfo
 
 D = torch.float64

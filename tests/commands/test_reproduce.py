@@ -21,7 +21,7 @@ from fedbench.analysis.matching import Evidence
 from fedbench.cli import main
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
-from fedbench.core.trees import leaves
+from fedbench.core.files import leaves
 from fedbench.papers.ledger import read_ledger
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers

@@ -7,7 +7,7 @@ from tools import key_of
 
 from fedbench.config.identity import ADDED, REPORTING_KEYS, changes_no_numbers, setting
 from fedbench.config.targets import function_of
-from fedbench.core.trees import config_value
+from fedbench.core.files import config_value
 
 
 def test_places_and_the_engine_but_for_its_precision_change_no_numbers():

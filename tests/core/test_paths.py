@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.core.errors import RequestError, shown
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 
 
 @pytest.mark.parametrize(

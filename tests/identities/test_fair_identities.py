@@ -14,8 +14,7 @@ from fedbench.algorithms.fedheal import packed, unpacked
 from fedbench.algorithms.shared.guided import chosen, direction, step_sizes
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
-from fedbench.core.randomness import Purpose, key, without_replacement
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import Purpose, key, sample_cohort, without_replacement
 from fedbench.core.types import ClientInfo
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.exchanges import Observer

@@ -9,7 +9,7 @@ from tools import close, federation, final, make, snapshots, task_for
 
 from fedbench.core.algorithm import Stage
 from fedbench.core.optim import sgd
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import Batch
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.batches import LocalWork

@@ -12,7 +12,7 @@ from fedbench.algorithms.shared.gram import gram
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import ClientInfo
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.batches import LocalWork

@@ -12,16 +12,14 @@ from fedbench.algorithms.fedavg import fedavg
 from fedbench.algorithms.scaffold import scaffold
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import dropout
-from fedbench.core.torchvision_compat import torchvision
 from fedbench.core.types import Batch
 from fedbench.data.assemble import assemble
 from fedbench.data.examples import Examples
 from fedbench.models.base import ModelTraits, initial, traits_of
-from fedbench.models.cnn import ConvNet
+from fedbench.models.cnn import ConvNet, LeNet
 from fedbench.models.dense import MLP, Linear
-from fedbench.models.lenet import LeNet
 from fedbench.models.lstm import LSTM
-from fedbench.models.resnet import resnet
+from fedbench.models.resnet import resnet, torchvision_models
 from fedbench.models.vgg import VGG11
 from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
@@ -123,7 +121,7 @@ def test_lenet_is_its_layers_in_a_row():
 def test_vgg_is_torchvisions_features_and_a_linear_layer():
     """Pooling before ReLU is the same function."""
     with torch.device("meta"):  # torchvision's has a classifier of 124 million parameters
-        ours, theirs = VGG11((3, 32, 64), 4), torchvision().models.vgg11().features
+        ours, theirs = VGG11((3, 32, 64), 4), torchvision_models().vgg11().features
     filled(ours.to_empty(device="cpu"))
     theirs.load_state_dict(ours.features.state_dict(), assign=True)
     x = torch.randn(2, 3, 32, 64, dtype=torch.float64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tools import ROOT
 
-from fedbench.core.trees import from_yaml
+from fedbench.core.files import from_yaml
 from fedbench.papers.registry import papers
 from fedbench.report.canvas import looks, method_look
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedbench.core.algorithm import Averaging
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
 from fedbench.simulation.cohort import Gathered

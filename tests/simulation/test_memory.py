@@ -9,7 +9,7 @@ import torch
 from tools import close, engine_of, federation, make, stages_of, task_for
 
 from fedbench.algorithms.fedavg import fedavg
-from fedbench.core.samplers import sample_cohort
+from fedbench.core.randomness import sample_cohort
 from fedbench.models.dense import MLP
 from fedbench.runs.build_engine import _fitting
 from fedbench.simulation.batches import LocalWork

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from fedbench.core.errors import RequestError, install_hint, integer, nearest
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode

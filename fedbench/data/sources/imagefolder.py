@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from fedbench.core.errors import RequestError, integer
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, per_channel
 from fedbench.data.files.readers import open_image
 from fedbench.data.sources._images import decode, files_in, unreadable

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbench.core.errors import RequestError, shown
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of
 
 _KEYS = ("users", "num_samples", "user_data")

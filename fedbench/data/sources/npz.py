@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedbench.core.errors import RequestError
-from fedbench.core.paths import user_path
+from fedbench.core.files import user_path
 from fedbench.data.examples import Examples, are_finite, are_labels, count_of, per_channel
 from fedbench.data.files.readers import read_npz
 
