@@ -46,7 +46,7 @@ def composer():
 @pytest.fixture
 def no_figures(monkeypatch):
     """Draw nothing, which is most of the time that a report takes."""
-    monkeypatch.setattr("fedbench.report.figures.FigureMaker.all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
     monkeypatch.setattr("fedbench.report.write.run_figures", lambda *_: [])
 
 

@@ -10,7 +10,8 @@ from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import papers
 from fedbench.report.page import Chapter, Content
-from fedbench.report.paper import DrawnFigure, PaperReport
+from fedbench.report.paper import PaperReport
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Cell, Table
 from fedbench.runs.results import Results
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fedbench.analysis.run_curves import run_curves
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, config_value, user_path
-from fedbench.report.canvas import KINDS
-from fedbench.report.run_figures import draw_curves
+from fedbench.report import plots
+from fedbench.report.canvas import KINDS, draw
+from fedbench.report.figures import BANDS, curve_panels
 from fedbench.report.write import name_left_out
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
+_MOST_LINES, _MOST_PANELS = 24, 12
 _META = ("algo", "data", "model", "experiment")
 
 
@@ -37,13 +38,27 @@ def carry_out(asked: Namespace) -> int:
         raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
     for text in asked.where:
         runs = _chosen(runs, text)
-    curves = run_curves(runs, asked.x, asked.y, asked.by)
+    panels = curve_panels(runs, [asked.y], asked.x, asked.by, asked.interval)
+    _refuse_illegible(panels)
+    if asked.log and not any((series.y > 0).any() for panel in panels for series in panel.series):
+        raise RequestError(f"--log needs values above 0, and {asked.y} has none")
     try:
-        written = draw_curves(file, curves, asked.x, asked.y, asked.interval, asked.log)
+        written = draw(file, plots.curves, "", panels, log_y=asked.log, band_label=BANDS[asked.interval])
     except NotWritten as error:
         raise RequestError(str(error)) from error
     print("\n".join(f"written: {path}" for path in written))
     return 0
+
+
+def _refuse_illegible(panels: Sequence[plots.Panel]) -> None:
+    """Refuse more panels or lines than can be told apart."""
+    most = max(len(panel.series) for panel in panels)
+    if len(panels) > _MOST_PANELS or most > _MOST_LINES:
+        raise RequestError(
+            f"{len(panels)} settings with up to {most} lines each are too many to tell apart (at most {_MOST_PANELS} "
+            f"and {_MOST_LINES}); choose some with --where KEY=VALUE, such as "
+            f"--where data={panels[0].title.split()[0]}"
+        )
 
 
 def _chosen(runs: Sequence[Run], text: str) -> list[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, PositiveInt, ValidationInfo, model_validator
+from pydantic import BeforeValidator, ValidationInfo, model_validator
 
 from fedbench.papers.parsing import Entry, Known, MethodId, RunField, SetupId, one_of, parse
 from fedbench.papers.rows import Row, Tuning
@@ -15,15 +15,6 @@ from fedbench.papers.rows import Row, Tuning
 class Sketch(Entry):
     """A figure without data, which is not drawn."""
 
-    setups: ClassVar[tuple[str, ...]] = ()
-
-
-@dataclass(frozen=True)
-class Adjustments(Entry):
-    """FedCAda's adjustment functions."""
-
-    rounds: PositiveInt
-    beta: float
     setups: ClassVar[tuple[str, ...]] = ()
 
 
@@ -74,7 +65,7 @@ class FrontPerSetup(PerSetup):
     sweep: SweptMethod
 
 
-Spec = Sketch | Adjustments | PerSetup
+Spec = Sketch | PerSetup
 
 
 SPECS: dict[str, type[Spec]] = {
@@ -85,7 +76,6 @@ SPECS: dict[str, type[Spec]] = {
     "labels": PerSetup,
     "two_clients": PerSetup,
     "cka": PerSetup,
-    "functions": Adjustments,
     "schematic": Sketch,
 }
 

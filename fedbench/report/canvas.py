@@ -15,17 +15,17 @@ import io
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 from zlib import crc32
 
 import matplotlib
 import matplotlib.figure
 import numpy as np
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.lines import Line2D
-from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from fedbench.core.files import from_yaml, replace_file
 
@@ -33,7 +33,7 @@ WIDTH = 3.3  # width of a panel, inches
 SIZE = (WIDTH, 2.4)
 _SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 STYLE: dict[Any, Any] = {
-    **dict.fromkeys((*_SIZES, "legend.title_fontsize"), 8),
+    **dict.fromkeys(_SIZES, 8),
     **{"axes.titlesize": 9, "axes.titlelocation": "left", "figure.titlesize": 10},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6},
     **{"axes.grid": True, "axes.axisbelow": True, "grid.color": "0.9", "grid.linewidth": 0.5},
@@ -50,13 +50,8 @@ KINDS = {  # of files, with the metadata that would differ between machines and 
 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-_FURTHER_MARKERS = ("*", "p", "h", "d")  # for methods after the first 36, which take every pair of the above
-# matplotlib's viridis from its dark end to where it becomes too faint for a line on white
-_SEQUENCE = ("#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d")
 
-
-_P = ParamSpec("_P")
 Figure = Any  # its annotations differ between the supported versions of matplotlib
 
 
@@ -76,37 +71,41 @@ class Look:
     marker: str = "o"
     subject: bool = False
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """The arguments of matplotlib for it."""
+        on_top = {"linewidth": 1.9, "zorder": 3} if self.subject else {}
+        return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, **on_top}
 
-def picture(draw: Callable[_P, Figure]) -> Callable[Concatenate[Path, _P], list[Path]]:
-    """Wrap a drawing function so that it writes its files in this module's style, whatever the user's settings.
 
-    A path that ends in one of ``KINDS`` is written as this file alone; any other one gets the endings .png and .svg.
+def draw(base: Path, picture: Callable[..., Figure], *args: Any, **options: Any) -> list[Path]:
+    """Draw a picture in the style of this module, whatever the user's settings, and return its files.
+
+    Args:
+        base: A path that ends in one of ``KINDS``, for this file alone; any other one gets the endings .png and .svg.
+        picture: Drawing function, such as those of ``fedbench.report.plots``.
+        args: Its arguments.
+        options: Its named arguments.
+
+    Raises:
+        NotWritten: If a file cannot be written.
     """
-
-    @wraps(draw)
-    def written(base: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> list[Path]:
-        files = {}
-        kinds = {base.with_name(f"{base.name}.{kind}"): kind for kind in ("png", "svg")}
-        kinds = {base: alone} if (alone := base.suffix.removeprefix(".")) in KINDS else kinds
-        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
-            figure = draw(*args, **kwargs)
-            for path, kind in kinds.items():
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(KINDS[kind]))
-                files[path] = buffer.getvalue()
-        base.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            replace_file(path, content)
-        return list(files)
-
-    return written
+    alone = base.suffix.removeprefix(".")
+    kinds = {base: alone} if alone in KINDS else {base.with_name(f"{base.name}.{k}"): k for k in ("png", "svg")}
+    base.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+        figure = picture(*args, **options)
+        for path, kind in kinds.items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=150, metadata=dict.fromkeys(KINDS[kind]))
+            replace_file(path, buffer.getvalue())
+    return list(kinds)
 
 
 def sheet(
     title: str, reduced: bool, number: int, legend: Sequence[Any], columns: int = 0, size: Sequence[float] = SIZE
 ) -> tuple[Figure, list[Any]]:
     """Return a figure and its ``number`` axes of ``size`` in inches, with the title above and the legend below."""
-    check(number, title, "", "there is nothing to draw")
     columns = columns or (2 if number == 4 else min(3, number))
     rows, width = -(-number // columns), columns * size[0]
     above = wrap(title, width - 0.2 - reduced, 10) or " "  # a blank reserves the row of the label
@@ -127,15 +126,9 @@ def sheet(
     return figure, places[:number]
 
 
-def lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
-    """Return the legend's lines, each once."""
-    return [Line2D([], [], label=label, **{**line_look(look), **other}) for label, look in dict.fromkeys(entries)]
-
-
-def line_look(look: Look) -> dict[str, Any]:
-    """Return matplotlib's arguments for a look."""
-    on_top = {"linewidth": 1.9, "zorder": 3} if look.subject else {}
-    return {"color": look.colour, "linestyle": look.dashes, "marker": look.marker, **on_top}
+def legend_lines(entries: Iterable[tuple[str, Look]], **other: Any) -> list[Any]:
+    """Return the lines of a legend, each once."""
+    return [Line2D([], [], label=label, **{**look.line, **other}) for label, look in dict.fromkeys(entries)]
 
 
 def wrap(text: str, inches: float, size: float = 8) -> str:
@@ -143,25 +136,12 @@ def wrap(text: str, inches: float, size: float = 8) -> str:
     return textwrap.fill(text, max(8, int(72 * inches / (0.58 * size))), break_on_hyphens=False)
 
 
-def integer_ticks(*axes: Any) -> None:
-    """Put ticks only at integers."""
-    for axis in axes:
-        axis.get_major_locator().set_params(integer=True)
-
-
 def plain_numbers(axis: Any) -> None:
-    """Label a logarithmic axis with plain numbers, since small exponents are illegible; a short axis has more ticks."""
+    """Label a logarithmic axis with plain numbers, since small exponents are illegible."""
     low, high = axis.get_view_interval()
-    if low > 0 and high < 30 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 4 * low else AutoLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def check(fits: object, name: str, label: str, fault: str) -> None:
-    """Raise ``ValueError`` with the names of the panel and the line if something does not fit."""
-    if not fits:
-        raise ValueError(f"{name!r}{f', {label!r}' if label else ''}: {fault}")
 
 
 # ---- looks of lines
@@ -172,16 +152,10 @@ def method_look(algo: str) -> Look:
     known = _colours()
     if algo in known:
         place = list(known).index(algo)
-        return Look(known[algo], _DASHES[place % len(_DASHES)], _marker(place))
+        return Look(known[algo], _DASHES[place % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
     key = crc32(algo.encode())
     colour = to_hex(colorsys.hls_to_rgb(key % 360 / 360, 0.3 + 0.1 * (key // 360 % 3), 0.75)).upper()
     return Look(colour, _DASHES[key // 7 % len(_DASHES)], _MARKERS[key // 11 % len(_MARKERS)])
-
-
-def _marker(place: int) -> str:
-    """Return the marker of the method at a place of the list of colours."""
-    pairs = len(_DASHES) * len(_MARKERS)
-    return _MARKERS[place % len(_MARKERS)] if place < pairs else _FURTHER_MARKERS[(place - pairs) // len(_DASHES)]
 
 
 @cache
@@ -194,7 +168,7 @@ def looks(entries: Sequence[tuple[str, str]], subject: str = "") -> dict[tuple[s
     """Return the looks of all lines of a figure.
 
     A method with one line has its own look. The lines of a method with several have shades of its colour; if no other
-    method is drawn, they have a sequence of colours from dark to light in the given order.
+    method is drawn, they have the colours of viridis, from dark to as light as a line on white can be.
 
     Args:
         entries: Method and label of each line, in the order of the legend; equal entries are one line.
@@ -203,24 +177,20 @@ def looks(entries: Sequence[tuple[str, str]], subject: str = "") -> dict[tuple[s
     lines = list(dict.fromkeys(entries))
     found: dict[tuple[str, str], Look] = {}
     for algo in dict.fromkeys(algo for algo, _ in lines):
-        own = [entry for entry in lines if entry[0] == algo]
+        own, look = [entry for entry in lines if entry[0] == algo], method_look(algo)
+        if len(own) == 1:
+            found[own[0]] = replace(look, subject=algo == subject)
+            continue
         alone = len(own) == len(lines) > 2
         for i, entry in enumerate(own):
-            look = replace(method_look(algo), subject=algo == subject and not alone)
-            if len(own) > 1:
-                colour = _shade(_SEQUENCE if alone else _shades(look.colour), i / (len(own) - 1))
-                look = replace(look, colour=colour, dashes=_DASHES[i % len(_DASHES)], marker=_MARKERS[i % 9])
-            found[entry] = look
+            share = i / (len(own) - 1)
+            colour = matplotlib.colormaps["viridis"](0.75 * share) if alone else _shades(look.colour)(share)
+            dashes, marker = _DASHES[i % len(_DASHES)], _MARKERS[i % len(_MARKERS)]
+            found[entry] = Look(to_hex(colour).upper(), dashes, marker, algo == subject and not alone)
     return found
 
 
-def _shades(colour: str) -> tuple[str, ...]:
-    """Return a dark shade of a colour, the colour itself and a light shade."""
-    return _shade(("#000000", colour), 0.35), colour, _shade(("#FFFFFF", colour), 0.5)
-
-
-def _shade(colours: Sequence[str], share: float) -> str:
-    """Return the colour at a share, in [0, 1], of the way through colours at equal distances."""
-    stops = np.linspace(0, 1, len(colours))
-    red, green, blue = (np.interp(share, stops, channel) for channel in zip(*map(to_rgb, colours), strict=True))
-    return to_hex((red, green, blue)).upper()
+def _shades(colour: str) -> LinearSegmentedColormap:
+    """Return the colours from a dark shade of a colour over the colour itself to a light shade."""
+    rgb = np.array(to_rgb(colour))
+    return LinearSegmentedColormap.from_list("", [0.35 * rgb, rgb, 0.5 + 0.5 * rgb], 257)

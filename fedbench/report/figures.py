@@ -1,291 +1,343 @@
-"""The figures of a paper, as PNG and SVG."""
+"""Figures as PNG and SVG: those of papers, and the curves and clients of any runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedbench.analysis.claims.curves import final, low_and_high, moments
 from fedbench.analysis.departures import departure_texts
+from fedbench.analysis.groups import runs_by_value
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.measured import last_clients
+from fedbench.analysis.run_curves import POSITIONS, RunCurve, run_curves
 from fedbench.analysis.settings import keys_text
+from fedbench.analysis.table import TableData
 from fedbench.core.metrics import metric_info
-from fedbench.papers.figures import Adjustments, CurvesPerSetup, Figure, FrontPerSetup, SweepPerSetup
+from fedbench.papers.figures import CurvesPerSetup, Figure, FrontPerSetup, SweepPerSetup
 from fedbench.papers.registry import LABELS
 from fedbench.papers.rows import Row
 from fedbench.papers.schema import Paper
-from fedbench.report import alt_text, grids, plots
+from fedbench.report import plots
 from fedbench.report.canvas import Look, looks
-from fedbench.report.paper import DrawnFigure
-from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept
+from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, drawn
 from fedbench.runs.run import Run
 
-_OF_COHORT = ("improved_clients",)  # fields measured on the clients of a round, which are few
-Found = dict[int, MatchedRuns]  # the runs of a figure's rows, by the index of the row
-Looks = dict[tuple[str, str], Look]  # by method and label
+BANDS = {"t": "band: 95 % t interval over seeds", "range": plots.RANGE, "none": ""}
+_OF_COHORT = "improved_clients"  # measured on the clients of a round, which are few
+_OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
+_MOST_SETTINGS = 8  # settings of own runs that are drawn
+
+
+# ---- figures of papers
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture of a figure.
+class _Shown:
+    """A figure of a paper, or some of its rows, with the runs of each row; ``root`` has the label counts."""
 
-    Attributes:
-        part: Suffix of its files; a figure may have several pictures.
-        draw: Drawing function of ``fedbench.report.plots``.
-        panels: Its argument after the title.
-        alt: What is seen in it, in words.
-        others: Its further arguments.
-    """
+    paper: Paper
+    figure: Figure
+    rows: Sequence[tuple[Row, MatchedRuns]]
+    root: Path
 
-    part: str
-    draw: Callable[..., list[Path]]
-    panels: list[Any]
-    alt: str
-    others: tuple[Any, ...] = ()
+    @cached_property
+    def look(self) -> dict[tuple[str, str], Look]:
+        """The looks of its lines; the subject is the method whose algo is named like the paper."""
+        return looks([self.line(row) for row, _ in self.rows], self.paper.id)
 
+    def at(self, setup: str) -> list[tuple[Row, MatchedRuns]]:
+        """Return the rows of a setup that have runs."""
+        return [(row, found) for row, found in self.rows if row.setup == setup and found.runs]
 
-class FigureMaker:
-    """Draws the figures of a paper for which ``root`` contains runs, into ``folder``."""
-
-    def __init__(self, paper: Paper, evidence: Evidence, root: Path, folder: Path) -> None:
-        self.paper, self.evidence, self.root, self.folder = paper, evidence, root, folder
-        self._kinds: dict[str, Callable[[Figure, Found], list[Picture]]] = {
-            "curves": self._curves,
-            "distribution": self._distribution,
-            "sweep": self._sweep,
-            "front": self._front,
-            "labels": self._labels,
-            "two_clients": self._two_clients,
-            "functions": self._functions,
-            "cka": self._cka,
-        }
-
-    def all(self) -> list[DrawnFigure]:
-        """Return the figures of the paper, except for sketches."""
-        return [view for f in self.paper.figures.values() if f.kind != "schematic" for view in self.one(f)]
-
-    def one(self, figure: Figure) -> list[DrawnFigure]:
-        """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
-        found = {i: f for i, r in enumerate(figure.rows) if (f := self.evidence.find(self.paper, r)).runs}
-        why: dict[tuple[str, ...], list[str]] = {}
-        for i, f in found.items():
-            if f.reduced:
-                row = figure.rows[i]
-                name = f"{self._label(row)} on {self._setup(row.setup)}"
-                why.setdefault(departure_texts(f.reduced), []).append(name)
-        cuts = [
-            ("all runs" if len(names) == len(found) > 1 else ", ".join(dict.fromkeys(names))) + ": " + ", ".join(words)
-            for words, names in why.items()
-        ]
-        heading = f"{self.paper.name}, {figure.id.replace('figure', 'Figure ').replace('_', '')}"
-        run = {figure.rows[i].setup for i in found}
-        if lacking := [self._setup(s) for s in figure.setups if run and s not in run]:
-            heading += f"; not run: {', '.join(lacking)}"
-        missing = len(figure.rows) - len(found)
-        tuning = figure.tuning
-        view = DrawnFigure(
-            f"{self.paper.id}/{figure.id}",
-            f"{self.paper.name}, Figure {figure.id.removeprefix('figure').replace('_', '').upper()}",
-            figure.caption,
-            reduced=tuple(dict.fromkeys(cuts)),
-            note=f"{missing} of {len(figure.rows)} runs are missing" if missing else "",
-            tuning=(("in the paper", tuning.paper), ("here", tuning.here)) if tuning else (),
-        )
-        drawn = []
-        for picture in self._kinds[figure.kind](figure, found):
-            if picture.panels or picture.others:
-                base = self.folder / f"{self.paper.id}_{figure.id}{picture.part}"
-                one = replace(view, name=base.name.replace("_", "/", 1))
-                drawn.append(drawn_figure(one, picture, base, heading))
-        return drawn or [view]
-
-    def _setup(self, setup: str) -> str:
+    def title(self, setup: str) -> str:
         return self.paper.setups[setup].title
 
-    def _label(self, row: Row) -> str:
-        return f"{self.paper.methods[row.algo].label} {keys_text(row.hyperparameters)}".rstrip()
-
-    def _looks(self, rows: Iterable[Row]) -> Looks:
-        """Return the looks of a figure's runs; the subject is the method whose algo is named like the paper."""
-        return looks([(self.paper.methods[r.algo].algo, self._label(r)) for r in rows], self.paper.id)
-
-    def _look(self, given: Looks, row: Row) -> Look:
-        return given[self.paper.methods[row.algo].algo, self._label(row)]
-
-    def _note(self, figure: Figure, found: Found, setup: str, rows: Iterable[int] | None = None) -> str:
-        """Return which of the figure's runs on a setup are not drawn, and why; empty if none is drawn."""
-        wanted = range(len(figure.rows)) if rows is None else rows
-        here = [i for i in wanted if figure.rows[i].setup == setup]
-        why: dict[str, list[str]] = {}
-        for i in here:
-            if i not in found:
-                lost = self.evidence.find(self.paper, figure.rows[i]).diverged
-                why.setdefault("diverged" if lost else "not run", []).append(self._label(figure.rows[i]))
-        texts = [f"{', '.join(dict.fromkeys(names))} ({reason})" for reason, names in why.items()]
-        return f"not drawn: {'; '.join(texts)}" if texts and len(here) > sum(map(len, why.values())) else ""
-
-    def _panels(self, figure: Figure, found: Found, fields: Iterable[str], tags: str = "") -> list[Panel]:
-        """Return a panel per setup and field, with the curves of all rows; ``tags`` is a parameter to write at them."""
-        panels = []
-        for setup in figure.setups:
-            here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
-            look = self._looks(row for row, _ in here) if tags else self._looks(figure.rows)
-            for field in fields:
-                curves = [(row, c.values()) for row, f in here if (c := f.curve(field))]
-                drawn = [
-                    replace(series_of(self._label(row), c, field, self._look(look, row)), tag=_tag(row, tags))
-                    for row, c in curves
-                ]
-                if drawn:
-                    axis = metric_info(field).axis
-                    cut = "the first tenth of the rounds may exceed the axis"
-                    note = cut if tags else self._note(figure, found, setup)
-                    panels.append(Panel(self._setup(setup), drawn, "round", axis, note, _window(field, drawn)))
-        return panels
-
-    def _curves(self, figure: Figure, found: Found) -> list[Picture]:
-        assert isinstance(figure.spec, CurvesPerSetup)
-        fields = figure.spec.fields
-        draw = partial(plots.curves, log_y=fields == ("update_norm",))
-        clients = self._distribution(figure, found, "_distribution") if figure.spec.distribution else []
-        panels = self._panels(figure, found, fields)
-        return [Picture("", draw, panels, alt_text.of_curves(panels)), *clients]
-
-    def _distribution(self, figure: Figure, found: Found, part: str = "") -> list[Picture]:
-        panels, look = [], self._looks(figure.rows)
-        for setup in figure.setups:
-            here = [(figure.rows[i], f) for i, f in found.items() if figure.rows[i].setup == setup]
-            rows = [
-                Clients(self._label(r), accuracies_of(f.runs.values()), self._look(look, r), len(f.runs))
-                for r, f in here
-            ]
-            if rows:
-                panels.append(Spread(self._setup(setup), rows, self._note(figure, found, setup)))
-        return [Picture(part, plots.distribution, panels, alt_text.of_clients(panels))]
-
-    def _sweep(self, figure: Figure, found: Found) -> list[Picture]:
-        assert isinstance(figure.spec, SweepPerSetup)
-        parameter, panels = figure.spec.parameter, []
-        for setup in figure.setups:
-            here = [i for i in found if figure.rows[i].setup == setup]
-            for field in figure.spec.fields if here else ():
-                x = np.array([float(figure.rows[i].hyperparameters[parameter]) for i in here])
-                y = _columns([found[i] for i in here], field) * metric_info(field).factor
-                method = self.paper.methods[figure.rows[here[0]].algo]
-                look = looks([(method.algo, method.label)], self.paper.id)[method.algo, method.label]
-                note = self._note(figure, found, setup)
-                axis = metric_info(field).axis
-                panels.append(Panel(self._setup(setup), [Series(method.label, x, y, look)], parameter, axis, note))
-        return [Picture("", plots.sweep, panels, alt_text.of_sweep(panels))]
-
-    def _front(self, figure: Figure, found: Found) -> list[Picture]:
-        assert isinstance(figure.spec, FrontPerSetup)
-        if not found:
-            return []
-        sweep, (one, two) = figure.spec.sweep, figure.spec.fields
-        swept = {i: f for i, f in found.items() if sweep.parameter in figure.rows[i].hyperparameters}
-        name = f"{self.paper.methods[sweep.algo].label} over {sweep.parameter}"
-        algo = self.paper.methods[sweep.algo].algo
-        others = [figure.rows[i] for i in found if i not in swept]
-        look = looks(
-            [*((self.paper.methods[r.algo].algo, self._label(r)) for r in others), (algo, name)], self.paper.id
-        )
-        factors = metric_info(one).factor, metric_info(two).factor
-        points = []
-        for i in (i for i in found if i not in swept):
-            x, y = (_columns([found[i]], f)[:, 0] * factor for f, factor in zip((one, two), factors, strict=True))
-            points.append(Point(self._label(figure.rows[i]), x, y, self._look(look, figure.rows[i])))
-        connected = []
-        if swept:
-            runs = list(swept.values())
-            x, y = (_columns(runs, f).T * factor for f, factor in zip((one, two), factors, strict=True))
-            texts = [f"{figure.rows[i].hyperparameters[sweep.parameter]:g}" for i in swept]
-            connected.append(Swept(name, x, y, texts, look[algo, name]))
-        axes = (metric_info(one).axis, metric_info(two).axis)
-        panels = self._panels(figure, swept, (one, two), sweep.parameter)
-        return [
-            Picture("", plots.front, points, alt_text.of_front(points, connected, *axes), (connected, *axes)),
-            Picture("_curves", plots.curves, panels, alt_text.of_curves(panels)),
-        ]
-
-    def _labels(self, figure: Figure, found: Found) -> list[Picture]:
-        panels = []
-        for setup in figure.setups:
-            path = self.root / LABELS / f"{self.paper.setups[setup].experiment}.json"
-            if path.exists():
-                panels.append((self._setup(setup), np.array(json.loads(path.read_text(encoding="utf-8")))))
-        return [Picture("", grids.bars, panels, alt_text.of_labels(panels))]
-
-    def _two_clients(self, figure: Figure, found: Found) -> list[Picture]:
-        panels = []
-        for i, f in found.items():
-            pairs = [low_and_high(run.clients()) for run in f.runs.values()]
-            names = ("lowest loss at first", "highest loss at first")
-            look = _plain_looks(names)
-            drawn = [
-                series_of(name, [pair[k] for pair in pairs], "train_loss", look[k]) for k, name in enumerate(names)
-            ]
-            panels.append(Panel(self._setup(figure.rows[i].setup), drawn, "round", "training loss"))
-        return [Picture("", plots.curves, panels, alt_text.of_curves(panels))]
-
-    def _cka(self, figure: Figure, found: Found) -> list[Picture]:
-        first = {i: next(iter(moments(f).items()), None) for i, f in found.items()}
-        panels = [(f"{self._label(figure.rows[i])}, seed {x[0].seed}", x[1]) for i, x in first.items() if x is not None]
-        return [Picture("", grids.matrix, panels, alt_text.of_matrices(panels))]
-
-    def _functions(self, figure: Figure, found: Found) -> list[Picture]:
-        assert isinstance(figure.spec, Adjustments)
-        t = np.arange(1, figure.spec.rounds + 1)
-        z = figure.spec.beta**t
-        kinds = {"1 + z": 1 + z, "1 + z²": 1 + z**2, "1 + sin z": 1 + np.sin(z), "1 + √z": 1 + np.sqrt(z)}
-        look = _plain_looks(list(kinds))
-        drawn = [Series(name, t.astype(float), y[None], look[i]) for i, (name, y) in enumerate(kinds.items())]
-        panel = Panel(f"z = {figure.spec.beta} to the power of the round", drawn, "round", "denominator")
-        return [Picture("", plots.curves, [panel], alt_text.of_curves([panel]))]
+    def line(self, row: Row) -> tuple[str, str]:
+        """Return the method and the label of a row's line."""
+        method = self.paper.methods[row.algo]
+        return method.algo, f"{method.label} {keys_text(row.hyperparameters)}".rstrip()
 
 
-def _plain_looks(names: Sequence[str]) -> list[Look]:
-    """Return looks for lines that are not methods."""
-    return list(looks([("", name) for name in names]).values())
+def paper_figures(paper: Paper, evidence: Evidence, root: Path, folder: Path) -> list[DrawnFigure]:
+    """Draw the figures of a paper for which there are runs, and return all of them but sketches.
+
+    Args:
+        paper: The paper.
+        evidence: The finished runs.
+        root: Directory of the label counts.
+        folder: Directory of the pictures.
+    """
+    figures = [figure for figure in paper.figures.values() if figure.kind in _KINDS]
+    return [view for figure in figures for view in paper_figure(paper, figure, evidence, root, folder)]
 
 
-def _tag(row: Row, parameter: str) -> str:
-    return f"{row.hyperparameters[parameter]:g}" if parameter else ""
+def paper_figure(paper: Paper, figure: Figure, evidence: Evidence, root: Path, folder: Path) -> list[DrawnFigure]:
+    """Draw a figure if runs exist, and return it; a figure with several pictures is returned as several."""
+    shown = _Shown(paper, figure, [(row, evidence.find(paper, row)) for row in figure.rows], root)
+    tuning = figure.tuning
+    view = DrawnFigure(
+        f"{paper.id}/{figure.id}",
+        f"{paper.name}, Figure {figure.id.removeprefix('figure').replace('_', '').upper()}",
+        figure.caption,
+        reduced=_reduced(shown),
+        note=_lacking(shown),
+        tuning=(("in the paper", tuning.paper), ("here", tuning.here)) if tuning else (),
+    )
+    return drawn(view, folder, _KINDS[figure.kind](shown)) or [view]
 
 
-def _window(field: str, drawn: Sequence[Series]) -> int:
-    """Return how many points a line averages: a tenth, an odd number, where a point is measured on few clients."""
-    points = max(len(s.x) for s in drawn)
-    return 2 * (points // 20) + 1 if field in _OF_COHORT and points >= 20 else 1
+def _reduced(shown: _Shown) -> tuple[str, ...]:
+    """Return the departures from the paper, each with the rows that have them."""
+    rows = [(row, found) for row, found in shown.rows if found.runs]
+    why: dict[tuple[str, ...], list[str]] = {}
+    for row, found in rows:
+        if found.reduced:
+            name = f"{shown.line(row)[1]} on {shown.title(row.setup)}"
+            why.setdefault(departure_texts(found.reduced), []).append(name)
+    return tuple(
+        f"{'all runs' if len(names) == len(rows) > 1 else ', '.join(dict.fromkeys(names))}: {', '.join(words)}"
+        for words, names in why.items()
+    )
 
 
-def series_of(label: str, curves: Iterable[pd.Series], field: str, look: Look) -> Series:
+def _lacking(shown: _Shown) -> str:
+    """Return which rows are not drawn, and why; empty if all are."""
+    if all(found.runs for _, found in shown.rows):
+        return ""
+    why: dict[tuple[str, str], list[str]] = {}
+    for row, found in shown.rows:
+        if not found.runs:
+            reason = "diverged" if found.diverged else "not run"
+            why.setdefault((row.setup, reason), []).append(shown.line(row)[1])
+    texts = []
+    for (setup, reason), names in why.items():
+        every = len(names) == sum(row.setup == setup for row, _ in shown.rows)
+        texts.append(f"{'everything' if every else ', '.join(names)} on {shown.title(setup)} ({reason})")
+    return f"not drawn: {'; '.join(texts)}"
+
+
+def _curve_panels(shown: _Shown, fields: Iterable[str]) -> list[Panel]:
+    """Return a panel per setup and field, with the curves of all rows."""
+    panels = []
+    for setup in shown.figure.setups:
+        for name in fields:
+            curves = [(shown.line(row), found.curve(name)) for row, found in shown.at(setup)]
+            series = [_series(line[1], c.values(), name, shown.look[line]) for line, c in curves if c]
+            points = max((len(s.x) for s in series), default=0)
+            window = 2 * (points // 20) + 1 if name == _OF_COHORT and points >= 20 else 1  # a tenth, an odd number
+            if series:
+                panels.append(Panel(shown.title(setup), series, "round", metric_info(name).axis, window))
+    return panels
+
+
+def _series(label: str, curves: Iterable[pd.Series], name: str, look: Look) -> Series:
     """Return the curves of a field, one per run, as they are drawn: in its printed unit."""
     table = pd.DataFrame(dict(enumerate(curves)))
-    return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(field).factor, look)
+    return Series(label, table.index.to_numpy(float), table.to_numpy().T * metric_info(name).factor, look)
 
 
-def accuracies_of(runs: Iterable[Run]) -> np.ndarray:
-    """Return the accuracies of the clients of all runs in their last rounds, in percent."""
-    parts = [last_clients(run)["accuracy"].dropna().to_numpy(float) for run in runs]
-    return 100 * np.concatenate([*parts, np.empty(0)])
+def _curves(shown: _Shown) -> Pictures:
+    spec = shown.figure.spec
+    assert isinstance(spec, CurvesPerSetup)
+    drawing = partial(plots.curves, log_y=spec.fields == ("update_norm",))
+    clients = _distribution(shown, "_distribution") if spec.distribution else []
+    return [("", drawing, _curve_panels(shown, spec.fields)), *clients]
 
 
-def _columns(found: Sequence[MatchedRuns], field: str) -> np.ndarray:
-    """Return final values [seeds, rows], NaN where a seed was not run."""
-    return pd.DataFrame([final(f, field) for f in found]).sort_index(axis=1).to_numpy(float).T
+def _distribution(shown: _Shown, part: str = "") -> Pictures:
+    panels = []
+    for setup in shown.figure.setups:
+        runs = {shown.line(row): list(found.runs.values()) for row, found in shown.at(setup)}
+        panels += client_panels(shown.title(setup), {line[1]: (shown.look[line], of) for line, of in runs.items()})
+    return [(part, plots.curves, panels)]
 
 
-def drawn_figure(figure: DrawnFigure, picture: Picture, base: Path, title: str) -> DrawnFigure:
-    """Draw a picture and return its figure with it."""
-    files = picture.draw(base, title, picture.panels, *picture.others, reduced=bool(figure.reduced))
-    svg = next(file for file in files if file.suffix == ".svg").read_text(encoding="utf-8")
-    return replace(figure, svg=svg, alt=picture.alt)
+def _sweep(shown: _Shown) -> Pictures:
+    spec = shown.figure.spec
+    assert isinstance(spec, SweepPerSetup)
+    panels = []
+    for setup in shown.figure.setups:
+        here = sorted(shown.at(setup), key=lambda entry: float(entry[0].hyperparameters[spec.parameter]))
+        for name in spec.fields if here else ():
+            x = np.array([float(row.hyperparameters[spec.parameter]) for row, _ in here])
+            method = shown.paper.methods[here[0][0].algo]
+            line = method.algo, method.label
+            series = Series(method.label, x, _final(here, name), looks([line], shown.paper.id)[line])
+            panels.append(Panel(shown.title(setup), [series], spec.parameter, metric_info(name).axis))
+    return [("", plots.means, panels)]
+
+
+def _front(shown: _Shown) -> Pictures:
+    """Return the plane of two final values, in which a swept method is a line, and its curves."""
+    spec = shown.figure.spec
+    assert isinstance(spec, FrontPerSetup)
+    parameter, (one, two) = spec.sweep.parameter, spec.fields
+    method = shown.paper.methods[spec.sweep.algo]
+    lines: dict[tuple[str, str], list[tuple[Row, MatchedRuns]]] = {}
+    for row, found in shown.rows:
+        if found.runs:
+            swept = parameter in row.hyperparameters
+            line = (method.algo, f"{method.label} over {parameter}") if swept else shown.line(row)
+            lines.setdefault(line, []).append((row, found))
+    look, series = looks(list(lines), shown.paper.id), []
+    for line, here in lines.items():
+        values = [row.hyperparameters.get(parameter) for row, _ in here]
+        texts = tuple(f"{value:g}" for value in values if value is not None)
+        series.append(Series(line[1], _final(here, one), _final(here, two), look[line], texts))
+    rows = [(row, found) for row, found in shown.rows if parameter in row.hyperparameters]
+    curves = [_late(p) for p in _curve_panels(replace(shown, rows=rows), spec.fields)]
+    panel = Panel("", series, metric_info(one).axis, metric_info(two).axis)
+    return [("", plots.means, [panel] if series else []), ("_curves", plots.curves, curves)]
+
+
+def _late(panel: Panel) -> Panel:
+    """Return a panel without the first tenth of the points, whose range would hide the differences."""
+    series = [replace(s, x=s.x[len(s.x) // 10 :], y=s.y[:, len(s.x) // 10 :]) for s in panel.series]
+    return replace(panel, title=f"{panel.title}, after a tenth of the rounds", series=series)
+
+
+def _final(rows: Iterable[tuple[Row, MatchedRuns]], name: str) -> np.ndarray:
+    """Return final values [seeds, rows] in the printed unit, NaN where a seed was not run."""
+    table = pd.DataFrame([final(found, name) for _, found in rows]).sort_index(axis=1)
+    return table.to_numpy(float).T * metric_info(name).factor
+
+
+def _labels(shown: _Shown) -> Pictures:
+    """Return the examples per class and client, of the setups whose counts are known."""
+    panels = []
+    for setup in shown.figure.setups:
+        path = shown.root / LABELS / f"{shown.paper.setups[setup].experiment}.json"
+        if path.exists():
+            counts = np.array(json.loads(path.read_text(encoding="utf-8")))
+            panels.append(Image(shown.title(setup), counts.T, "client", "class", "examples"))
+    return [("", plots.images, panels)]
+
+
+def _two_clients(shown: _Shown) -> Pictures:
+    names = ("lowest loss at first", "highest loss at first")
+    look = looks([("", name) for name in names])
+    panels = []
+    for row, found in shown.rows:
+        if found.runs:
+            pairs = zip(*(low_and_high(run.clients()) for run in found.runs.values()), strict=True)
+            series = [_series(n, c, "train_loss", look["", n]) for n, c in zip(names, pairs, strict=True)]
+            panels.append(Panel(shown.title(row.setup), series, "round", "training loss"))
+    return [("", plots.curves, panels)]
+
+
+def _cka(shown: _Shown) -> Pictures:
+    """Return the similarity of the clients' moments in the first seed of each row."""
+    panels = []
+    for row, found in shown.rows:
+        for unit, values in list(moments(found).items())[:1]:
+            title = f"{shown.line(row)[1]}, seed {unit.seed}"
+            panels.append(Image(title, values, "client", "client", "linear CKA"))
+    return [("", plots.images, panels)]
+
+
+_KINDS: dict[str, Callable[[_Shown], Pictures]] = {
+    "curves": _curves,
+    "distribution": _distribution,
+    "sweep": _sweep,
+    "front": _front,
+    "labels": _labels,
+    "two_clients": _two_clients,
+    "cka": _cka,
+}
+
+
+# ---- any runs
+
+
+def client_panels(title: str, lines: dict[str, tuple[Look, Sequence[Run]]]) -> list[Panel]:
+    """Return how accuracies spread over the clients of all seeds in their last rounds: a histogram, and in order.
+
+    Clients are counted in percent, so that methods with different numbers of seeds can be compared.
+
+    Args:
+        title: Title of both panels.
+        lines: The look and the runs of each line.
+    """
+    histogram, ranks = [], []
+    edges = np.linspace(0, 100, 21)
+    for label, (look, runs) in lines.items():
+        known = [last_clients(run)["accuracy"].dropna().to_numpy(float) for run in runs if run.has_clients]
+        if known:
+            y = np.sort(100 * np.concatenate(known))
+            share = 100 * np.histogram(y, edges)[0] / max(1, len(y))
+            histogram.append(Series(label, edges, np.append(share, share[-1])[None], look))
+            ranks.append(Series(label, 100 * np.arange(1, len(y) + 1) / max(1, len(y)), y[None], look))
+    if not ranks:
+        return []
+    of = " of all seeds" if any(len(runs) > 1 for _, runs in lines.values()) else ""
+    return [
+        Panel(title, histogram, "accuracy of a client (%)", f"clients{of} (%)", steps=True),
+        Panel(title, ranks, f"rank among the clients{of} (%), worst first", "accuracy (%)"),
+    ]
+
+
+def curve_panels(
+    runs: Sequence[Run], fields: Sequence[str], x: str = "round", by: str = "algo", band: str = "range"
+) -> list[Panel]:
+    """Return the curves of runs: a panel per setting and field, a line per value of a key.
+
+    Args:
+        runs: The runs; those that are not done do not count.
+        fields: The metrics.
+        x: One of ``POSITIONS``.
+        by: The key: ``algo``, ``data``, ``model`` or a dotted key of the configuration.
+        band: One of ``BANDS``: what is drawn around a mean over several seeds.
+
+    Raises:
+        RequestError: If a key is unknown, or no run measured a metric.
+    """
+    found = [(name, curve) for name in fields for curve in run_curves(runs, x, name, by)]
+    look = looks([(c.algo, c.name) for _, c in found])
+    settings = sorted({c.setting for _, c in found})
+    panels = []
+    for setting in settings:
+        for name in fields:
+            members = [c for of, c in found if (of, c.setting) == (name, setting)]
+            series = [Series(c.name, c.x, c.y, look[c.algo, c.name], band=_band(c, band)) for c in members]
+            if series:
+                panels.append(Panel(setting, series, POSITIONS[x][0], metric_info(name).axis))
+    return panels
+
+
+def _band(curve: RunCurve, band: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the ends of the band around a mean; None for the lowest and highest value."""
+    return curve.t_interval() if band == "t" and len(curve.y) > 1 else None
+
+
+def run_figures(table: TableData, folder: Path) -> list[DrawnFigure]:
+    """Draw the curves and clients of the runs of a table; of many settings, the first ones, which a note says."""
+    runs = [run for line in table.lines for run in line.found.runs.values()]
+    if not runs:
+        return []
+    fields = [name for name in _OWN_FIELDS if any(run.last_round().get(name) is not None for run in runs)]
+    curves = curve_panels(runs, fields)
+    groups = runs_by_value(runs, "algo")
+    look = looks([(str(of[0].meta["algo"]), name) for _, lines in groups for name, of in lines.items()])
+    clients = []
+    for title, lines in groups[:_MOST_SETTINGS]:
+        clients += client_panels(title, {n: (look[str(of[0].meta["algo"]), n], of) for n, of in lines.items()})
+    more = len(groups) > _MOST_SETTINGS
+    figure = DrawnFigure(
+        table.name,
+        table.name,
+        reduced=tuple(
+            f"{line.label} {keys_text(line.keys)}".rstrip() + f": {', '.join(departure_texts(line.found.reduced))}"
+            for line in table.lines
+            if line.found.reduced
+        ),
+        note=f"drawn are the first {_MOST_SETTINGS} of {len(groups)} settings" if more else "",
+    )
+    shown = curves[: _MOST_SETTINGS * len(fields)]
+    return drawn(figure, folder, [("_curves", plots.curves, shown), ("_clients", plots.curves, clients)])

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, compare
-from fedbench.analysis.tables import run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file, replaced_folder
-from fedbench.core.metrics import MetricInfo, metric_info
+from fedbench.core.metrics import MetricInfo
 from fedbench.report import plots
+from fedbench.report.canvas import draw
 from fedbench.report.comparison import best_of, block_notes, mean_text, too_few
+from fedbench.report.figures import curve_panels
 from fedbench.report.format import plural
-from fedbench.report.run_figures import curve_panels
 from fedbench.report.statement import Cite, statement
 from fedbench.report.table import Cell, Table, latex_text, tabular
 from fedbench.runs.run import Run
@@ -79,7 +79,7 @@ def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptio
         (new / "tables").mkdir()
         for name, text in tables.items():
             replace_file(new / "tables" / f"{name}.tex", text)
-        figures = [name for m in options.metrics for name in _figures(runs, metric_info(m), new)]
+        figures = _figures(runs, compared, new)
         found = statement(runs, options.alpha, cite)
         replace_file(new / "statement.md", found.markdown)
         replace_file(new / "statement.tex", found.latex)
@@ -192,17 +192,16 @@ def _float(name: str, table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _figures(runs: Sequence[Run], metric: MetricInfo, folder: Path) -> list[str]:
-    """Draw the curves of a metric, a file per setting and number of rounds, and return their names."""
+def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> list[str]:
+    """Draw the curves of every metric, a file per setting that is compared, and return their names."""
     names = []
-    for table in run_tables(runs):
-        panels = curve_panels(table, metric.name)
-        for i, panel in enumerate(panels, 1):
-            part = f"_{i}" if len(panels) > 1 else ""
-            name = f"figures/{table.name.replace('/', '_')}_{metric.name}{part}.pdf"
-            reduced = any(line.found.reduced for line in table.lines)
-            plots.curves(folder / name, "", [panel], reduced=reduced)
-            names.append(name)
+    for of in compared:
+        blocks = {block.title: block for block in of.blocks}
+        for panel in curve_panels(runs, [of.metric.name], by=of.key):
+            if panel.title in blocks:
+                name = f"figures/{of.metric.name}_{list(blocks).index(panel.title) + 1}.pdf"
+                draw(folder / name, plots.curves, "", [panel], reduced=bool(blocks[panel.title].reduced))
+                names.append(name)
     return names
 
 

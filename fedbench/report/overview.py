@@ -30,7 +30,7 @@ from fedbench.core.files import NotWritten, from_yaml, replace_file
 from fedbench.papers.parsing import Entry, parse
 from fedbench.report.format import Judged, coverage_text
 from fedbench.report.page import claim_anchor, render
-from fedbench.report.paper import DrawnFigure
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.write import SUMMARY, environment_items
 from fedbench.runs.bundle import is_bundle
 from fedbench.runs.results import Results

@@ -21,7 +21,8 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Coverage, Line, TableData, splits
 from fedbench.papers.readings import ADOPTED
 from fedbench.report import claims_text, format, tables
-from fedbench.report.paper import DrawnFigure, PaperReport
+from fedbench.report.paper import PaperReport
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Table
 from fedbench.report.tables import further_columns, is_reduced, main_columns, measured, twin_of
 

@@ -23,34 +23,10 @@ from fedbench.report.claims_text import (
     reason,
 )
 from fedbench.report.format import Judged, badge_of
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Cell, Table, csv_text, markdown
 
 Fields = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class DrawnFigure:
-    """A picture of a figure, with what stands below it.
-
-    Attributes:
-        name: Name of its files; that of a paper begins with the paper's id.
-        title: Heading.
-        caption: What is drawn.
-        svg: Text of the SVG file; empty if there is nothing to draw yet.
-        reduced: Departures from the paper.
-        note: What is missing.
-        alt: What is seen in it, in words.
-        tuning: Which methods were tuned, as (by whom, sentence).
-    """
-
-    name: str
-    title: str
-    caption: str = ""
-    svg: str = ""
-    reduced: tuple[str, ...] = ()
-    note: str = ""
-    alt: str = ""
-    tuning: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

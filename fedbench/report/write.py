@@ -35,12 +35,11 @@ from fedbench.report.comparison import (
     loose_ends,
     means_rows,
 )
-from fedbench.report.figures import FigureMaker
+from fedbench.report.figures import paper_figures, run_figures
 from fedbench.report.format import coverage_text, tally_text
 from fedbench.report.manuscript import manuscript_tables
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.paper import PaperReport, claims_csv, claims_markdown, comparisons_csv, readings_csv
-from fedbench.report.run_figures import run_figures
 from fedbench.report.table import csv_text
 from fedbench.report.tables import table_csv, table_latex, table_markdown
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
@@ -167,7 +166,7 @@ def _write(
     for paper in _begun(runs, ledger):
         refuse_bad_checks(paper)
         tables = tuple(paper_table(paper, t, evidence, ledger) for t in paper.tables.values())
-        figures = tuple(FigureMaker(paper, evidence, place, new / "figures").all())
+        figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
         claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
         reports.append(PaperReport(paper, tables, figures, claims))
         _write_claims(reports[-1], new / "tables")

@@ -93,7 +93,7 @@ class PlannedRun:
 
 def parts(paper: Paper) -> list[str]:
     """Return the ids of a paper's tables and figures that need runs or data."""
-    figures = (f.id for f in paper.figures.values() if f.kind not in ("schematic", "functions"))
+    figures = (f.id for f in paper.figures.values() if f.kind != "schematic")
     return [*paper.tables, *figures]
 
 

@@ -15,8 +15,9 @@ from benchmark.values import Front, Line, benchmark_lines, front_of, ranked, wit
 from fedbench.core.errors import RequestError
 from fedbench.core.files import config_value, from_yaml, replace_file
 from fedbench.core.metrics import metric_info
+from fedbench.report.canvas import draw
 from fedbench.report.page import Chapter, Content, page
-from fedbench.report.paper import DrawnFigure
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Cell, Table, csv_text
 
 NOTES = "notes.yaml"
@@ -63,9 +64,9 @@ def write_benchmark(found: Comparisons, notes: Mapping[str, Any], folder: Path) 
 
 def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapter:
     fronts = [front_of(found, s, "accuracy_mean", "accuracy_worst10") for s in found.settings]
-    files = front_figure(figures / "mean_worst10", fronts, "Mean accuracy against the worst 10 % of the clients")
+    files = draw(figures / "mean_worst10", front_figure, fronts, "Mean accuracy against the worst 10 % of the clients")
     costs = [(s, _costs(lines, s)) for s in found.settings]
-    drawn = cost_figure(figures / "cost", costs, "accuracy_worst10", "Seconds of training against the worst 10 %")
+    drawn = draw(figures / "cost", cost_figure, costs, "accuracy_worst10", "Seconds of training against the worst 10 %")
     shown = (
         DrawnFigure(
             "mean_worst10",
@@ -155,7 +156,7 @@ def _share(front: Front, i: int) -> Cell:
 def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: Path) -> list[Chapter]:
     if not tests:
         return []
-    files = rank_figure(figures / "ranks", tests, "Average ranks over the settings")
+    files = draw(figures / "ranks", rank_figure, tests, "Average ranks over the settings")
     best = [f"{label}: {', '.join(f'{m} {r:.2f}' for m, r in t.ordered[:5])}, ..., "
             f"{t.ordered[-1][0]} {t.ordered[-1][1]:.2f}." for label, t in tests]  # fmt: skip
     figure = DrawnFigure(

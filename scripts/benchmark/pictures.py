@@ -10,19 +10,18 @@ import numpy as np
 from benchmark.ranks import RankTest
 from benchmark.values import Front
 from fedbench.core.metrics import metric_info
-from fedbench.report.canvas import SIZE, Figure, lines, looks, picture, plain_numbers, sheet
+from fedbench.report.canvas import SIZE, Figure, legend_lines, looks, plain_numbers, sheet
 
 _ROW = 0.14  # inches per method
 _LINE = 0.055  # height of a name, as a fraction of the panel
 
 
-@picture
 def front_figure(fronts: Sequence[Front], title: str) -> Figure:
     """Draw the means of every method, one panel per setting; those on the front are named and joined."""
     methods = sorted({m for front in fronts for m in front.methods})
     shown = looks([(m, m) for m in methods])
     figure, places = sheet(
-        title, False, len(fronts), lines(((m, shown[m, m]) for m in methods), linestyle=""), size=(SIZE[0], 2.9)
+        title, False, len(fronts), legend_lines(((m, shown[m, m]) for m in methods), linestyle=""), size=(SIZE[0], 2.9)
     )
     for front, axes in zip(fronts, places, strict=True):
         x, y = (metric_info(m) for m in front.metrics)
@@ -42,7 +41,6 @@ def front_figure(fronts: Sequence[Front], title: str) -> Figure:
     return figure
 
 
-@picture
 def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:
     """Draw average ranks, one panel per metric, the best on top; the band reaches one critical difference from it."""
     count = max(len(test.methods) for _, test in tests)
@@ -62,7 +60,6 @@ def rank_figure(tests: Sequence[tuple[str, RankTest]], title: str) -> Figure:
     return figure
 
 
-@picture
 def cost_figure(panels: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], metric: str, title: str) -> Figure:
     """Draw a metric over the seconds of training, one panel per setting.
 
@@ -74,7 +71,7 @@ def cost_figure(panels: Sequence[tuple[str, Sequence[tuple[str, float, float]]]]
     methods = sorted({m for _, points in panels for m, _, _ in points})
     shown, info = looks([(m, m) for m in methods]), metric_info(metric)
     figure, places = sheet(
-        title, False, len(panels), lines(((m, shown[m, m]) for m in methods), linestyle=""), size=(SIZE[0], 2.9)
+        title, False, len(panels), legend_lines(((m, shown[m, m]) for m in methods), linestyle=""), size=(SIZE[0], 2.9)
     )
     for (setting, points), axes in zip(panels, places, strict=True):
         for method, seconds, value in points:

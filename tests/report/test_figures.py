@@ -5,18 +5,17 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
 from fedbench.analysis.matching import Evidence
+from fedbench.analysis.settings import keys_text
 from fedbench.analysis.tables import run_tables
 from fedbench.core.metrics import metric_info
 from fedbench.papers.registry import papers
-from fedbench.report import figures, grids, plots
-from fedbench.report.canvas import method_look
-from fedbench.report.figures import FigureMaker
-from fedbench.report.plots import Series
-from fedbench.report.run_figures import run_figures
+from fedbench.report.canvas import looks, method_look
+from fedbench.report.figures import paper_figure, paper_figures, run_figures
 from fedbench.runs.results import Results
 
 CKA = [[1.0, 0.25], [0.25, 1.0]]
@@ -33,13 +32,10 @@ KINDS = {
 }
 
 
-def maker(root, paper):
-    return FigureMaker(papers()[paper], Evidence(Results(root)), root, root / "pictures")
-
-
 def drawn(root, paper, figure):
     """The views of a figure."""
-    return maker(root, paper).one(papers()[paper].figures[figure])
+    p = papers()[paper]
+    return paper_figure(p, p.figures[figure], Evidence(Results(root)), root, root / "pictures")
 
 
 def runs_of(root, paper, figure, rows=None, **more):
@@ -65,23 +61,17 @@ def words(svg):
 
 @pytest.fixture
 def caught(monkeypatch):
-    """What is handed to the functions that draw, by their names; nothing is drawn."""
+    """What is handed to the functions that draw, by the names of the files; nothing is drawn."""
     calls = {}
 
-    def catch(name):
-        def drawing(base, *args, **kwargs):
-            calls.setdefault(name, []).append((base.name, args, kwargs))
-            base.parent.mkdir(exist_ok=True)
-            path = base.with_name(f"{base.name}.svg")
-            path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-            return [path]
+    def drawing(base, picture, title, panels, **options):
+        calls[base.name] = picture, title, panels, options
+        base.parent.mkdir(exist_ok=True)
+        path = base.with_name(f"{base.name}.svg")
+        path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+        return [path]
 
-        return drawing
-
-    for name in ("curves", "sweep", "distribution", "front"):
-        monkeypatch.setattr(plots, name, catch(name))
-    for name in ("bars", "matrix"):
-        monkeypatch.setattr(grids, name, catch(name))
+    monkeypatch.setattr("fedbench.report.plots.draw", drawing)
     return calls
 
 
@@ -126,16 +116,17 @@ def test_a_picture_of_a_reduced_run_says_so(tmp_path, paper, figure):
     assert why.endswith(f"on {papers()[paper].setups[first.setup].title}: rounds 20 (paper 1000)")
 
 
-def test_a_picture_says_which_of_its_data_sets_have_not_been_run(tmp_path):
+def test_what_is_not_drawn_is_listed_with_the_reason(tmp_path, caught):
+    """A data set without runs in a word; a method that diverged by its name."""
     p = papers()["adafedadam"]
     rows = [r for r in p.figures["figure2"].rows if r.setup == "synthetic"]
-    runs_of(tmp_path, "adafedadam", "figure2", rows)
+    runs_of(tmp_path, "adafedadam", "figure2", rows[1:])
+    fake_row(tmp_path, p, rows[0], status="diverged")
+    others = [f"everything on {p.setups[s].title} (not run)" for s in p.figures["figure2"].setups if s != "synthetic"]
     for view in drawn(tmp_path, "adafedadam", "figure2"):
-        text = " ".join(words(view.svg))
-        heading = text.partition("not run: ")[2]
-        assert all(p.setups[s].title in heading for s in p.figures["figure2"].setups if s != "synthetic")
-    runs_of(tmp_path / "all", "adafedadam", "figure3")
-    assert all("not run" not in " ".join(words(v.svg)) for v in drawn(tmp_path / "all", "adafedadam", "figure3"))
+        text, _, reason = view.note.removeprefix("not drawn: ").rpartition("; ")
+        assert text.split("; ") == others
+        assert reason == f"FedAvg on {p.setups['synthetic'].title} (diverged)"
 
 
 def test_labels_are_drawn_from_counts(tmp_path):
@@ -151,25 +142,11 @@ def test_labels_are_drawn_from_counts(tmp_path):
 
 def test_sketches_are_left_out_and_what_lacks_runs_is_empty(tmp_path):
     for paper, p in papers().items():
-        views = {v.name: v for v in maker(tmp_path, paper).all()}
+        views = {v.name: v for v in paper_figures(p, Evidence([]), tmp_path, tmp_path / "pictures")}
         assert set(views) == {f"{paper}/{f.id}" for f in p.figures.values() if f.kind != "schematic"}
-        for f in p.figures.values():
-            if f.kind not in ("schematic", "functions"):
-                view = views[f"{paper}/{f.id}"]
-                assert view.svg == ""
-                assert view.note == (f"{len(f.rows)} of {len(f.rows)} runs are missing" if f.rows else "")
-
-
-def test_runs_that_are_missing_are_counted(tmp_path, caught):
-    figure = papers()["fedfa"].figures["figure2"]
-    runs_of(tmp_path, "fedfa", "figure2", figure.rows[:5])
-    fake_row(tmp_path, papers()["fedfa"], figure.rows[5], status="failed")
-    (view,) = drawn(tmp_path, "fedfa", "figure2")
-    assert view.note == f"{len(figure.rows) - 5} of {len(figure.rows)} runs are missing"
-    fake_row(tmp_path / "more", papers()["fedfa"], figure.rows[5])
-    assert (
-        drawn(tmp_path, "fedfa", "figure2")[0].note == f"{len(figure.rows) - 6} of {len(figure.rows)} runs are missing"
-    )
+        for name, view in views.items():
+            assert view.svg == ""
+            assert view.note.startswith("not drawn: everything on ") == bool(p.figures[name.split("/")[1]].rows)
 
 
 # ---- the numbers that are drawn
@@ -179,12 +156,8 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     p = papers()["adafedadam"]
     runs_of(tmp_path, "adafedadam", "figure2")
     drawn(tmp_path, "adafedadam", "figure2")
-    ((name, (heading, panels), options),) = caught["curves"]
-    assert (name, heading, options) == (
-        "adafedadam_figure2",
-        "AdaFedAdam, Figure 2",
-        {"log_y": False, "reduced": False},
-    )
+    _, heading, panels, options = caught["adafedadam_figure2"]
+    assert (heading, options) == ("AdaFedAdam, Figure 2", {"reduced": False})
     fields = ["accuracy_mean_weighted", "accuracy_worst30_weighted"]
     assert [(x.title, x.y_label) for x in panels] == [
         (p.setups[s].title, metric_info(f).axis) for s in p.figures["figure2"].setups for f in fields
@@ -196,20 +169,21 @@ def test_curves_are_those_of_the_runs_in_printed_units(tmp_path, caught):
     experiment = p.setups["synthetic"].experiment
     values = [[100 * measured(experiment, "qfedavg", {}, s, fields[1], t) for t in ROUNDS] for s in range(3)]
     assert series.y == pytest.approx(np.array(values))
-    ((_, (_, spread), _),) = caught["distribution"]
-    title, rows, note = spread[-1]
-    assert (title, note) == (synthetic.title, "")
-    label, accuracies, look, seeds = rows[2]
-    assert (label, look, seeds) == ("q-FedAvg", series.look, 3)
+    histogram, ranks = caught["adafedadam_figure2_distribution"][2][-2:]
+    assert (histogram.title, histogram.steps, ranks.title) == (synthetic.title, True, synthetic.title)
     last = [100 * number(experiment, "qfedavg", [], s, "accuracy", ROUNDS[-1], k) for s in range(3) for k in range(6)]
-    assert accuracies == pytest.approx(last)
+    (clients,) = ranks.series[2].y
+    assert (ranks.series[2].label, ranks.series[2].look) == ("q-FedAvg", series.look)
+    assert clients == pytest.approx(sorted(last))
+    assert ranks.series[2].x == pytest.approx(100 * np.arange(1, 19) / 18)
+    assert histogram.series[2].y[0, :-1] == pytest.approx(100 * np.histogram(last, 20, (0, 100))[0] / 18)
 
 
 def test_norms_of_updates_are_on_a_logarithmic_axis_and_lack_the_first_round(tmp_path, caught):
     runs_of(tmp_path, "adafed", "figure4")
     drawn(tmp_path, "adafed", "figure4")
-    ((_, (_, (panel,)), options),) = caught["curves"]
-    assert options["log_y"] is True
+    picture, _, (panel,), _ = caught["adafed_figure4"]
+    assert picture.keywords == {"log_y": True}
     assert {tuple(s.x) for s in panel.series} == {ROUNDS[1:]}
 
 
@@ -219,7 +193,7 @@ def test_a_sweep_is_the_last_round_over_the_parameter(tmp_path, caught):
     for i, row in enumerate(figure.rows):
         fake_row(tmp_path, p, row, seeds=(0,) if i == 3 else (0, 2))
     drawn(tmp_path, "fedfa", "figure7")
-    ((_, (_, panels), _),) = caught["sweep"]
+    _, _, panels, _ = caught["fedfa_figure7"]
     assert [x.y_label for x in panels] == ["mean accuracy (%)", "variance of the accuracy (%²)"]
     values = [r.hyperparameters["alpha"] for r in figure.rows]
     (series,) = panels[1].series
@@ -240,30 +214,32 @@ def test_a_front_connects_the_sweep_and_sets_the_others_apart(tmp_path, caught):
     p, figure = papers()["adafedadam"], papers()["adafedadam"].figures["figure3"]
     runs_of(tmp_path, "adafedadam", "figure3")
     drawn(tmp_path, "adafedadam", "figure3")
-    ((_, (_, points, connected, one, two), _),) = caught["front"]
-    assert (one, two) == ("mean error, weighted (%)", "relative STD of the error, weighted (%)")
-    assert {label for label, *_ in points} == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg"}
-    ((label, x, y, texts, look),) = connected
-    assert (label, look) == ("AdaFedAdam over alpha", replace(method_look("adafedadam"), subject=True))
-    assert look.colour not in {point.look.colour for point in points}
-    assert texts == ["0", "1", "2", "3", "4", "5", "6", "8"]
+    _, _, (panel,), _ = caught["adafedadam_figure3"]
+    axes = ("mean error, weighted (%)", "relative STD of the error, weighted (%)")
+    assert (panel.x_label, panel.y_label) == axes
+    one = {series.label: series for series in panel.series}
+    assert set(one) == {"FedAvg", "FedAdam", "FedNova", "q-FedAvg", "AdaFedAdam over alpha"}
+    swept = one.pop("AdaFedAdam over alpha")
+    assert swept.look == replace(method_look("adafedadam"), subject=True)
+    assert swept.look.colour not in {other.look.colour for other in one.values()}
+    assert swept.texts == ("0", "1", "2", "3", "4", "5", "6", "8")
+    assert all(other.texts == () and other.x.shape == (3, 1) for other in one.values())
     experiment = p.setups["synthetic"].experiment
     row = figure.rows[2]
     for s in range(3):
         m, d = (
             measured(experiment, "adafedadam", p.overrides(row), s, f"accuracy_{k}_weighted") for k in ("mean", "std")
         )
-        assert (x[2][s], y[2][s]) == pytest.approx((100 * (1 - m), 100 * d / (1 - m)))
-    ((name, (_, panels), _),) = caught["curves"]
-    assert name == "adafedadam_figure3_curves"
-    assert [[s.tag for s in q.series] for q in panels] == [texts, texts]
+        assert (swept.x[s][2], swept.y[s][2]) == pytest.approx((100 * (1 - m), 100 * d / (1 - m)))
+    _, _, panels, _ = caught["adafedadam_figure3_curves"]
+    assert [[s.label for s in q.series] for q in panels] == [[f"AdaFedAdam alpha={v}" for v in swept.texts]] * 2
 
 
 def test_two_clients_are_those_with_the_least_and_the_largest_loss_at_first(tmp_path, caught):
     p, figure = papers()["adafed"], papers()["adafed"].figures["figure3"]
     runs_of(tmp_path, "adafed", "figure3")
     drawn(tmp_path, "adafed", "figure3")
-    ((_, (_, panels), _),) = caught["curves"]
+    _, _, panels, _ = caught["adafed_figure3"]
     row, seed = figure.rows[0], 1
     keys, setup = p.overrides(row), p.setups[row.setup]
     algo = p.methods[row.algo].algo
@@ -283,70 +259,48 @@ def test_moments_are_those_of_the_first_seed(tmp_path, caught):
         fake_row(tmp_path, p, row, seeds=(4,), moments=[[1.0, 0.5], [0.5, None]])
         fake_row(tmp_path, p, row, seeds=(1,), moments=CKA)
     drawn(tmp_path, "fedcada", "figure2")
-    ((_, (_, panels), _),) = caught["matrix"]
-    assert [title for title, _ in panels] == [f"{p.methods[r.algo].label}, seed 1" for r in p.figures["figure2"].rows]
-    assert all(m.tolist() == CKA for _, m in panels)
+    _, _, panels, _ = caught["fedcada_figure2"]
+    assert [x.title for x in panels] == [f"{p.methods[r.algo].label}, seed 1" for r in p.figures["figure2"].rows]
+    assert all(x.values.tolist() == CKA for x in panels)
 
 
 # ---- looks and units
 
 
 @pytest.mark.parametrize("paper", list(papers()))
-def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper, tmp_path):
-    m = maker(tmp_path, paper)
-    for figure in papers()[paper].figures.values():
-        given = m._looks(figure.rows)
+def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper):
+    """And the subject of the paper is on top in every figure with others."""
+    p = papers()[paper]
+    for figure in p.figures.values():
+        entries = [(p.methods[r.algo].algo, f"{r.algo} {keys_text(r.hyperparameters)}") for r in figure.rows]
+        given = looks(entries, paper)
         assert len({look.colour for look in given.values()}) == len(given), figure.id
+        algos = [algo for algo, _ in given]
         for (algo, label), look in given.items():
-            if [a for a, _ in given].count(algo) == 1:
+            if algos.count(algo) == 1:
                 assert look.colour == method_look(algo).colour, label
+        if len(set(algos)) > 1:
+            assert any(look.subject for (algo, _), look in given.items() if algo == paper), figure.id
 
 
-def test_the_subject_of_a_paper_is_on_top_in_every_figure_with_others(tmp_path):
-    for paper, p in papers().items():
-        m = maker(tmp_path, paper)
-        for figure in p.figures.values():
-            given = m._looks(figure.rows)
-            if len({algo for algo, _ in given}) > 1:
-                assert [algo for (algo, _), look in given.items() if look.subject].count(paper) > 0, figure.id
+@pytest.mark.parametrize(("points", "window"), [(19, 1), (20, 3), (101, 11)])
+def test_few_clients_per_point_are_smoothed(tmp_path, caught, monkeypatch, points, window):
+    runs_of(tmp_path, "adafed", "figure2", papers()["adafed"].figures["figure2"].rows[:1])
+    curve = pd.Series(np.ones(points))
+    monkeypatch.setattr("fedbench.analysis.matching.MatchedRuns.curve", lambda *_: {0: curve})
+    drawn(tmp_path, "adafed", "figure2")
+    (panel,) = caught["adafed_figure2"][2]
+    assert (panel.window, panel.series[0].y.shape) == (window, (1, points))
 
 
-@pytest.mark.parametrize(("status", "word"), [("diverged", "diverged"), ("failed", "not run")])
-def test_a_method_that_is_not_drawn_is_named_with_the_reason(tmp_path, caught, status, word):
-    p = papers()["fedfa"]
-    for row in p.figures["figure2"].rows:
-        fake_row(tmp_path, p, row, status=status if row.algo == "fedfa" else "done")
-    (view,) = drawn(tmp_path, "fedfa", "figure2")
-    ((_, (_, panels), _),) = caught["curves"]
-    assert {panel.note for panel in panels} == {f"not drawn: FedFa alpha=0 beta=0 ({word})"}
-    assert f"Not drawn: FedFa alpha=0 beta=0 ({word})." in view.alt
-
-
-def test_few_clients_per_point_are_smoothed():
-    def given(points):
-        return [Series("a", np.arange(points), np.ones((1, points)), method_look("fedavg"))]
-
-    assert [figures._window("improved_clients", given(n)) for n in (19, 20, 100, 101)] == [1, 3, 11, 11]
-    assert figures._window("accuracy_mean", given(100)) == 1
-
-
-def test_alternative_texts_say_which_method_is_highest_at_the_end(tmp_path, caught):
+def test_alternative_texts_name_axes_panels_and_lines(tmp_path, caught):
     p = papers()["adafed"]
     runs_of(tmp_path, "adafed", "figure5")
     (view,) = drawn(tmp_path, "adafed", "figure5")
     figure = p.figures["figure5"]
-    last = {
-        p.methods[r.algo].label: np.mean(
-            [
-                100 * measured(p.setups[r.setup].experiment, p.methods[r.algo].algo, {}, s, "accuracy_mean")
-                for s in range(5)
-            ]
-        )
-        for r in figure.rows
-    }
-    low, *_, high = sorted(last, key=last.get)
-    assert f"at the end of the lines: {high} {last[high]:.4g}, " in view.alt
-    assert view.alt.endswith(f", {low} {last[low]:.4g}.")
+    titles = ", ".join(p.setups[s].title for s in figure.setups)
+    labels = ", ".join(dict.fromkeys(p.methods[r.algo].label for r in figure.rows))
+    assert view.alt == f"mean accuracy (%) by round; panels: {titles}; lines: {labels}."
 
 
 # ---- one's own
@@ -361,10 +315,9 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     (table,) = run_tables(runs)
     views = run_figures(table, tmp_path / "pictures")
     assert [v.name for v in views] == ["synthetic_leaf_curves", "synthetic_leaf_clients"]
-    ((_, (_, panels), _),) = caught["curves"]
+    _, _, panels, _ = caught["synthetic_leaf_curves"]
     labels = [s.label for s in panels[0].series]
-    assert labels[0] == "fedavg"
-    assert labels[1:] == ["qfedavg algo.q=0.1", "qfedavg algo.q=1"]
+    assert labels == ["fedavg", "qfedavg algo.q=0.1", "qfedavg algo.q=1"]
     assert panels[1].series[0].y[2].tolist() == [
         100 * measured(None, "fedavg", {}, 2, "accuracy_mean", t) for t in ROUNDS
     ]
@@ -372,30 +325,18 @@ def test_ones_own_runs_are_drawn_by_method_and_setting(tmp_path, caught):
     assert run_figures(nothing, tmp_path / "pictures") == []
 
 
-def test_runs_of_different_lengths_are_drawn_apart(tmp_path, caught):
-    """A panel per number of rounds; settings keep their looks."""
-    for rounds in (20, 5):
+def test_settings_are_drawn_apart(tmp_path, caught):
+    """A row of panels per setting, of which the first ones are drawn; methods keep their looks."""
+    for rounds in range(1, 10):
         fake(tmp_path, None, "fedavg", {"rounds": rounds}, seeds=(0,))
     fake(tmp_path, None, "qfedavg", {"rounds": 5}, seeds=(0,))
     (table,) = run_tables(Results(tmp_path))
-    run_figures(table, tmp_path / "pictures")
-    ((_, (_, panels), _),) = caught["curves"]
-    assert [x.title for x in panels] == ["5 rounds", "20 rounds"] * 3
-    assert [[s.label for s in x.series] for x in panels[:2]] == [
-        ["fedavg rounds=5", "qfedavg rounds=5"],
-        ["fedavg rounds=20"],
-    ]
-    ((_, (_, panels), _),) = caught["distribution"]
-    assert [p.title for p in panels] == ["clients, 5 rounds", "clients, 20 rounds"]
-
-
-def test_seeds_that_do_not_end_together_are_marked(tmp_path, caught):
-    paths = fake(tmp_path, None, "fedavg", seeds=(0, 1))
-    lines = (paths[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
-    (paths[0] / "rounds.jsonl").write_text("".join(lines[:2]))
-    facts = json.loads((paths[0] / "meta.json").read_text()) | {"rounds": json.loads(lines[1])["round"]}
-    (paths[0] / "meta.json").write_text(json.dumps(facts))
-    (table,) = run_tables(Results(tmp_path))
-    run_figures(table, tmp_path / "pictures")
-    ((_, (_, panels), _),) = caught["curves"]
-    assert panels[0].series[0].label == "fedavg (seeds end at rounds 5, 10)"
+    views = run_figures(table, tmp_path / "pictures")
+    assert {view.note for view in views} == {"drawn are the first 8 of 9 settings"}
+    titles = [f"synthetic_leaf rounds={n}" for n in range(1, 9)]
+    _, _, panels, _ = caught["synthetic_leaf_curves"]
+    assert [x.title for x in panels] == [title for title in titles for _ in range(3)]
+    assert [s.label for s in panels[12].series] == ["fedavg", "qfedavg"]
+    assert len({x.series[0].look for x in panels}) == 1
+    _, _, panels, _ = caught["synthetic_leaf_clients"]
+    assert [x.title for x in panels] == [title for title in titles for _ in range(2)]

@@ -15,7 +15,7 @@ from fedbench.report.statement import statement
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
-NAMES = ["main.tex", "tables/setting.tex", *(f"figures/synthetic_leaf_{m}.pdf" for m in METRICS)]
+NAMES = ["main.tex", "tables/setting.tex", *(f"figures/{m}_1.pdf" for m in METRICS)]
 NAMES += ["statement.md", "statement.tex"]
 
 
@@ -128,7 +128,7 @@ def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
     (tmp_path / "out" / "mine.tex").write_text("mine")
     assert call(*words, "--metric", "test_loss")[0] == 0
     kept = {n for n in NAMES if n.startswith("figures")}
-    assert set(files(tmp_path / "out")) == {*NAMES, "mine.tex", "figures/synthetic_leaf_test_loss.pdf"} - kept
+    assert set(files(tmp_path / "out")) == {*NAMES, "mine.tex", "figures/test_loss_1.pdf"} - kept
     (tmp_path / "out" / "main.tex").write_text("my paper")
     before = files(tmp_path / "out")
     status, _, error = call(*words)

@@ -12,7 +12,7 @@ from fake_runs import fake
 from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.report.page import Chapter, Content, href, page, panels, run_name
-from fedbench.report.paper import DrawnFigure
+from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import Cell, Table
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}

@@ -1,6 +1,5 @@
-"""Pictures: the numbers in the axes, the same bytes twice, and nothing written of data that do not fit."""
+"""Pictures: the numbers in the axes, and the same bytes twice."""
 
-import itertools
 from functools import partial
 
 import matplotlib
@@ -8,9 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from fedbench.report.canvas import STYLE, Look, looks, method_look
-from fedbench.report.grids import bars, matrix
-from fedbench.report.plots import Clients, Panel, Point, Series, Spread, Swept, curves, distribution, front, sweep
+from fedbench.report.canvas import STYLE, Look, draw, looks, method_look
+from fedbench.report.plots import Image, Panel, Series, curves, images, means
 
 NAN = np.nan
 A, B, C = Look("#0072B2"), Look("#D55E00", "dashed", "s"), Look("#009E73", "dotted", "^")
@@ -28,7 +26,7 @@ def panel(*several, title="data"):
 def drawn(picture, *arguments, place=False, **options):
     """The figure that would be written; with everything in its place if wanted."""
     with matplotlib.rc_context(STYLE):
-        figure = picture.__wrapped__(options.pop("title", "a title"), *arguments, **options)
+        figure = picture(options.pop("title", "a title"), *arguments, **options)
         if place:
             figure.draw_without_rendering()
     return figure
@@ -51,29 +49,26 @@ def bar_ends(axes, label, which=-1):
 
 
 def examples():
-    """One call of each function, without the path."""
+    """One call of each function."""
     random = np.random.default_rng(0)
     panels = [panel(series(), series("b", B, seeds=1))]
-    accuracies = [Spread("data", [Clients("a", 100 * random.random(30), A), Clients("b", 100 * random.random(30), B)])]
-    swept = [Swept("c", random.random((3, 2)), random.random((3, 2)), ["0", "0.1", "1"], C)]
+    plane = [Series("a", random.random((3, 1)), random.random((3, 1)), A)]
+    plane.append(Series("c", random.random((2, 3)), random.random((2, 3)), C, ("0", "0.1", "1")))
     return {
         "curves": partial(curves, title="t", panels=panels, log_y=True),
-        "sweep": partial(sweep, title="t", panels=panels),
-        "distribution": partial(distribution, title="t", panels=accuracies),
-        "front": partial(front, title="t", points=[Point("a", random.random(3), random.random(3), A)], connected=swept,
-                    x_label="x", y_label="y"),
-        "bars": partial(bars, title="t", panels=[("few", np.eye(4)), ("many", random.random((70, 11)))]),
-        "matrix": partial(matrix, title="t", panels=[("few", random.random((3, 3))), ("many", np.eye(13))]),
-    }  # fmt: skip
+        "means": partial(means, title="t", panels=panels),
+        "plane": partial(means, title="t", panels=[panel(*plane)]),
+        "images": partial(images, title="t", panels=[Image("a", 99 * random.random((9, 70)), "x", "y", "scale")]),
+    }
 
 
 @pytest.mark.parametrize("name", examples())
 def test_the_same_data_give_the_same_bytes(name, tmp_path):
     """Whatever the user's settings are, which stay as they were; the text of the SVG is text."""
-    first = examples()[name](tmp_path / "new" / "q=0.5", reduced=True)
+    first = draw(tmp_path / "new" / "q=0.5", examples()[name], reduced=True)
     assert [p.name for p in first] == ["q=0.5.png", "q=0.5.svg"]
     with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 30, "lines.linewidth": 9}):
-        again = examples()[name](tmp_path / "other", reduced=True)
+        again = draw(tmp_path / "other", examples()[name], reduced=True)
         assert matplotlib.rcParams["font.size"] == 20
     for one, two in zip(first, again, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -82,19 +77,6 @@ def test_the_same_data_give_the_same_bytes(name, tmp_path):
     text = first[1].read_text(encoding="utf-8")
     assert ">reduced setting</text>" in text
     assert "<dc:date>" not in text
-
-
-def arrays(value):
-    """All arrays in nested arguments."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, Series):
-        yield from (value.x, value.y)
-    elif isinstance(value, Panel):
-        yield from arrays(value.series)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from arrays(part)
 
 
 def test_reduced_is_said_outside_the_axes_or_not_at_all():
@@ -141,10 +123,7 @@ def test_a_method_looks_the_same_in_every_kind_of_picture():
     (axes,) = drawn(curves, [panel(series("4", own), series("11", B))]).axes
     (found,) = (li for li in axes.lines if li.get_label() == "4")
     assert (found.get_color(), found.get_marker()) == (own.colour, own.marker)
-    left, right = drawn(distribution, [Spread("data", [Clients("4", np.arange(3), own)])]).axes
-    assert matplotlib.colors.to_hex(left.patches[0].get_edgecolor()).upper() == own.colour
-    assert next(li for li in right.lines if li.get_label() == "4").get_color() == own.colour
-    (axes,) = drawn(front, [Point("4", np.ones(2), np.ones(2), own)], [], "x", "y").axes
+    (axes,) = drawn(means, [panel(Series("4", np.ones((2, 1)), np.ones((2, 1)), own))]).axes
     (container,) = axes.containers
     assert (container.lines[0].get_color(), container.lines[0].get_marker()) == (own.colour, own.marker)
 
@@ -152,7 +131,7 @@ def test_a_method_looks_the_same_in_every_kind_of_picture():
 def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend():
     given = looks([("adafed", "AdaFed"), ("fedavg", "FedAvg"), ("term", "TERM")], "adafed")
     several = [series(label, look) for (_, label), look in given.items()]
-    for figure in (drawn(curves, [panel(*several)]), drawn(sweep, [panel(*several)])):
+    for figure in (drawn(curves, [panel(*several)]), drawn(means, [panel(*several)])):
         (axes,) = figure.axes
         own = {x.get_color(): (x.get_linewidth(), x.get_zorder()) for x in axes.lines if len(x.get_xdata()) > 2}
         widest, highest = own[given["adafed", "AdaFed"].colour]
@@ -167,10 +146,8 @@ def test_bands_bars_and_smoothed_lines_are_explained():
         return [t.get_text() for t in figure.legends[0].get_texts()]
 
     assert texts(drawn(curves, [panel(series(seeds=1))])) == ["a"]
-    assert texts(drawn(sweep, [panel(series(seeds=1))])) == ["a"]
-    assert texts(drawn(sweep, [panel(series())])) == ["a", "bars: ± 1 STD over seeds"]
-    point = Point("a", np.ones(2), np.ones(2), A)
-    assert texts(drawn(front, [point], [], "x", "y")) == ["a", "bars: ± 1 STD over seeds"]
+    assert texts(drawn(means, [panel(series(seeds=1))])) == ["a"]
+    assert texts(drawn(means, [panel(series())])) == ["a", "bars: ± 1 STD over seeds"]
     rough = Panel("p", [series()], "round", "y", window=3)
     assert texts(drawn(curves, [rough])) == ["a", "line: mean of 3 evaluations; faint: each"]
 
@@ -185,26 +162,12 @@ def test_a_smoothed_line_is_a_running_mean_over_a_faint_line_of_the_points():
     assert not axes.collections  # no band
 
 
-def test_pooled_clients_are_counted_in_percent_and_called_so():
-    """Two seeds of two clients against one seed of two: the same accuracies give the same lines."""
-    rows = [Clients("a", np.array([10.0, 10, 90, 90]), A, 2), Clients("b", np.array([10.0, 90]), B, 1)]
-    left, right = drawn(distribution, [Spread("data", rows, "not drawn: c (not run)")]).axes
-    one, two = (patch.get_data().values for patch in left.patches)
-    assert one.tolist() == two.tolist()
-    assert (one[2], one.sum()) == (50, 100)
-    assert left.get_ylabel() == "clients of all seeds (%)"
-    label = right.get_xlabel().replace("\n", " ")
-    assert label == "rank among the clients of all seeds (%), worst first not drawn: c (not run)"
-    left, _ = drawn(distribution, [Spread("data", rows[1:])]).axes
-    assert left.get_ylabel() == "clients (%)"
-
-
-def test_a_swept_parameter_is_written_at_the_ends_without_overlap():
-    several = [Series(str(k), np.arange(20), np.full((1, 20), 0.5 + k / 1000), A, str(k)) for k in range(5)]
-    figure = drawn(curves, [panel(*several)], place=True)
-    boxes = [t.get_window_extent() for t in figure.axes[0].texts]
-    assert [t.get_text() for t in figure.axes[0].texts] == list("01234")  # lowest first
-    assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))
+def test_a_histogram_is_drawn_in_steps():
+    y = np.array([[20.0, 50, 30, 30]])
+    (axes,) = drawn(curves, [Panel("p", [Series("a", np.arange(4), y, A)], "x", "y", steps=True)]).axes
+    (found,) = axes.lines
+    assert (found.get_drawstyle(), found.get_marker()) == ("steps-post", "")
+    assert line(axes, "a")[1].tolist() == [20, 50, 30, 30]
 
 
 @pytest.mark.parametrize("name", examples())
@@ -212,7 +175,7 @@ def test_nothing_is_cut_off_or_small(name):
     """All text lies in the picture, long titles and labels too, and has 8 pt or more."""
     call, long = examples()[name], "words of a title and of a label that go on " * 3
     options = {**call.keywords, "title": long, "reduced": True}
-    if name in ("curves", "sweep"):
+    if name in ("curves", "means"):
         options["panels"] = [Panel(long, [series(long), series("b", B)], long[:80], long[:60])]
     with matplotlib.rc_context(STYLE):
         figure = drawn(call.func, **options, place=True)
@@ -233,81 +196,38 @@ def test_logarithmic_axes_have_plain_labels():
     assert line(axes, "a")[1].tolist() == [4, 1, 0]
 
 
-def test_a_sweep_has_the_mean_and_one_sample_std():
-    """In the order of the parameter; of one seed there is no spread."""
-    y = np.array([[5.0, 1, 0], [7.0, 3, NAN], [9.0, 5, NAN]])
-    (axes,) = drawn(sweep, [panel(Series("a", np.array([1.0, 0.1, 0.01]), y, A))]).axes
+def test_means_have_error_bars_of_one_sample_std():
+    """Where no seed has a value there is no point; of one seed there is no spread."""
+    y = np.array([[0.0, 1, 5, NAN], [NAN, 3, 7, NAN], [NAN, 5, 9, NAN]])
+    (axes,) = drawn(means, [panel(Series("a", np.array([0.01, 0.1, 1, 2]), y, A))]).axes
     x, mean = line(axes, "a")
     assert (x.tolist(), mean.tolist()) == ([0.01, 0.1, 1], [0, 3, 7])
     low, high = bar_ends(axes, "a")
     np.testing.assert_allclose(low, [NAN, 1, 5])
     np.testing.assert_allclose(high, [NAN, 5, 9])
-    np.testing.assert_allclose(high[1:] - mean[1:], y.std(0, ddof=1)[[1, 0]])
 
 
-def test_a_distribution_counts_every_client_and_sorts_them():
-    values = np.array([100, 100 + 1e-9, 0, 4.99, 5, 62, 61, NAN])
-    rows = [Clients("a", values, A), Clients("b", np.arange(100), B)]
-    left, right = drawn(distribution, [Spread("data", rows)]).axes
-    shares, edges, _ = left.patches[0].get_data()
-    counts = shares * 7 / 100
-    assert counts.sum() == pytest.approx(7)
-    assert counts[[0, 1, 12, 19]].tolist() == pytest.approx([2, 1, 2, 2])
-    np.testing.assert_allclose(edges, np.arange(0, 101, 5))
-    assert left.patches[1].get_data().values.tolist() == [5] * 20
-    rank, accuracy = line(right, "a")
-    assert rank == pytest.approx(100 * np.arange(1, 8) / 7)
-    assert accuracy.tolist() == sorted(values[:7])
-
-
-def test_a_front_has_means_spreads_and_the_parameter():
-    x, y = np.array([1.0, 3]), np.array([10.0, 10])
-    several = np.array([[1.0, 3], [5, 5], [8, NAN]])
-    swept = [Swept("b", several, several + 1, ["0", "1", "9"], B), Swept("c", several, several, ["0", "1", "9"], C)]
-    (axes,) = drawn(front, [Point("a", x, y, A)], swept, "x", "y").axes
+def test_points_in_a_plane_have_bars_in_both_directions_and_their_texts():
+    x, y = np.array([[1.0], [3]]), np.array([[10.0], [10]])
+    several = np.array([[1.0, 5, 8], [3, 5, NAN]])
+    swept = [Series("b", several, several + 1, B, ("0", "1", "9")), Series("c", several, several, C)]
+    (axes,) = drawn(means, [panel(Series("a", x, y, A), *swept)]).axes
     assert [v.tolist() for v in line(axes, "a")] == [[2], [10]]
-    assert line(axes, "a")[0].tolist() == [2]
     low, high = bar_ends(axes, "a", 0)
     np.testing.assert_allclose([low, high], [[2 - np.sqrt(2)], [2 + np.sqrt(2)]])
     assert [v.tolist() for v in line(axes, "b")] == [[2, 5, 8], [3, 6, 9]]
     np.testing.assert_allclose(bar_ends(axes, "b", 0)[0], [2 - np.sqrt(2), 5, NAN])
-    assert [(t.get_text(), t.xy) for t in axes.texts[:3]] == [("0", (2, 3)), ("1", (5, 6)), ("9", (8, 9))]
+    assert [(t.get_text(), t.xy) for t in axes.texts] == [("0", (2, 3)), ("1", (5, 6)), ("9", (8, 9))]
     colours = {c.get_label(): c.lines[0].get_color() for c in axes.containers}
     assert colours == {"a": A.colour, "b": B.colour, "c": C.colour}
 
 
-def test_bars_are_stacked_to_the_counts():
-    counts = np.array([[3, 0, 2], [1, 5, 0]])
-    figure = drawn(bars, [("data", counts)])
-    (axes,) = figure.axes
-    heights = np.array([[p.get_height() for p in group] for group in axes.containers])
-    bottoms = np.array([[p.get_y() for p in group] for group in axes.containers])
-    assert heights.T.tolist() == counts.tolist()
-    assert bottoms.T.tolist() == [[0, 3, 3], [0, 1, 6]]
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["0", "1", "2"]
-    assert len({p.get_facecolor() for p in drawn(bars, [("t", np.ones((1, 10)))]).axes[0].patches}) == 10
-
-
-def test_the_sixty_largest_clients_are_drawn_in_the_order_of_their_numbers():
-    counts = np.ones((100, 2), dtype=int)
-    counts[40:] = 2
-    (axes,) = drawn(bars, [("data", counts)]).axes
-    assert "the 60 largest of 100" in axes.get_xlabel()
-    assert [p.get_height() for p in axes.containers[0]] == [2] * 60
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["40", "50", "60", "70", "80", "90"]
-    (axes,) = drawn(bars, [("data", counts[:60])]).axes
-    assert axes.get_xlabel() == "client"
-
-
-def test_a_matrix_has_one_scale_and_small_ones_their_values():
-    small = np.array([[1.0, 0.25], [NAN, 0.5]])
-    big = np.full((13, 13), 3.0)
-    few, many, scale = drawn(matrix, [("few", small), ("many", big)]).axes
-    assert [t.get_text() for t in few.texts] == ["1.0", ".25", "–", ".50"]
-    assert [t.get_position() for t in few.texts] == [(0, 0), (1, 0), (0, 1), (1, 1)]  # x is the column
-    assert not many.texts
-    assert [i.get_clim() for i in (few.images[0], many.images[0])] == [(0, 1)] * 2
-    assert scale.get_ylim() == (0, 1)
+@pytest.mark.parametrize(("values", "highest"), [([[1.0, 0.25], [NAN, 0.5]], 1), ([[3.0, 40], [0, 1]], 40)])
+def test_images_have_one_scale(values, highest):
+    one = Image("a", np.array(values), "client", "class", "examples")
+    *places, scale = drawn(images, [one, Image("b", np.zeros((3, 5)), "client", "class", "examples")]).axes
+    assert [place.images[0].get_clim() for place in places] == [(0, highest)] * 2
+    assert (scale.get_ylabel(), places[0].get_xlabel(), places[0].get_ylabel()) == ("examples", "client", "class")
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
@@ -315,46 +235,9 @@ def test_runs_that_diverged_are_not_in_the_way(value, tmp_path):
     """An infinite mean is not drawn; the others are, without warnings."""
     broken = series()
     broken.y[1, 5:] = value
-    for call in (curves, sweep):
-        call(tmp_path / "p", "t", [panel(broken, series("b", B))])
+    for picture in (curves, means):
+        draw(tmp_path / "p", picture, "t", [panel(broken, series("b", B))])
     (axes,) = drawn(curves, [panel(broken)]).axes
     assert np.isinf(line(axes, "a")[1]).tolist() == [False] * 5 + [True] * 7
     assert np.isfinite(axes.get_ylim()).all()
-    front(
-        tmp_path / "p",
-        "t",
-        [Point("a", broken.y[:, 6], broken.y[:, 0], A), Point("b", np.ones(2), np.ones(2), B)],
-        [],
-        "x",
-        "y",
-    )
-
-
-WRONG = {
-    "y is a vector": lambda p: curves(p, "t", [panel(Series("a", np.arange(3), np.ones(3), A))]),
-    "x too short": lambda p: curves(p, "t", [panel(series(), Series("a", np.arange(3), np.ones((2, 4)), A))]),
-    "transposed": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((3, 2)), A))]),
-    "no seeds": lambda p: sweep(p, "t", [panel(Series("a", np.arange(3), np.ones((0, 3)), A))]),
-    "x is missing": lambda p: sweep(p, "t", [panel(Series("a", np.array([1, NAN]), np.ones((1, 2)), A))]),
-    "no panels": lambda p: curves(p, "t", []),
-    "no series": lambda p: curves(p, "t", [panel()]),
-    "not above 0": lambda p: curves(p, "t", [panel(Series("a", np.arange(2), np.zeros((1, 2)), A))], log_y=True),
-    "a matrix of values": lambda p: distribution(p, "t", [Spread("d", [Clients("a", np.ones((2, 2)), A)])]),
-    "a value of 101": lambda p: distribution(p, "t", [Spread("d", [Clients("a", np.array([101.0]), A)])]),
-    "no methods": lambda p: distribution(p, "t", [Spread("d", [])]),
-    "other seeds": lambda p: front(p, "t", [Point("a", np.ones(3), np.ones(2), A)], [], "x", "y"),
-    "a vector to connect": lambda p: front(p, "t", [], [Swept("a", np.ones(3), np.ones(3), "123", A)], "x", "y"),
-    "two of three values": lambda p: front(
-        p, "t", [], [Swept("a", np.ones((3, 2)), np.ones((3, 2)), "12", A)], "x", "y"
-    ),
-    "counts of one client": lambda p: bars(p, "t", [("d", np.ones(3))]),
-    "a count below 0": lambda p: bars(p, "t", [("d", -np.ones((2, 3)))]),
-    "not square": lambda p: matrix(p, "t", [("d", np.ones((2, 3)))]),
-}
-
-
-@pytest.mark.parametrize("fault", WRONG)
-def test_what_does_not_fit_is_said_and_nothing_written(fault, tmp_path):
-    with pytest.raises(ValueError, match=r"^'.*': .*(shape|nothing|finite|logarithmic|0\.\.100)"):
-        WRONG[fault](tmp_path / "new" / "p")
-    assert not list(tmp_path.iterdir())
+    draw(tmp_path / "p", means, "t", [panel(Series("a", broken.y[:, 5:8], broken.y[:, :3], A))])

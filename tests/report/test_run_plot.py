@@ -8,7 +8,7 @@ from fake_runs import ROUNDS, fake, measured
 from report_runs import call, files
 
 from fedbench.analysis.run_curves import run_curves
-from fedbench.report import run_figures
+from fedbench.commands import plot
 from fedbench.runs.results import Results
 
 SEEDS = (0, 1, 2, 3)
@@ -47,9 +47,7 @@ def test_communication_is_the_sum_of_both_directions_in_megabytes(root):
 
 def test_a_line_per_value_of_a_key(root, monkeypatch):
     seen = {}
-    monkeypatch.setattr(
-        run_figures.plots, "curves", lambda file, title, panels, **more: seen.update(p=panels, **more) or []
-    )
+    monkeypatch.setattr(plot, "draw", lambda file, picture, title, panels, **more: seen.update(p=panels, **more) or [])
     words = ("plot", str(root), "--where", "algo=qfedavg", "--by", "algo", "--interval", "none")
     assert call(*words)[0] == 0
     assert len([s.label for p in seen["p"] for s in p.series]) == 2  # two values of algo.q are two lines

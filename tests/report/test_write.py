@@ -29,7 +29,6 @@ from table_readers import read_csv
 
 from fedbench.analysis.run_rows import run_rows
 from fedbench.papers.ledger import Entry, write_ledger
-from fedbench.report.figures import FigureMaker
 from fedbench.report.write import write_report
 from fedbench.runs.results import Results
 
@@ -42,7 +41,7 @@ def full(tmp_path_factory):
         fake_row(root, ADAM, row)
     fake(root, None, "fedavg")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FigureMaker, "all", lambda self: [])
+        patch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
         write_report(root)
     return root / "report"
 
@@ -234,7 +233,7 @@ def test_nothing_is_marked_where_all_is_as_in_the_paper(full):
 
 def test_claims_on_reduced_runs_say_so(tmp_path, monkeypatch):
     """Table 2 with all methods, cut: the claim that it is about is marked, and one about full runs is not."""
-    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
     for row in ADAM.tables["table2"].rows:
         fake_row(tmp_path, ADAM, row, cut=CUTS[HETERO])
     for row in ADAM.tables["table4"].rows:
@@ -298,7 +297,7 @@ def test_a_row_per_run_has_every_key_of_its_configuration(tmp_path):
 
 def test_settings_of_an_experiment_that_are_no_row_are_a_table_of_their_own(tmp_path, monkeypatch):
     """Figure 3 sweeps alpha; the sweep is whole, and methods of which all is in a paper's table are not repeated."""
-    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
     fake(tmp_path, PLAIN, "fedavg")
     for alpha in (3.0, 0.0, 2.0):
         fake(tmp_path, PLAIN, "adafedadam", {"algo.alpha": alpha})
@@ -362,7 +361,7 @@ def test_into_another_place_without_links(small, tmp_path):
 
 
 def test_one_paper_alone(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr(FigureMaker, "all", lambda self: [])
+    monkeypatch.setattr("fedbench.report.write.paper_figures", lambda *_: [])
     status, _, _ = call("report", str(mixed.root), "--paper", "fafed", "--into", str(tmp_path / "one"))
     assert status == 0
     assert {p.name.split("_")[0] for p in (tmp_path / "one" / "tables").iterdir()} == {"fafed"}
