@@ -1,4 +1,4 @@
-"""The arguments of every word of the command line: one tree, from which help and completion come.
+"""The arguments of every word of the command line: one table, from which parsers, help and completion come.
 
 Nothing is imported that takes long, so that help answers at once; ``cli`` imports the file of a word when it is typed.
 """
@@ -6,13 +6,14 @@ Nothing is imported that takes long, so that help answers at once; ``cli`` impor
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import user_path
+
+Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]  # as ``add_argument`` takes it
 
 WORDS = {
     "run": "Run one experiment, the default word; with -m every combination of values, for example seed=0,1,2.",
@@ -28,24 +29,31 @@ WORDS = {
     "reproduce": "Run what tables and figures of papers still need, write the report and check their claims.",
     "completion": "Print a script that completes words, flags, keys and choices by Tab.",
 }
+_LAST_WORDS_OF_ALL = """\
+`fedbench WORD --help` describes a word, `fedbench list` shows the choices of algo, data, model and so on, and
+docs/configuration.md explains all keys. force=true repeats a finished run; debug=true prints the traceback of an error.
+
+examples:
+  fedbench algo=adafedadam data=synthetic_leaf rounds=200
+  fedbench -m experiment=adafedadam/table5_synthetic algo=fedavg,adafedadam seed=0,1,2
+
+exit status: 0 success; 1 a run failed or diverged; 2 invalid request; 128 + N interrupted by signal N, 130 by Ctrl-C
+(run it again to resume).
+"""
 LISTED = ("algo", "data", "model", "experiment", "partition", "tracker", "table")
-NEW = ("algorithm", "model", "data", "partition", "metric")
-ON_DATA = ("prepare", "verify", "show", "export-partition")
-PROFILES = ("full", "cpu", "smoke")
-SHELLS = ("bash", "zsh", "fish", "keys")
-BANDS = ("t", "range", "none")
 _SEARCH = """\
 keys of the search:
   budget=20         number of trials per method
   sampler=random    or tpe
   pruning=none      or halving, which ends bad trials early
 """
-_TUNE = f"""{_SEARCH}\
+_LAST_WORDS = {
+    "tune": f"""{_SEARCH}\
   seeds=1           number of tuning seeds, or a list such as seeds=[1000,1001]
 
 Keys of the runs follow. A key with several values, such as local.lr=0.01,0.1, replaces its range (docs/tuning.md).
-"""
-_COMPARE = f"""{_SEARCH}\
+""",
+    "compare": f"""{_SEARCH}\
   methods=A,B       the methods
   seeds=5           number of seeds of the table, or a list
   tuning_seeds=1    number of tuning seeds, or a list
@@ -53,7 +61,8 @@ _COMPARE = f"""{_SEARCH}\
                     what is tested, and the method that all others are compared with (default: all pairs)
 
 Keys of the runs follow (docs/tuning.md).
-"""
+""",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,218 +76,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def tree() -> tuple[Parser, dict[str, Parser]]:
-    """Return the parser of the command line, for help and completion, and the parser of each word."""
-    top = Parser(
-        prog="fedbench",
-        usage="fedbench KEY=VALUE ... | fedbench WORD ...",
-        description="A benchmark harness for federated optimization and fairness across clients.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """The parser of the command line, for help and completion, and the parser of each word."""
+    shape = argparse.RawDescriptionHelpFormatter
+    about = "A benchmark harness for federated optimization and fairness across clients."
+    usage = "fedbench KEY=VALUE ... | fedbench WORD ..."
+    top = Parser("fedbench", usage, about, epilog=_LAST_WORDS_OF_ALL, formatter_class=shape)
     top.add_argument("--version", action="store_true", help="print the version")
     below = top.add_subparsers(title="words", metavar="WORD", prog="fedbench", parser_class=Parser)
-    words = {
-        name: below.add_parser(
-            name,
-            help=about,
-            description=about,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for name, about in WORDS.items()
-    }
-    _run(words["run"])
-    _list(words["list"])
-    _data(words["data"])
-    _new(words["new"])
-    _search(words["tune"], _TUNE)
-    _search(words["compare"], _COMPARE)
-    _report(words["report"])
-    _status(words["status"])
-    words["show"].add_argument("run", metavar="RUN", help="directory of the run, which it prints as its last line")
-    _plot(words["plot"])
-    _reproduce(words["reproduce"])
-    words["completion"].add_argument(
-        "shell",
-        choices=SHELLS,
-        help='in bash, type eval "$(fedbench completion bash)"; keys prints the candidates for an override',
-    )
-    return top, words
-
-
-def _run(p: Parser) -> None:
-    _overrides(p)
-    _jobs(p)
-    _config_dir(p)
-    p.add_argument("-m", "--multirun", action="store_true", help="run every combination of the values")
-    p.add_argument("-c", "--cfg", choices=("job",), help="print the configuration of the run and exit")
-    p.add_argument("--resolve", action="store_true", help="with --cfg job: replace ${...} by values")
-
-
-def _list(p: Parser) -> None:
-    p.add_argument("group", nargs="?", choices=LISTED, help="default: all")
-    p.add_argument("name", nargs="?", help="print the card of this algo, data, model, partition or tracker")
-    _config_dir(p)
-
-
-def _data(p: Parser) -> None:
-    p.add_argument("action", choices=ON_DATA, help="what to do")
-    p.add_argument("name", nargs="?", metavar="NAME", help="the data set")
-    p.add_argument("rest", nargs="*", metavar="FILE|KEY=VALUE", help="file of export-partition, and overrides")
-    _config_dir(p)
-
-
-def _new(p: Parser) -> None:
-    p.add_argument("kind", choices=NEW, help="what to write")
-    p.add_argument("name", metavar="NAME", help="its name")
-    p.add_argument("--into", metavar="DIR", help="directory to write to (default: --config-dir, or own)")
-    _config_dir(p)
-
-
-def _search(p: Parser, keys: str) -> None:
-    p.epilog = keys
-    _overrides(p)
-    _jobs(p)
-    _config_dir(p)
-
-
-def _report(p: Parser) -> None:
-    p.add_argument(
-        "folder",
-        nargs="?",
-        default="results",
-        metavar="DIR",
-        help="directory that contains the runs, a report that was published with --into, the zip of --bundle, or a "
-        "directory of published reports, which gets a front page (default: results)",
-    )
-    p.add_argument(
-        "--into",
-        metavar="OUT",
-        help="directory to publish the report in, without links to the runs, and with what it needs of them "
-        "(default: DIR/report, without)",
-    )
-    p.add_argument("--paper", metavar="ID", help="report the runs of one paper only")
-    p.add_argument(
-        "--compare",
-        metavar="KEY",
-        help="test the differences between algorithms (algo), or between values of a key: print them, and write them "
-        "to the page and, as Markdown, CSV and LaTeX, to the folder compared of the report",
-    )
-    p.add_argument(
-        "--latex",
-        action="store_true",
-        help="write tables, figures and a statement for a paper to DIR/paper, or OUT (docs/tuning.md)",
-    )
-    p.add_argument(
-        "--bundle",
-        metavar="FILE.zip",
-        help="write what another machine needs to repeat these tables: configs, partitions, numbers and commands",
-    )
-    p.add_argument(
-        "--best",
-        metavar="KEY",
-        help="print, for every setting, the value of a key that is best on validation examples (data.validation)",
-    )
-    p.add_argument(
-        "--by", metavar="METRIC", help="with --best: validation (default, val_accuracy_mean) or another val_ metric"
-    )
-    p.add_argument(
-        "--metric",
-        help="key of rounds.jsonl to compare or report, at the last round (default: accuracy_mean); with --latex or "
-        "--bundle several, separated by commas",
-    )
-    p.add_argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only")
-    p.add_argument("--dated", action="store_true", help="end the page with today's date (UTC)")
-    p.add_argument("--alpha", type=float, help="significance level of the tests (default: 0.05)")
-    _config_dir(p)
-
-
-def _status(p: Parser) -> None:
-    _results(p)
-    p.add_argument("--all", action="store_true", help="list finished runs too, which are only counted otherwise")
-    p.add_argument("--verify", action="store_true", help="compare the files of finished runs with their checksums")
-
-
-def _plot(p: Parser) -> None:
-    _results(p)
-    p.add_argument("--x", default="round", help="round, bytes, bytes_up, bytes_down or seconds (default: round)")
-    p.add_argument("--y", default="accuracy_mean", help="key of rounds.jsonl (default: accuracy_mean)")
-    p.add_argument("--by", default="algo", help="a line per value of this key (default: algo)")
-    p.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs with this value; may be repeated"
-    )
-    p.add_argument(
-        "--interval",
-        default="t",
-        choices=BANDS,
-        help="band around the mean: 95 %% t interval, range, none (default: t)",
-    )
-    p.add_argument("--log", action="store_true", help="logarithmic axis of the metric")
-    p.add_argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)")
-
-
-def _reproduce(p: Parser) -> None:
-    p.add_argument(
-        "words",
-        nargs="*",
-        metavar="NAME|KEY=VALUE",
-        help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: numbers "
-        "of public benchmarks); and overrides of directories, device, engine and tracker",
-    )
-    p.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default="cpu",
-        help="full: the settings of the papers; cpu (default) and smoke: reduced settings",
-    )
-    p.add_argument(
-        "--readings",
-        action="store_true",
-        help="also run what other readings of the papers need: further splits of the data, variants of the settings",
-    )
-    p.add_argument("--plan", action="store_true", help="show what would run and exit")
-    p.add_argument(
-        "--hours",
-        type=_hours,
-        metavar="N",
-        help="take rows in the order of the plan until N hours are used; the same command resumes it",
-    )
-    p.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)")
-    _jobs(p)
-    p.add_argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`")
-    p.add_argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm")
-
-
-def _overrides(p: Parser) -> None:
-    p.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
-
-
-def _jobs(p: Parser) -> None:
-    p.add_argument(
-        "--jobs",
-        type=_positive,
-        metavar="N",
-        help="number of runs at a time (default: as many as cores and memory allow, or one per GPU)",
-    )
-
-
-def _config_dir(p: Parser) -> None:
-    p.add_argument(
-        "--config-dir",
-        "-cd",
-        type=_directory,
-        metavar="DIR",
-        help="also look for config files and Python modules in DIR (docs/own_method.md)",
-    )
-
-
-def _results(p: Parser) -> None:
-    p.add_argument(
-        "folder",
-        nargs="?",
-        default="results",
-        metavar="DIR",
-        help="directory of the runs (default: results)",
-    )
+    parsers = {}
+    for word, about in WORDS.items():
+        text: dict[str, Any] = {"help": about, "description": about, "epilog": _LAST_WORDS.get(word)}
+        parsers[word] = below.add_parser(word, **text, allow_abbrev=False, formatter_class=shape)
+        for names, options in _ARGUMENTS[word]:
+            parsers[word].add_argument(*names, **options)
+    return top, parsers
 
 
 def _positive(text: str) -> int:
@@ -287,20 +98,103 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _hours(text: str) -> float:
-    try:
-        hours = float(text)
-    except ValueError:
-        hours = math.nan
-    if not (math.isfinite(hours) and hours > 0):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, such as 1 or 0.5, got {text}")
-    return hours
-
-
 def _directory(text: str) -> Path:
-    folder = user_path("--config-dir", text)
+    folder = user_path("directory", text)
     if not folder.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a directory; it must contain config files, such as algo/NAME.yaml"
-        )
+        raise argparse.ArgumentTypeError(f"{text} is not a directory")
     return folder
+
+
+def _argument(*names: str, **options: Any) -> Argument:
+    return names, options
+
+
+def _flag(*names: str, **options: Any) -> Argument:
+    return names, {"action": "store_true", **options}
+
+
+_OVERRIDES = _argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys of the run, see docs/configuration.md")
+_JOBS = _argument("--jobs", type=_positive, metavar="N",
+                  help="number of runs at a time (default: as cores, memory and GPUs allow)")  # fmt: skip
+_CONFIG_DIR = _argument("--config-dir", "-cd", type=_directory, metavar="DIR",
+                        help="also look for config files and Python modules in DIR (docs/own_method.md)")  # fmt: skip
+_RESULTS = _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
+                     help="directory of the runs (default: results)")  # fmt: skip
+_ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+    "run": (
+        _OVERRIDES, _JOBS, _CONFIG_DIR,
+        _flag("-m", "--multirun", help="run every combination of the values"),
+        _argument("-c", "--cfg", choices=("job",), help="print the configuration of the run and exit"),
+        _flag("--resolve", help="print the configuration with values in place of ${...}"),
+    ),
+    "list": (
+        _argument("group", nargs="?", choices=LISTED, help="default: all"),
+        _argument("name", nargs="?", help="print the card of this algo, data, model, partition or tracker"),
+        _CONFIG_DIR,
+    ),
+    "data": (
+        _argument("action", choices=("prepare", "verify", "show", "export-partition"), help="what to do"),
+        _argument("name", metavar="NAME", help="the data set"),
+        _argument("rest", nargs="*", metavar="FILE|KEY=VALUE", help="file of export-partition, and overrides"),
+        _CONFIG_DIR,
+    ),
+    "new": (
+        _argument("kind", choices=("algorithm", "model", "data", "partition", "metric"), help="what to write"),
+        _argument("name", metavar="NAME", help="its name"),
+        _argument("--into", default="own", metavar="DIR", help="directory to write to (default: own)"),
+    ),
+    "tune": (_OVERRIDES, _JOBS, _CONFIG_DIR),
+    "compare": (_OVERRIDES, _JOBS, _CONFIG_DIR),
+    "report": (
+        _argument("folder", nargs="?", type=_directory, default="results", metavar="DIR",
+                  help="directory of runs, a published report, or a directory of these (default: results)"),
+        _argument("--into", metavar="OUT", help="publish the report in OUT, with what it needs of the runs"),
+        _argument("--paper", metavar="ID", help="report the runs of one paper only"),
+        _argument("--compare", metavar="KEY", help="test the differences between algorithms (algo) or values of KEY"),
+        _flag("--latex", help="write tables, figures and a statement for a manuscript to DIR/paper, or OUT"),
+        _argument("--best", metavar="KEY", help="print the value of KEY that is best on validation data, per setting"),
+        _argument("--by", default="validation", metavar="METRIC",
+                  help="with --best: validation (default, val_accuracy_mean) or another val_ metric"),
+        _argument("--metric", help="key of rounds.jsonl (default: accuracy_mean); with --latex several as A,B"),
+        _argument("--baseline", metavar="VALUE", help="compare with this algorithm or value only"),
+        _flag("--dated", help="end the page with today's date (UTC)"),
+        _argument("--alpha", type=float, default=0.05, help="significance level of the tests (default: 0.05)"),
+    ),
+    "status": (
+        _RESULTS,
+        _flag("--all", help="list finished runs too, which are only counted otherwise"),
+        _flag("--verify", help="compare the files of finished runs with their checksums"),
+    ),
+    "show": (_argument("run", metavar="RUN", help="directory of the run, which it prints as its last line"),),
+    "plot": (
+        _RESULTS,
+        _argument("--x", default="round", help="round, bytes, bytes_up, bytes_down or seconds (default: round)"),
+        _argument("--y", default="accuracy_mean", help="key of rounds.jsonl (default: accuracy_mean)"),
+        _argument("--by", default="algo", help="a line per value of this key (default: algo)"),
+        _argument("--where", action="append", default=[], metavar="KEY=VALUE",
+                  help="only runs with this value; may be repeated"),
+        _argument("--interval", default="t", choices=("t", "range", "none"),
+                  help="band around the mean: 95 %% t interval, range, none (default: t)"),
+        _flag("--log", help="logarithmic axis of the metric"),
+        _argument("--out", metavar="FILE", help="file ending in .pdf, .png or .svg (default: DIR/plots/..., .png)"),
+    ),
+    "reproduce": (
+        _argument("words", nargs="*", metavar="NAME|KEY=VALUE",
+                  help="paper, paper/table or paper/figure, see `fedbench list table` (default: everything; known: "
+                  "numbers of public benchmarks); and overrides of directories, device, engine and tracker"),
+        _argument("--profile", choices=("full", "cpu", "smoke"), default="cpu",
+                  help="full: the settings of the papers; cpu (default) and smoke: reduced settings"),
+        _flag("--readings", help="also run what other readings of the papers need: further splits and settings"),
+        _flag("--plan", help="show what would run and exit"),
+        _argument("--hours", type=float, metavar="N",
+                  help="take rows in the order of the plan until N hours are used; the same command resumes it"),
+        _argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: that of the profile)"),
+        _JOBS,
+        _argument("--experiment", metavar="NAME", help="only the rows of this experiment, see `fedbench list`"),
+        _argument("--launcher", help="Hydra launcher to use instead of --jobs, such as submitit_slurm"),
+    ),
+    "completion": (
+        _argument("shell", choices=("bash", "zsh", "fish", "keys"),
+                  help='in bash, type eval "$(fedbench completion bash)"; keys prints the candidates for an override'),
+    ),
+}  # fmt: skip

@@ -16,7 +16,6 @@ from fedbench.config.comments import ConfigFile, Key, read
 from fedbench.config.compose import Composer
 from fedbench.config.groups import citation, config_dir, options, unknown_choice
 from fedbench.config.targets import function_of
-from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.reproduce.plan import table_names
 from fedbench.tuning.space import search_space
@@ -41,10 +40,7 @@ def carry_out(asked: Namespace) -> int:
     files = _files(group, asked.config_dir)
     if asked.name not in files:
         raise unknown_choice(group, asked.name, [*files])
-    with user_code_from(asked.config_dir):
-        print(
-            _data_card(asked.name, asked.config_dir) if group == "data" else card(group, asked.name, asked.config_dir)
-        )
+    print(_data_card(asked.name, asked.config_dir) if group == "data" else card(group, asked.name, asked.config_dir))
     return 0
 
 
@@ -76,7 +72,7 @@ def _about(path: Path) -> str:
 
 def _data_card(name: str, own: Path | None) -> str:
     """Return a line per fact about a data set: its defaults, licence and citation."""
-    tree, choices = Composer(own).unresolved([f"data={name}"])
+    tree, choices = Composer(own).composed([f"data={name}"])
     target = str(tree["data"]["source"]["_target_"])
     source = citation(target)
     facts = {

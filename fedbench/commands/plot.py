@@ -5,13 +5,12 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
+from fedbench.commands.report import runs_below
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, config_value, user_path
 from fedbench.report import plots
 from fedbench.report.canvas import KINDS, draw
 from fedbench.report.figures import BANDS, curve_panels
-from fedbench.report.write import name_left_out
-from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
 _MOST_LINES, _MOST_PANELS = 24, 12
@@ -24,18 +23,11 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If an argument is wrong, or there is nothing to draw.
     """
-    folder = user_path("DIR", asked.folder)
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is not a directory; it must be a directory that contains runs, such as results")
     name = f"{asked.y}_over_{asked.x}_by_{asked.by}.png".replace("/", "_").replace(":", "_")
-    file = user_path("--out", asked.out) if asked.out else folder / "plots" / name
+    file = user_path("--out", asked.out) if asked.out else asked.folder / "plots" / name
     if file.suffix.removeprefix(".") not in KINDS:
         raise RequestError(f"--out must end in {', '.join('.' + k for k in KINDS)}; got {file}")
-    store = Results(folder)
-    runs = list(store)
-    name_left_out(store.damaged)
-    if not runs:
-        raise RequestError(f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results")
+    runs = runs_below(asked.folder)
     for text in asked.where:
         runs = _chosen(runs, text)
     panels = curve_panels(runs, [asked.y], asked.x, asked.by, asked.interval)

@@ -6,13 +6,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
+from pathlib import Path
 
 from fedbench.analysis.claims.judge import refuse_bad_checks
-from fedbench.commands.launch import train
-from fedbench.config.compose import compose_run
+from fedbench.commands.sweep import start
+from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
-from fedbench.core.errors import RequestError
+from fedbench.core.errors import RequestError, number
 from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import carry_out as carry_out_plan
 from fedbench.reproduce.carry_out import missing_files, record, rows_within, unreadable_data, write_labels
@@ -34,6 +34,8 @@ def carry_out(asked: Namespace) -> int:
         RequestError: If the request is wrong; nothing is changed on disk.
     """
     names = [word for word in asked.words if "=" not in word]
+    if asked.hours is not None:
+        number("--hours", asked.hours, above=0)
     common = _common([word for word in asked.words if "=" in word])
     launcher = _launcher(asked, common)
     for paper in dict.fromkeys(p for p, _ in chosen(names)):
@@ -94,9 +96,14 @@ def _carry_out(
     write_labels(names, results, common, published)
     record(results, runs, faults)
     ended: list[Ended] = []
+
+    def train(overrides: Sequence[Sequence[str]], own: Path | None) -> None:
+        composer = Composer(own)
+        start(overrides, composer, [composer.config(overrides[0])] * len(overrides), jobs, launcher, ended)
+
     try:
         with deadline or nullcontext():
-            carry_out_plan(runs, faults, common, partial(train, results, launcher, jobs, ended))
+            carry_out_plan(runs, faults, common, train)
     finally:
         entries = record(results, runs, faults, ended, common)
     print(write_report(results))
@@ -134,13 +141,8 @@ def _launcher(asked: Namespace, common: Sequence[str]) -> list[str]:
     if asked.launcher is None:
         return []
     if asked.hours is not None:
-        raise RequestError(
-            f"--hours cannot be combined with --launcher {asked.launcher}, whose jobs go on elsewhere when the hours "
-            "are up; remove one of them, or set the launcher's own limit of time"
-        )
-    if asked.jobs is not None:
-        raise RequestError(f"--jobs cannot be combined with --launcher {asked.launcher}; remove one of them")
-    compose_run([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
+        raise RequestError("--hours cannot be combined with --launcher, whose jobs go on elsewhere; set its own limit")
+    Composer().composed([*common, choice := f"hydra/launcher={asked.launcher}"])  # it is known
     return [choice]
 
 

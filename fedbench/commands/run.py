@@ -1,38 +1,34 @@
-"""``fedbench KEY=VALUE ...`` runs one experiment."""
+"""``fedbench KEY=VALUE ...`` runs one experiment; with ``--cfg job`` it shows the configuration."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
 
+import yaml
+
+from fedbench.config.comments import annotate, comments
 from fedbench.config.compose import Composer
-from fedbench.config.user_code import user_code_from
-from fedbench.core.errors import RequestError
-from fedbench.runs.cached_run import Outcome, cached_run
+from fedbench.config.groups import config_dir
+from fedbench.runs.cached_run import cached_run
 
 
 def carry_out(asked: Namespace) -> int:
-    """Run one experiment and return the exit status: 1 if it diverged.
+    """Run one experiment, or show its configuration, and return the exit status: 1 if the run diverged.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    if asked.jobs is not None:
-        raise RequestError(f"--jobs {asked.jobs} is the number of runs of a sweep at a time; add -m, or remove it")
-    if asked.resolve:
-        raise RequestError("--resolve needs --cfg job")
-    for text in asked.overrides:
-        if text.lstrip("+").startswith(("hydra.", "hydra/")) and not text.startswith("hydra.searchpath"):
-            raise RequestError(f"{text} configures a sweep; add -m, or remove it")
-    with user_code_from(asked.config_dir):
-        outcome = cached_run(Composer(asked.config_dir).config(asked.overrides))
-    report(outcome)
-    return 0 if outcome.status == "done" else 1
-
-
-def report(outcome: Outcome) -> None:
-    """Print one line about a finished run, its remarks, and its directory as the last line."""
+    composer = Composer(asked.config_dir)
+    if asked.cfg or asked.resolve:
+        tree, choices = composer.composed(asked.overrides, resolve=asked.resolve)
+        roots = [config_dir(), *([asked.config_dir] if asked.config_dir else [])]
+        text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+        print(annotate(text, comments(choices, roots)), end="")
+        return 0
+    outcome = cached_run(composer.config(asked.overrides))
     print(outcome.line())
     for remark in outcome.run.meta.get("remarks", []):
         print(f"fedbench: {remark}", file=sys.stderr)
     print(outcome.run.path, flush=True)
+    return 0 if outcome.status == "done" else 1

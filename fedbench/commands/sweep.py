@@ -1,4 +1,4 @@
-"""``fedbench -m KEY=V1,V2 ...`` runs every combination, here or through a launcher of Hydra."""
+"""``fedbench -m KEY=V1,V2 ...`` runs every combination, here or through a launcher of Hydra, such as that for SLURM."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-
-from fedbench.commands.launch import launch
 from fedbench.config.compose import Composer
-from fedbench.config.overrides import Override, parse_overrides
+from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
-from fedbench.config.user_code import user_code_from
 from fedbench.core.errors import RequestError, integer
 from fedbench.report.tables import summary
 from fedbench.runs.build_method import method_of
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
+from fedbench.runs.progress import hidden
 from fedbench.runs.run import is_done, read_run
 
 _MANY = 20  # configurations whose check takes seconds
+_INDEX = "planned_run"  # the axis of a launcher's sweep: the numbers of the runs
+# what conf/config.yaml says of Hydra, for a sweep that is composed without it
+_BARE = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null", "hydra.sweep.subdir=.")
 
 
 def carry_out(asked: Namespace) -> int:
@@ -34,57 +37,80 @@ def carry_out(asked: Namespace) -> int:
     Raises:
         RequestError: If a combination is wrong; nothing is left on disk.
     """
-    if asked.resolve:
-        raise RequestError("--resolve needs --cfg job")
     overrides = parse_overrides(asked.overrides)
     launcher = [o.text for o in overrides if o.key.startswith(("hydra.", "hydra/"))]
     axes = [o for o in overrides if o.text not in launcher]
-    _refuse(axes, launcher, asked.jobs)
-    composer = Composer(asked.config_dir)
-    ended: list[Ended] = []
-    with user_code_from(asked.config_dir):
-        todo = check_combinations(axes, composer, 1 if launcher else asked.jobs)
-        for results in {config.results_dir for config in todo}:
-            _make(results)
-        runs = combinations(axes)
-        try:
-            if launcher:
-                folder = composer.config(runs[0]).results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
-                ended += launch(runs, folder.resolve(), launcher, asked.config_dir, asked.loud)
-            else:
-                jobs = min(asked.jobs or jobs_by_default(todo, len(todo)), max(1, len(todo)))
-                gpus = shared_gpus(todo)
-                announce(len(todo), jobs)
-                several = Runs(runs, composer.config, asked.config_dir, asked.loud)
-                carry_out_all(several, jobs, gpus, ended)
-        except KeyboardInterrupt:
-            _close(ended, asked.config_dir)
-            raise
-    return _close(ended, asked.config_dir)
-
-
-def _make(results: Path) -> None:
-    """Make a results directory, so that one that cannot be written to is refused once and not by every run."""
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise not_writable(f"results_dir={results}", error) from error
-
-
-def _refuse(axes: Sequence[Override], launcher: Sequence[str], jobs: int | None) -> None:
-    """Refuse what cannot be swept over."""
     for text in launcher:
         if text.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise RequestError(f"{text}: type the axes of the sweep as overrides, such as seed=0,1,2")
-        if jobs is not None:
-            raise RequestError(f"--jobs {jobs} cannot be combined with {text}; remove one of them")
     for axis in axes:
         if not axis.each():
             raise RequestError(f"{axis.text} has no list of values; type some, or use `fedbench tune`")
+    composer = Composer(asked.config_dir)
+    todo = check_combinations(axes, composer, 1 if launcher else asked.jobs)
+    # a directory that cannot be written to is refused once, and not by every run
+    for results in {config.results_dir for config in todo}:
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise not_writable(f"results_dir={results}", error) from error
+    runs = combinations(axes)
+    configs = todo or [composer.config(runs[0])]
+    ended: list[Ended] = []
+    try:
+        start(runs, composer, configs, asked.jobs, launcher, ended, asked.loud)
+    except KeyboardInterrupt:
+        _close(ended, asked.config_dir)
+        raise
+    return _close(ended, asked.config_dir)
+
+
+def start(
+    runs: Sequence[Sequence[str]],
+    composer: Composer,
+    configs: Sequence[RunConfig],
+    jobs: int | None,
+    launcher: Sequence[str],
+    ended: list[Ended],
+    loud: bool = False,
+) -> None:
+    """Carry out runs and add their results to ``ended``, however it ends.
+
+    Args:
+        runs: Overrides per run.
+        composer: Composes their configurations.
+        configs: Configurations of the runs that are not done, by which the number at a time is chosen.
+        jobs: Number of runs at a time without a launcher; None is what cores, GPUs and memory allow.
+        launcher: Overrides that choose Hydra's launcher; none for no launcher.
+        ended: The list of results.
+        loud: Print the traceback of a failed run.
+    """
+    if launcher:
+        folder = configs[0].results_dir / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
+        typed = [
+            *_BARE,
+            *launcher,
+            f"hydra.sweep.dir={quoted(str(folder.resolve()))}",
+            f"+{_INDEX}=range(0,{len(runs)})",
+        ]
+        batches = composer.multirun(partial(_job, runs, composer.own, loud), typed)
+        ended += [job.return_value for batch in batches for job in batch]
+        return
+    jobs = min(jobs or jobs_by_default(configs, len(configs)), len(configs))
+    announce(len(configs), jobs)
+    carry_out_all(Runs(runs, composer.config, composer.own, loud), jobs, shared_gpus(configs), ended)
+
+
+def _job(runs: Sequence[Sequence[str]], own: Path | None, loud: bool, config: Any) -> Ended:
+    """Carry out one of the runs, where a launcher calls it, and return its result."""
+    # on a terminal, the bars of several processes would be drawn over one another
+    with hidden() if sys.stderr.isatty() else nullcontext():
+        (ended,) = carry_out_all(Runs([runs[int(config[_INDEX])]], Composer(own).config, own, loud), jobs=1)
+    return ended
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
+    """The overrides of every run, the last axis varying fastest; a key that is repeated has its last values."""
     axes = {o.text.split("=", 1)[0]: o.each() for o in overrides}
     return [list(combination) for combination in product(*axes.values())]
 
@@ -124,17 +150,12 @@ def check_combinations(overrides: Sequence[Override], composer: Composer, jobs: 
 
 def _close(ended: Sequence[Ended], config_dir: Path | None) -> int:
     """Print the results of a sweep and return its exit status."""
-    wrong = [e for e in ended if e.status in ("refused", "failed")]
-    for error in dict.fromkeys(e.error for e in wrong):
-        alike = [e for e in wrong if e.error == error]
-        print(f"fedbench: {alike[0].status}: {' '.join(alike[0].overrides)}: {error}", file=sys.stderr)
-        if len(alike) > 1:
-            print(f"fedbench: and {len(alike) - 1} more for the same reason", file=sys.stderr)
     own = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    red = Console(stderr=True)  # on a terminal
-    for e in (e for e in wrong if e.status == "failed"):
-        repeat = f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *e.overrides])}"
-        red.print(repeat, style="red", markup=False, highlight=False, soft_wrap=True)
+    for e in ended:
+        if e.status in ("refused", "failed"):
+            print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
+        if e.status == "failed":
+            print(f"fedbench: to repeat it: {shlex.join(['fedbench', *own, *e.overrides])}", file=sys.stderr)
     # a directory counts once, however many runs led to it
     runs = [read_run(path) for path in dict.fromkeys(e.path for e in ended) if path is not None]
     if not runs:

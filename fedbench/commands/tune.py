@@ -1,19 +1,32 @@
-"""``fedbench tune algo=NAME ...`` chooses values of a method's keys on validation examples."""
+"""``fedbench tune algo=NAME ...`` chooses values of a method's keys on validation examples.
+
+``fedbench compare methods=A,B ...`` does so for every method with one budget, runs them, and tests their differences.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
+from fedbench.analysis.compare import compare
+from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer
-from fedbench.config.user_code import user_code_from
+from fedbench.config.overrides import as_value
+from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import replace_file
+from fedbench.core.metrics import CATALOGUE
+from fedbench.report.comparison import compared_text
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.table import csv_text
 from fedbench.report.tuning import TuningFacts, trial_rows, tuned_chapter, tuned_markdown, tuned_rows
+from fedbench.report.write import Extras, write_report
+from fedbench.runs.pool import Ended
 from fedbench.runs.results import TUNING
+from fedbench.runs.run import Run, read_run
 from fedbench.tuning.chosen import tuned_experiment
 from fedbench.tuning.request import TuningRequest, read_request
 from fedbench.tuning.search import Study
@@ -21,39 +34,44 @@ from fedbench.tuning.trials import Tuned
 
 
 def carry_out(asked: Namespace) -> int:
-    """Tune methods, write a config file and tables, and return the exit status: 1 if no trial of a method ended well.
+    """Tune methods, compare them if that is asked for, and write tables, a page and a config file.
+
+    Returns:
+        The exit status: 1 if no trial of a method ended well, or a run is not done.
 
     Raises:
         RequestError: If the request is wrong.
     """
-    request = read_request("tune", asked.overrides, asked.jobs)
-    with user_code_from(asked.config_dir):
-        studies = studies_of(request, Composer(asked.config_dir), asked.loud)
-        found = search_all(studies)
-        command = shlex.join(["fedbench", "tune", *asked.typed])
-        print("\n" + write_results(studies, found, command)[0])
-    return 0 if all(t.best is not None for t in found) else 1
-
-
-def studies_of(request: TuningRequest, composer: Composer, loud: bool) -> list[Study]:
-    """Return the searches of a request, each of which can be carried out.
-
-    Raises:
-        RequestError: For the first one that cannot.
-    """
-    studies = [Study(request, method, composer, loud) for method in request.methods]
+    request, composer = read_request(asked.word, asked.overrides, asked.jobs), Composer(asked.config_dir)
+    studies = [Study(request, method, composer, asked.loud) for method in request.methods]
     for study in studies:
         study.check()
-    return studies
+    if asked.word == "compare":  # before anything is trained
+        if request.baseline is not None:
+            choice("baseline", request.baseline, request.methods)
+        own = {name for study in studies for name in study.config.metrics}
+        choice("metric", request.metric, [*(k for k, m in CATALOGUE.items() if m.formula is None), *sorted(own)])
+    found = [study.search() for study in studies]
+    command = shlex.join(["fedbench", asked.word, *asked.typed])
+    text, chapter = _write_search(studies, found, command)
+    print(f"\n{text}")
+    chosen = [(study, tuned) for study, tuned in zip(studies, found, strict=True) if tuned.best is not None]
+    ended: list[Ended] = []
+    if asked.word == "compare":
+        if len(chosen) < 2:
+            raise RequestError("fewer than two methods have a trial that ended well; there is nothing to compare")
+        configs = [study.config for study, _ in chosen for _ in request.table_seeds]
+        start(table_runs(request, chosen), composer, configs, request.jobs, (), ended, asked.loud)
+        for e in ended:
+            if e.error:
+                print(f"fedbench: {e.status}: {' '.join(e.overrides)}: {e.error}", file=sys.stderr)
+        runs = [read_run(e.path) for e in ended if e.path is not None]
+        print(f"\n{_write_comparison(request, studies, runs, chapter)}")
+    return 0 if len(chosen) == len(studies) and all(e.status == "done" for e in ended) else 1
 
 
-def search_all(studies: Sequence[Study]) -> list[Tuned]:
-    """Carry out searches one after another."""
-    return [study.search() for study in studies]
-
-
-def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
-    """Write tables, a page and the config file.
+def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str) -> tuple[str, Chapter]:
+    """Write tables, a page and the config file of searches.
 
     Returns:
         The table and where all is, and the chapter of the page.
@@ -63,44 +81,60 @@ def write_results(studies: Sequence[Study], found: Sequence[Tuned], command: str
         found: What they have found.
         command: The command as typed.
     """
-    facts, name, results = _facts(studies[0], command), name_of(studies), studies[0].config.results_dir
-    folder, text = results / TUNING / "tables" / name, tuned_markdown(facts, found)
-    chapter = tuned_chapter(facts, found)
+    request, config, folder = studies[0].request, studies[0].config, _folder(studies)
+    settings = (request.budget, request.seeds, request.sampler, request.pruning, config.data.validation)
+    facts = TuningFacts(command, studies[0].metric, config.rounds, *settings)
+    text, chapter = tuned_markdown(facts, found), tuned_chapter(facts, found)
     files = {
         "tuned.md": text,
         "tuned.csv": csv_text(tuned_rows(facts, found)),
         "trials.csv": csv_text(trial_rows(found)),
-        "index.html": page(Content(f"Tuning on {studies[0].config.task_name}", chapters=(chapter,))),
+        "index.html": page(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for file_name, content in files.items():
-        replace_file(folder / file_name, content)
-    tree = results / TUNING / "conf"
-    file = tree / "experiment" / "tuned" / f"{name}.yaml"
-    if any(t.best is not None for t in found):
+    for name, content in files.items():
+        replace_file(folder / name, content)
+    if methods := ",".join(t.method for t in found if t.best is not None):
+        conf = config.results_dir / TUNING / "conf"
+        file = conf / "experiment" / "tuned" / f"{folder.name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, tuned_experiment(studies, found, command))
-        methods = ",".join(t.method for t in found if t.best is not None)
-        use = f"fedbench --config-dir {shlex.quote(str(tree))} -m experiment=tuned/{name} algo={methods} seed=0,1,2"
-        text += f"\nto use it: {use}\n"
+        use = f"-m experiment=tuned/{folder.name} algo={methods} seed=0,1,2"
+        text += f"\nto use it: fedbench --config-dir {shlex.quote(str(conf))} {use}\n"
     return f"{text}\nwritten: {folder}", chapter
 
 
-def name_of(studies: Sequence[Study]) -> str:
-    """Return the name of what was tuned: the data set or experiment, and a digest of the searches."""
-    facts = "".join(f"{s.method}{s.folder.name}" for s in studies)
-    return f"{studies[0].config.task_name.replace('/', '_')}_{hashlib.sha256(facts.encode()).hexdigest()[:6]}"
+def _folder(studies: Sequence[Study]) -> Path:
+    """The directory of the tables: named after the data set or experiment, and a digest of the searches."""
+    config, facts = studies[0].config, "".join(f"{s.method}{s.folder.name}" for s in studies)
+    name = f"{config.task_name.replace('/', '_')}_{hashlib.sha256(facts.encode()).hexdigest()[:6]}"
+    return config.results_dir / TUNING / "tables" / name
 
 
-def _facts(study: Study, command: str) -> TuningFacts:
-    request, config = study.request, study.config
-    return TuningFacts(
-        command,
-        study.metric,
-        config.rounds,
-        request.budget,
-        request.seeds,
-        request.sampler,
-        request.pruning,
-        config.data.validation,
-    )
+def table_runs(request: TuningRequest, chosen: Sequence[tuple[Study, Tuned]]) -> list[list[str]]:
+    """The overrides of the runs of the table: chosen values, all training examples, the seeds of the table."""
+    tuned_on = f"tuned_on={as_value(list(request.seeds))}"
+    runs = []
+    for study, tuned in chosen:
+        assert tuned.best is not None
+        values = [f"{key}={as_value(value)}" for key, value in tuned.best.values.items()]
+        runs += [[*study.after, *values, tuned_on, f"seed={seed}"] for seed in request.table_seeds]
+    return runs
+
+
+def _write_comparison(request: TuningRequest, studies: Sequence[Study], runs: Sequence[Run], tuning: Chapter) -> str:
+    """Write the comparison and the page, and return the comparison and where all is.
+
+    Args:
+        request: What was asked for.
+        studies: The searches.
+        runs: The runs of the table, which the page compares; its other tables have all runs of the directory.
+        tuning: The chapter on the searches.
+    """
+    config, folder = studies[0].config, _folder(studies)
+    compared = compare(runs, "algo", request.metric, request.baseline)
+    text = compared_text(compared)
+    replace_file(folder / "compared.md", text + "\n")
+    extras = Extras(compare=lambda _: compared, chapters=(tuning,))
+    page = write_report(config.results_dir / config.task_name, extras=extras).splitlines()[-1]
+    return f"{text}\n\nwritten: {folder}\n{page}"

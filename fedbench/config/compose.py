@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -71,19 +71,24 @@ class Composer:
         """
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
+        for o in overrides:
+            if o.key.startswith(("hydra.", "hydra/")):
+                raise RequestError(
+                    f"{o.text} configures sweeps, which -m makes; results_dir=DIR is where runs are written"
+                )
         with self._explained(overrides):
             written, choices = self._written(overrides)
             tree = resolved(written)
         names = Choices.of(choices)
-        config = parse(tree, names, [o.text for o in overrides if not o.key.startswith("hydra")])
+        config = parse(tree, names, [o.text for o in overrides])
         config = replace(config, stored_tree=stored(written, config.tree))
         if names.experiment is None:
             return config
         baseline = self._baseline(f"experiment={names.experiment}", f"algo={names.algo}")
         return replace(config, departures=_departures(baseline, leaves(core(config.stored_tree))))
 
-    def unresolved(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
-        """The configuration with presets merged in and interpolations as they are written.
+    def composed(self, texts: Sequence[str], resolve: bool = False) -> tuple[Tree, _Choices]:
+        """The configuration with presets merged in, as it is written or with interpolations replaced by values.
 
         The second value is the choice of each config group, also of groups within groups such as ``data/partition``.
 
@@ -93,7 +98,8 @@ class Composer:
         overrides = parse_overrides(texts)
         refuse_sweeps(overrides)
         with self._explained(overrides):
-            return self._written(overrides)
+            tree, choices = self._written(overrides)
+            return resolved(tree) if resolve else tree, choices
 
     def with_presets(self, texts: Sequence[str]) -> tuple[Tree, _Choices]:
         """As ``unresolved``, with the section ``presets`` as it is written instead of merged in."""
@@ -103,6 +109,16 @@ class Composer:
         """The keys of the configuration that the choices of groups among some overrides make."""
         chosen = [o.text for o in overrides if o.group and options(o.key) and not self._sets_key(o)]
         return list(leaves(self._by_hydra("config", [text for text in chosen if "@" not in text])[0]))
+
+    def multirun(self, task: Callable[[Any], Any], texts: Sequence[str]) -> Any:
+        """What Hydra's launcher makes of a sweep: batches of jobs, each with the value that the task returns.
+
+        Raises:
+            RequestError: If the launcher is refused.
+        """
+        typed = [*texts, *self.search_path(), "hydra.mode=MULTIRUN"]
+        with self._explained([]), self.hydra() as hydra:
+            return hydra.multirun(None, task, typed, with_log_configuration=False)
 
     @contextmanager
     def hydra(self) -> Iterator[Any]:

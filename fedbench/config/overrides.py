@@ -173,16 +173,6 @@ def to_overrides(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
         texts = [str(text) for text in given]
     else:
         raise RequestError(f"overrides must be a string, several strings or a mapping, got {given!r}")
-    for text in texts:
-        if text in ("-m", "--multirun"):
-            raise RequestError(
-                f"{text}: fedbench.run runs one configuration; call it in a loop, or sweep with the command fedbench -m"
-            )
-        if text.lstrip("+~").startswith(("hydra.", "hydra/")):
-            raise RequestError(
-                f"{text}: fedbench.run takes no keys of Hydra; results_dir=DIR is where runs are written, and the "
-                "argument config_dir is where your own config files are"
-            )
     return texts
 
 

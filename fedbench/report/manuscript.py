@@ -47,12 +47,6 @@ class ManuscriptOptions:
     baseline: str | None = None
     alpha: float = 0.05
 
-    def words(self) -> list[str]:
-        """Return the options as they are typed."""
-        typed = ["--latex", "--metric", ",".join(self.metrics), "--alpha", f"{self.alpha:g}"]
-        typed += [] if self.key == "algo" else ["--compare", self.key]
-        return typed + ([] if self.baseline is None else ["--baseline", self.baseline])
-
 
 def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptions, cite: Cite) -> list[str]:
     """Write tables, figures and statement, and return the names of the files.

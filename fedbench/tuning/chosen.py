@@ -32,7 +32,7 @@ def tuned_experiment(studies: Sequence[Study], found: Sequence[Tuned], command: 
     first = studies[0]
     texts = [o.text for o in parse_overrides(first.after)]
     tree, _ = first.composer.with_presets(texts)
-    _, choices = first.composer.unresolved(texts)
+    _, choices = first.composer.composed(texts)
     defaults: list[Tree] = [{f"override /{g}": choices[g]} for g in _GROUPS if choices.get(g) is not None]
     if len(studies) == 1:
         defaults.append({"override /algo": first.method})
@@ -51,7 +51,7 @@ def tuned_experiment(studies: Sequence[Study], found: Sequence[Tuned], command: 
 def _preset(study: Study, tuned: Tuned) -> Tree:
     """Return all keys of a method and of its local solver, with the chosen values."""
     assert tuned.best is not None
-    tree, _ = study.composer.unresolved(study.after)
+    tree, _ = study.composer.composed(study.after)
     preset: Tree = {k: v for k, v in tree["algo"].items() if k != "_target_"} | {"local": dict(tree["local"])}
     for key, value in tuned.best.values.items():
         section, _, name = key.partition(".")

@@ -90,8 +90,6 @@ def test_the_command(fed, tmp_path):
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--best", "local.lr", "--compare", "algo"], "--compare cannot be combined with --best"),
-        (["--by", "validation"], "--by cannot be combined with a report"),
         (["--best", "local.lx"], "did you mean local.lr"),
     ],
 )

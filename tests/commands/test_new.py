@@ -23,7 +23,7 @@ def test_their_own_tests_pass(fed, tmp_path):
     for kind in KINDS:
         out = written(fed, kind, "--into", "mine")
         assert out[:3] == [
-            f"written: mine/{f}" for f in (f"my_{kind}.py", f"{KINDS[kind].group}/my_{kind}.yaml", f"test_my_{kind}.py")
+            f"written: mine/{f}" for f in (f"my_{kind}.py", f"{KINDS[kind][0]}/my_{kind}.yaml", f"test_my_{kind}.py")
         ]
         assert out[3:5] == ["try next:", f"  python -m pytest mine/test_my_{kind}.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"]
@@ -72,14 +72,13 @@ def test_nothing_is_overwritten(fed, tmp_path):
     [
         ([], "arguments are required: kind, NAME"),
         (["algoritm", "x"], "did you mean algorithm"),
-        (["algorithm", "Mine"], "'Mine' cannot name a Python file and a function; use lower-case letters"),
-        (["algorithm", "my-rule"], "'my-rule' cannot name"),
+        (["algorithm", "Mine"], "'Mine' cannot name a new algorithm: it must be lower-case letters, digits and _"),
         (["algorithm", "../x"], "'../x' cannot name"),
         (["algorithm", "class"], "'class' cannot name"),
         (["algorithm", "sum"], "'sum' cannot name"),
-        (["algorithm", "fedprox"], "fedbench has algo=fedprox; use another name, such as my_fedprox"),
-        (["partition", "iid"], "fedbench has data/partition=iid; use another name"),
-        (["model", "torch"], "there is a Python module torch, which would hide torch.py; use my_torch, for example"),
+        (["algorithm", "fedprox"], "'fedprox' cannot name"),
+        (["partition", "iid"], "'iid' cannot name .* data/partition of fedbench; use my_partition, for example"),
+        (["model", "torch"], "'torch' cannot name"),
         (["model", "x1", "--in", "d"], "unknown flag --in; did you mean --into"),
     ],
 )  # fmt: skip

@@ -113,12 +113,11 @@ def test_show(fed, tmp_path):
     assert fed("status", "results")[1][-1] == "1 run: 1 done"
     assert "  fedbench data.clients=8 rounds=4 local.lr=0.05" in out
     accuracy = json.loads((path / "rounds.jsonl").read_text().splitlines()[-1])["accuracy_mean"]
-    assert any(line.split() == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out)
-    assert any(line.endswith("bytes  model.safetensors") for line in out)
+    assert any(line.split()[:4] == ["mean", "accuracy", f"{100 * accuracy:.2f}", "%"] for line in out)
     line = next(line for line in out if "load_results" in line)
     import fedbench
 
-    assert len(eval(line.split("=", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
+    assert len(eval(line.split(": ", 1)[1], {"fedbench": fedbench}).rounds) == 5  # rounds 0 to 4
 
 
 def test_show_says_when_a_finished_run_has_lost_its_numbers(fed, tmp_path):
@@ -146,8 +145,8 @@ def test_a_curve_in_blocks_spans_its_own_values():
 
 
 def test_a_block_is_the_mean_of_a_span_of_rounds():
-    """128 values in 64 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3; 3 of 4 is step round(7 * 3/4) = 5."""
-    assert sparkline(np.array([0.0, 0.0, 2.0, 4.0] * 32)) == "▁▆" * 32
+    """64 values in 32 blocks: pairs of 0, 0 and of 2, 4 have the means 0 and 3; 3 of 4 is step round(7 * 3/4) = 5."""
+    assert sparkline(np.array([0.0, 0.0, 2.0, 4.0] * 16)) == "▁▆" * 16
 
 
 @pytest.mark.parametrize(

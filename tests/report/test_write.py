@@ -391,11 +391,11 @@ def test_a_comparison_is_printed_and_in_the_report(small):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere"], "nowhere is not a directory; it must be a directory that contains runs"),
+        (["nowhere"], "nowhere is not a directory"),
         (["empty"], "empty contains no runs; it must be a results_dir of earlier runs, such as results"),
         (["small", "--into", "small/DONE"], "small/DONE cannot be written: "),
         (["small", "--paper", "fedadam"], "--paper must be one of adafed, adafedadam, fafed, fedcada, fedfa"),
-        (["small", "--compare", "algo", "--paper", "adafed"], "--paper cannot be combined with --compare, which takes"),
+        (["small", "--latex", "--paper", "adafed"], "--latex, --best and --paper cannot be combined"),
         (["small", "--compare", "algo", "--metric", "accuracy"], "accuracy"),
         (["small", "--foo"], "unknown flag --foo; see `fedbench report --help`"),
         (["small", "--alpha", "much"], "invalid float value: 'much'"),
