@@ -51,8 +51,8 @@ from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.training import PreparedRun, Session
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import DIAGNOSTICS
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.task import Task
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tools import ROOT, federation, final, make
 
 from fedbench.core.optim import sgd
-from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.local_work import LocalWork
 
 EXAMPLES = ROOT / "examples"
 

@@ -60,7 +60,7 @@ def test_the_yardstick_is_fedavg(monkeypatch):
 
     from tools import snapshots, task_for
 
-    from fedbench.simulation.batches import LocalWork
+    from fedbench.simulation.local_work import LocalWork
 
     data = bench.w1().to(torch.device("cpu"), torch.float32)
     w = replace(bench.WORKLOADS["W1"], work=LocalWork(0.01, 10_000))

@@ -22,14 +22,13 @@ from fedbench.core.optim import SGD, Optimizer, sgd
 from fedbench.core.randomness import Sampler, sample_cohort
 from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.models.dense import Linear
-from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.checks import checked_stages
+from fedbench.simulation.checks import checked
 from fedbench.simulation.client_states import StateAllocator
 from fedbench.simulation.compiled.dense import DenseKernel
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.exchanges import Observer, Snapshot
-from fedbench.simulation.loop import simulate
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Observer, Snapshot, simulate
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 
@@ -191,9 +190,8 @@ def make(name: str, local: Optimizer = SGD, **options: Any) -> Any:
 
 def stages_of(algo: Method, rounds: int, clients: int) -> list[Stage]:
     """The stages of a method, checked as in a run."""
-    return checked_stages(
-        [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
-    )
+    stages = [Stage(algo, rounds)] if isinstance(algo, Algorithm) else algo(rounds=rounds, clients=clients)
+    return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 
 def deployed(algo: Method, last: Snapshot) -> Tensor:

@@ -14,7 +14,6 @@ from fedbench.config.targets import Component, call, function_of
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree
-from fedbench.core.places import is_own
 from fedbench.core.randomness import Purpose, generator, sample_cohort
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
@@ -26,10 +25,10 @@ from fedbench.runs.custom_components import check_logits, checked_module
 from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Guarded, Tracker
 from fedbench.runs.training import PreparedRun
-from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.custom_metrics import CustomMetric
-from fedbench.simulation.diagnostics import DIAGNOSTICS
+from fedbench.simulation.checks import is_own
+from fedbench.simulation.diagnostics import DIAGNOSTICS, CustomMetric
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.task import Task
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from fedbench.config.schema import RunConfig
 from fedbench.config.targets import Component, call, function_of
 from fedbench.core.errors import RequestError
-from fedbench.core.places import is_own, place_of
 from fedbench.data.assemble import assemble
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
@@ -20,6 +19,7 @@ from fedbench.data.noise_and_validation import with_label_noise, with_validation
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
 from fedbench.runs.custom_components import checked_examples
+from fedbench.simulation.checks import is_own, place_of
 
 
 def federated(config: RunConfig) -> FederatedDataset:

@@ -9,11 +9,10 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
 from fedbench.runs.cores import available_cores
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
-from fedbench.simulation.engine import Engine, keep_memory
-from fedbench.simulation.memory import client_bytes, free_bytes
+from fedbench.simulation.engine import Engine, client_bytes, free_bytes, keep_memory
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import KernelOracle, make_oracle
 from fedbench.simulation.task import Task
 

@@ -12,7 +12,7 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import cohort_size
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.checks import checked_stages
+from fedbench.simulation.checks import checked
 from fedbench.simulation.task import Task
 
 _STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
@@ -59,7 +59,7 @@ def stages_of(config: RunConfig, data: FederatedDataset, task: Task) -> list[Sta
         if algorithm.everyone and some:
             where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {config.participation}"
             raise RequestError(f"{config.names.algo} needs all clients in every round, {where}: {algorithm.everyone}")
-    return checked_stages(stages)
+    return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 
 def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stage]:

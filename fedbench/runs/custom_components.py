@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.errors import RequestError
-from fedbench.core.places import line_of, place_of
 from fedbench.data.dataset import FederatedDataset
 from fedbench.data.examples import Examples
-from fedbench.simulation.checks import kind
-from fedbench.simulation.memory import allocation_failed
+from fedbench.simulation.checks import kind, place_of, raised
+from fedbench.simulation.engine import allocation_failed
 from fedbench.simulation.task import Task
 
 _FEW = 2  # examples that a model is tried on
@@ -93,8 +92,7 @@ def check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> No
     except Exception as error:
         if isinstance(error, RequestError) or allocation_failed(error):
             raise
-        text = " ".join(str(error).split())
-        raise RequestError(f"{where} raised {type(error).__name__} in {line_of(error)}: {text} ({how})") from error
+        raise RequestError(f"{where} {raised(error)} ({how})") from error
     if not isinstance(logits, Tensor) or list(logits.shape) != wanted:
         got = list(logits.shape) if isinstance(logits, Tensor) else kind(logits)
         per = "example" if y.dim() == 1 else "token"

@@ -25,16 +25,13 @@ from fedbench.runs.progress import shown_progress
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.client_states import StateAllocator
-from fedbench.simulation.custom_metrics import CustomMetric
-from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, Watched
-from fedbench.simulation.engine import Engine, Limits, flush_subnormals
+from fedbench.simulation.diagnostics import COLUMNS, DIAGNOSTICS, CustomMetric, Watched
+from fedbench.simulation.engine import Engine, Limits, OutOfMemory, allocation_failed
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.exchanges import Snapshot
-from fedbench.simulation.loop import simulate
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
-from fedbench.simulation.memory import OutOfMemory, allocation_failed
 from fedbench.simulation.task import Task
 
 _CHECKPOINT_EVERY = 10.0  # seconds of training that a killed process loses at most
@@ -147,14 +144,14 @@ def _begun(prepared: PreparedRun, recorder: Recorder) -> Session:
 def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
     """Set threads and rounding of this process for a run inside this block, and end the engine's threads after it."""
     threads = torch.get_num_threads()
-    flush_subnormals()
+    torch.set_flush_denormal(True)
     if prepared.task.device.type == "cpu":
         torch.set_num_threads(1)  # the operations are small: a second thread inside them costs more than it brings
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        flush_subnormals(False)
+        torch.set_flush_denormal(False)
         prepared.engine.close()
 
 
@@ -355,7 +352,7 @@ class Session:
         if any(d.pending for d in self.diagnostics.values()):
             return
         start = time.perf_counter()
-        files, engine = self.allocator.files(), self.prepared.engine
+        files, engine = self.allocator.files, self.prepared.engine
         tensors = {f"server/{k}": v for k, v in s.server.items()}
         tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
         if s.data is not self.prepared.data:
@@ -390,7 +387,7 @@ class Session:
     def _read(self, name: str, room: Tensor, saved: Checkpoint) -> None:
         """Read client states that a checkpoint has in a file."""
         try:
-            self.allocator.read(name, room, saved.files[name])
+            self.allocator.read(room, saved.files[name])
         except NotWritten:
             raise  # the checkpoint is whole, and the disk full
         except (KeyError, OSError, ValueError) as error:

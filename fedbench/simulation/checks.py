@@ -2,127 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Stage
+from fedbench.core.algorithm import Algorithm, Averaging, Descent, ServerStep, Trials
 from fedbench.core.errors import RequestError
 from fedbench.core.optim import Optimizer
-from fedbench.core.places import is_own, line_of, place_of
 from fedbench.core.types import ClientInfo
-from fedbench.simulation.memory import allocation_failed
+from fedbench.simulation.engine import allocation_failed
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 _MODERATE = 1e6  # numbers above this are a run that diverges, from which no function can be asked for finite results
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """What a function must return: a tensor, or a dictionary of tensors.
 
-    Forms are shapes with a letter for each dimension, alternatives apart by "|": "P | C P". P is the number of
-    parameters, C of clients in the call; "*" is any size, "..." any further dimensions.
+    A shape has a letter for each dimension, alternatives apart by "|": "P | C P". P is the number of parameters, C of
+    clients in the call; "*" is any size, "..." any further dimensions.
 
     Attributes:
         what: The result in words.
-        forms: The tensor, or every entry of the dictionary; None is any.
-        entry: Name and forms of an entry that must be there, of the type of the model.
+        shape: Shape of the tensor, or of every entry of the dictionary.
+        entry: Name and shape of an entry that must be there, of the type of the model.
         like: Position of the argument whose keys, shapes and types must come back.
         state: Whether the result is a dictionary.
-        remedy: A hint for the message.
     """
 
     what: str
-    forms: str | None = None
+    shape: str = "..."
     entry: tuple[str, str] | None = None
     like: int | None = None
     state: bool = True
-    remedy: str = ""
 
 
-_MEAN = "; reduce the uploads [C, ...] over the cohort, as cohort.p @ uploads['delta'] does"
-_LOCALS = "the local variables of the clients at work; a number of a client is [C, 1]"
+_MEAN = "reduce the uploads [C, ...] over the cohort, as cohort.p @ uploads['delta'] does"
+# a field of a record -> what its function returns; several values are a tuple
 _RULES: dict[str, tuple[Rule, ...]] = {
     "server_init": (Rule("the server's state", entry=("w", "P")),),
     "client_init": (Rule("the state of one client", "| *"),),
     "broadcast": (Rule("the message, from which clients start", entry=("w", "P")),),
     "start": (Rule("the local variables, for all clients or each", "* | 1 * | C *", ("w", "P | 1 P | C P")),),
-    "step": (Rule(_LOCALS, "C ...", ("w", "C P")),),
+    "step": (Rule("the local variables of the clients at work, [C, 1] for numbers", "C ...", ("w", "C P")),),
     "finish": (
-        Rule("the upload, one row per client; a number of a client is [C, 1]", "C ..."),
+        Rule("the upload, one row per client, [C, 1] for numbers", "C ..."),
         Rule("the client state, as client_init makes it", like=1),
     ),
     "personal.finish": (Rule("an empty upload, {}: a personal phase sends nothing", "0"), Rule("the client state")),
-    "update": (Rule("the server's state, as before: {**server, 'w': ...}", entry=("w", "P"), like=0, remedy=_MEAN),),
+    "update": (Rule(f"the server's state, as before: {{**server, 'w': ...}}; {_MEAN}", entry=("w", "P"), like=0),),
     "deploy": (Rule("the model, or one for each client", "P | N P", state=False),),
     "instruct": (Rule("a number for each client of the cohort", "C"),),
     "propose": (Rule("models to measure, of the type of server['w']", entry=("trials", "J P")),),
     "gradient": (Rule("one vector per client at work", "C P", state=False),),
     "extra": (Rule("a term of the gradient for each client at work", "C P | 1 P | P", state=False),),
-    "optimizer": (Rule("the direction, as the gradient", like=0, state=False), Rule("the new entries of its state")),
+    "opt.update": (Rule("the direction, as the gradient", like=0, state=False), Rule("the new entries of its state")),
     "weights": (Rule("the weights of the clients, such as cohort.p", "C", state=False),),
-    "direction": (Rule("the direction of the server's step", "P", state=False, remedy=_MEAN),),
+    "direction": (Rule(f"the direction of the server's step; {_MEAN}", "P", state=False),),
     "exposes": (Rule("a vector per client of the cohort", "C P", state=False),),
 }  # fmt: skip
+_RECORDS = (Algorithm, Descent, Averaging, ServerStep, Trials)
 
 
-def checked_stages(stages: list[Stage]) -> list[Stage]:
-    """The stages with the user's own functions checked in their first call."""
-    return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
+def checked(part: Any, path: str = "") -> Any:
+    """A method, or a part of one, whose functions are checked in their first call if they are the user's own.
 
-
-def checked(algo: Algorithm, prefix: str = "") -> Algorithm:
-    """A method whose functions are checked in their first call if they are the user's own; the numbers are the same.
-
-    A local step stays a ``Descent`` and a server step an ``Averaging``, since an engine knows these; their parts are
-    checked. Functions of fedbench stay as they are: its tests check them.
+    The numbers are the same. Functions of fedbench stay as they are: its tests check them.
 
     Args:
-        algo: The method.
-        prefix: What it is inside of another method, for messages: "setup." or "personal.".
+        part: The method, a record or a table in it, or a function.
+        path: Its place in the method, such as "update.direction".
     """
-
-    def own(function: Any, role: str, rule: str = "") -> Any:
-        if not is_own(function):
-            return function
-        return FirstCall(
-            function, f"{prefix}{role}", partial(_fault, _RULES.get(prefix + role) or _RULES[rule or role])
-        )
-
-    def optimizer(opt: Optimizer, side: str) -> Optimizer:
-        return opt._replace(update=own(opt.update, f"{side} optimizer", "optimizer")) if is_own(opt.update) else opt
-
-    def step_of(update: Any) -> Any:
-        if isinstance(update, Averaging):
-            weights = {k: own(f, f"weights of {k!r}", "weights") for k, f in update.weights.items()}
-            return Averaging(step_of(update.step), weights)
-        if isinstance(update, ServerStep):
-            return replace(update, opt=optimizer(update.opt, "server"), direction=own(update.direction, "direction"))
-        return own(update, "update")
-
-    step = algo.step
-    if isinstance(step, Descent):
-        parts = {name: own(f, name) for name in ("extra", "gradient") if (f := getattr(step, name)) is not None}
-        step = replace(step, opt=optimizer(step.opt, "local"), **parts)
-    else:
-        step = own(step, "step")
-    plain = ("server_init", "client_init", "broadcast", "start", "finish", "deploy")
-    return replace(
-        algo,
-        **{name: own(getattr(algo, name), name) for name in plain},
-        step=step,
-        update=step_of(algo.update),
-        instruct=None if algo.instruct is None else own(algo.instruct, "instruct"),
-        trials=None if algo.trials is None else replace(algo.trials, propose=own(algo.trials.propose, "propose")),
-        setup=None if algo.setup is None else checked(algo.setup, "setup."),
-        personal=None if algo.personal is None else checked(algo.personal, "personal."),
-        exposes={k: own(f, f"exposes[{k!r}]", "exposes") for k, f in algo.exposes.items()},
-    )
+    if isinstance(part, Mapping):
+        return {name: checked(value, f"{path}[{name!r}]") for name, value in part.items()}
+    if isinstance(part, Optimizer):
+        update = checked(part.update, f"{path}.update")
+        return part if update is part.update else part._replace(update=update)
+    if isinstance(part, _RECORDS):
+        of = {f.name: getattr(part, f.name) for f in fields(part)}
+        inner = isinstance(part, Averaging)  # its step is the method's update
+        new = {k: checked(v, path if inner and k == "step" else f"{path}.{k}".lstrip(".")) for k, v in of.items()}
+        return replace(part, **new) if any(new[k] is not v for k, v in of.items()) else part
+    names = path.partition("[")[0].split(".")
+    rules = _RULES.get(".".join(names[-2:])) or _RULES.get(names[-1])
+    return FirstCall(part, path, partial(_fault, rules)) if rules and callable(part) and is_own(part) else part
 
 
 class FirstCall:
@@ -153,9 +123,8 @@ class FirstCall:
         Raises:
             RequestError: If the first result does not fit, or the function raises an error in its first call.
         """
-        return self.function(*args) if self._done else self._first(args)
-
-    def _first(self, args: tuple[Any, ...]) -> Any:
+        if self._done:
+            return self.function(*args)
         given = [(name, v, v._version) for state in args if isinstance(state, dict) for name, v in _tensors(state)]
         try:
             result = self.function(*args)
@@ -163,14 +132,14 @@ class FirstCall:
             if isinstance(error, RequestError) or allocation_failed(error):
                 raise
             shapes = "; ".join(kind(a) for a in args if isinstance(a, Tensor | dict | ClientInfo))
-            text = f"raised {type(error).__name__} in {line_of(error)}: {' '.join(str(error).split())}"
-            raise RequestError(f"{self._where} {text} (its arguments: {shapes})") from error
+            raise RequestError(f"{self._where} {raised(error)} (its arguments: {shapes})") from error
         fault = self._fault(args, result)
         changed = [name for name, v, version in given if v._version != version]
         if fault is None and changed:
             fault = f"changes {changed[0]} of its arguments in place; return a new tensor, as w = w - d instead"
-        if fault is None and all(_moderate(v) for a in args for _, v in _tensors(a)):
-            fault = _not_finite(result)
+        if fault is None and all(bool((v.abs() <= _MODERATE).all()) for a in args for _, v in _tensors(a)):
+            wild = next(((name, v) for name, v in _tensors(result) if not bool(torch.isfinite(v).all())), None)
+            fault = wild and f"returned {wild[0]} {kind(wild[1])} with values that are not finite"
         if fault is not None:
             raise RequestError(f"{self._where} {fault}")
         self._done = True
@@ -179,104 +148,74 @@ class FirstCall:
 
 def _fault(rules: tuple[Rule, ...], args: tuple[Any, ...], result: Any) -> str | None:
     """What is wrong with the result of a function; by several rules it must be a tuple with a part for each."""
-    if len(rules) == 1:
-        return _misfit(rules[0], args, result)
-    if not isinstance(result, tuple) or len(result) != len(rules):
+    parts = result if len(rules) > 1 else (result,)
+    if not isinstance(parts, tuple) or len(parts) != len(rules):
         return f"returned {kind(result)}; expected two values: ({'), ('.join(r.what for r in rules)})"
-    return next((fault for rule, part in zip(rules, result, strict=True) if (fault := _misfit(rule, args, part))), None)
-
-
-def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> str | None:
-    """What is wrong with a result or a part of it, or None."""
-    sizes = _sizes(args)
-    before: Any = None if rule.like is None else args[rule.like]
-    got, wanted = kind(result), ""
-    if not rule.state:
-        wanted = _wanted(rule, "", result, before, sizes) if isinstance(result, Tensor) else "a tensor"
-    elif not isinstance(result, dict):
-        wanted = "a dictionary of tensors"
-    elif rule.entry is not None and rule.entry[0] not in result:
-        wanted = f"an entry {rule.entry[0]!r}: {_text(rule.entry[1], sizes)}"
-    elif before is not None and before.keys() != result.keys():
-        got, wanted = (", ".join(map(repr, state)) or "no entries" for state in (result, before))
-    else:
-        for name, v in result.items():
-            if wanted := _wanted(rule, name, v, before and before[name], sizes):
-                got = f"{name!r} {kind(v)}"
-                break
-    return f"returned {got}; expected {wanted} ({rule.what}){rule.remedy}" if wanted else None
-
-
-def _wanted(rule: Rule, name: str, v: Any, old: Tensor | None, sizes: dict[str, Any]) -> str:
-    """What a tensor of a result should be instead, or "" if it fits."""
-    if not isinstance(v, Tensor):
-        return "names with tensors"
-    if rule.entry is not None and name == rule.entry[0]:
-        fits = _fits(v, rule.entry[1], sizes) and v.dtype == sizes.get("type", v.dtype)
-        return "" if fits else f"{_type(sizes['type'])} {_text(rule.entry[1], sizes)}"
-    if rule.forms is not None:
-        return "" if _fits(v, rule.forms, sizes) else _text(rule.forms, sizes)
-    if old is None:
-        return ""
-    first = int(old.dim() > 0 and not len(old))  # a table that begins without rows keeps its columns
-    return "" if v.dtype == old.dtype and v.shape[first:] == old.shape[first:] else kind(old)
-
-
-def _sizes(args: tuple[Any, ...]) -> dict[str, Any]:
-    """The sizes that letters stand for, and the type of the model, as far as the arguments show them."""
-    models = [a.get("w") if isinstance(a, dict) else a for a in args if isinstance(a, dict | Tensor)]
-    w = next((m for m in models if isinstance(m, Tensor)), None)
-    known: dict[str, Any] = {} if w is None else {"P": w.shape[-1], "type": w.dtype}
-    cohort = next((a for a in args if isinstance(a, ClientInfo)), None)
-    return known if cohort is None else known | {"C": len(cohort.id)}
-
-
-def _fits(v: Tensor, forms: str, sizes: dict[str, Any]) -> bool:
-    """Whether a tensor has one of the forms."""
-    for form in forms.split("|"):
-        letters = form.split()
-        open_end = letters[-1:] == ["..."]
-        letters = letters[: len(letters) - open_end]
-        long_enough = v.dim() >= len(letters) if open_end else v.dim() == len(letters)
-        lengths = [int(letter) if letter.isdigit() else sizes.get(letter) for letter in letters]
-        if long_enough and all(n in (None, size) for n, size in zip(lengths, v.shape, strict=False)):
-            return True
-    return False
-
-
-def _text(forms: str, sizes: dict[str, Any]) -> str:
-    """Forms for a message: ``[P] or [C, P] with C = 7, P = 21``."""
-    shapes = " or ".join(f"[{', '.join(form.split())}]" for form in forms.split("|"))
-    known = ", ".join(f"{letter} = {sizes[letter]}" for letter in "CP" if letter in forms and letter in sizes)
-    return f"{shapes} with {known}" if known else shapes
-
-
-def _not_finite(result: Any) -> str | None:
-    for name, v in _tensors(result):
-        if v.is_floating_point() and not bool(torch.isfinite(v).all()):
-            count = int((~torch.isfinite(v)).sum())
-            return f"returned {name} {kind(v)} with {count} values that are not finite; expected finite numbers"
+    for rule, part in zip(rules, parts, strict=True):
+        if misfit := _misfit(rule, args, part):
+            return f"returned {misfit[0]}; expected {misfit[1]} ({rule.what})"
     return None
 
 
-def _moderate(v: Tensor) -> bool:
-    return not v.is_floating_point() or not v.numel() or bool(v.abs().max() <= _MODERATE)
+def _misfit(rule: Rule, args: tuple[Any, ...], result: Any) -> tuple[str, str] | None:
+    """What was returned, and what is expected instead; None if the result fits."""
+    models = [a.get("w") if isinstance(a, dict) else a for a in args if isinstance(a, dict | Tensor)]
+    w = next((m for m in models if isinstance(m, Tensor)), None)
+    cohort = next((a for a in args if isinstance(a, ClientInfo)), None)
+    sizes = ({} if cohort is None else {"C": len(cohort.id)}) | ({} if w is None else {"P": w.shape[-1]})
+    if not isinstance(result, dict if rule.state else Tensor):
+        return kind(result), "a dictionary of tensors" if rule.state else "a tensor"
+    before: Any = None if rule.like is None else args[rule.like]
+    entries: Any = result if rule.state else {"": result}
+    if rule.state and before is not None and before.keys() != entries.keys():
+        return ", ".join(map(repr, entries)) or "no entries", ", ".join(map(repr, before)) or "no entries"
+    if rule.entry is not None and rule.entry[0] not in entries:
+        return kind(result), f"an entry {rule.entry[0]!r}: {_text(rule.entry[1], sizes)}"
+    for name, v in entries.items():
+        got = f"{name!r} {kind(v)}".removeprefix("'' ")
+        if not isinstance(v, Tensor):
+            return got, "names with tensors"
+        dtype, shape = None, rule.shape
+        if rule.entry is not None and name == rule.entry[0]:
+            dtype, shape = None if w is None else w.dtype, rule.entry[1]
+        elif before is not None:
+            old = before[name] if rule.state else before
+            # a table that begins without rows keeps its columns
+            dtype, shape = old.dtype, " ".join(str(n or "*") for n in old.shape)
+        if v.dtype != (dtype or v.dtype) or not any(_fits(v, form.split(), sizes) for form in shape.split("|")):
+            return got, f"{_type(dtype)} {_text(shape, sizes)}".removeprefix("None ")
+    return None
+
+
+def _fits(v: Tensor, letters: list[str], sizes: Mapping[str, int]) -> bool:
+    """Whether a tensor has a shape."""
+    if letters[-1:] == ["..."]:
+        letters = letters[:-1] + ["*"] * (v.dim() - len(letters) + 1)
+    lengths = [int(letter) if letter.isdigit() else sizes.get(letter) for letter in letters]
+    return len(lengths) == v.dim() and all(n in (None, size) for n, size in zip(lengths, v.shape, strict=True))
+
+
+def _text(shape: str, sizes: Mapping[str, int]) -> str:
+    """A shape for a message: ``[P] or [C, P] with C = 7, P = 21``."""
+    forms = " or ".join(f"[{', '.join(form.split())}]" for form in shape.split("|"))
+    known = ", ".join(f"{letter} = {sizes[letter]}" for letter in "CP" if letter in shape and letter in sizes)
+    return f"{forms} with {known}" if known else forms
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a result or an argument, with their names."""
-    if isinstance(value, Tensor):
+    """The tensors of real numbers in a result or an argument, with their names."""
+    if isinstance(value, Tensor) and value.is_floating_point():
         yield "a tensor", value
     elif isinstance(value, dict):
-        yield from ((repr(k), v) for k, v in value.items() if isinstance(v, Tensor))
+        yield from ((repr(k), v) for k, v in value.items() if isinstance(v, Tensor) and v.is_floating_point())
     elif isinstance(value, ClientInfo):
-        yield from (*_tensors(value.probe), ("lr", value.lr))
+        yield from _tensors(value.probe | {"lr": value.lr})
     elif type(value) is tuple:
         for part in value:
             yield from _tensors(part)
 
 
-def _type(dtype: torch.dtype) -> str:
+def _type(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -294,3 +233,31 @@ def kind(value: object) -> str:
         case ClientInfo():
             return f"cohort of {len(value.id)} clients"
     return "None" if value is None else type(value).__name__
+
+
+def is_own(function: Callable[..., Any]) -> bool:
+    """Whether a function was written outside fedbench."""
+    plain = function.func if isinstance(function, partial) else function
+    return not str(getattr(plain, "__module__", "")).startswith("fedbench.")
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """A function's name, file and first line, for messages: ``direction (median.py, line 17)``."""
+    plain = function.func if isinstance(function, partial) else function
+    name = getattr(plain, "__qualname__", type(plain).__qualname__).rpartition("<locals>.")[2]
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    return name if code is None else f"{name} ({_short(code.co_filename)}, line {code.co_firstlineno})"
+
+
+def raised(error: Exception) -> str:
+    """An error and the innermost line outside fedbench and installed packages that it passed, for messages."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    own = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE) and "site-packages" not in f.filename]
+    last, text = (own or frames)[-1], " ".join(str(error).split())
+    return f"raised {type(error).__name__} in {_short(last.filename)}, line {last.lineno}: {text}"
+
+
+def _short(file: str) -> str:
+    """A file as a message names it: relative to the working directory if it is below it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

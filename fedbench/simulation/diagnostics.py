@@ -6,8 +6,12 @@ diagnostics may look at inside a round is declared by the method, in ``Algorithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +19,18 @@ import torch
 from torch import Tensor
 
 from fedbench.core.algorithm import Stage
+from fedbench.core.errors import RequestError
+from fedbench.core.metrics import is_field
 from fedbench.data.dataset import FederatedDataset
+from fedbench.simulation.checks import FirstCall, kind, place_of
 from fedbench.simulation.evaluation import Evaluation
-from fedbench.simulation.exchanges import Exchange, Observer, Snapshot
 from fedbench.simulation.fairness import linear_cka
+from fedbench.simulation.loop import Exchange, Observer, Snapshot
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
 _SHOWN = 10  # clients whose moments are compared
+_ARRAYS = ("accuracy", "loss", "weights")  # what metrics of the user's own may ask for
 
 
 @dataclass(frozen=True)
@@ -174,3 +182,59 @@ def moment_similarity(task: Task, moments: Tensor) -> np.ndarray:
     values = np.array(pairs)
     known = np.isfinite(values)
     return np.where(known.any(-1), np.where(known, values, 0).sum(-1) / np.maximum(known.sum(-1), 1), np.nan)
+
+
+class CustomMetric:
+    """A metric of the user's own: a function of per-client arrays that returns one number per evaluated round.
+
+    Args:
+        name: Its column in ``rounds.jsonl``.
+        function: The function. Of the arrays ``accuracy``, ``loss`` and ``weights`` [N] it takes those that it has
+            parameters for.
+        options: Its other arguments.
+
+    Raises:
+        RequestError: If the name is taken or cannot name a column, or the function has other parameters.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        taken = name == "round" or is_field(name) or name.startswith(("accuracy_", "val_"))
+        if taken or not re.fullmatch("[a-z][a-z0-9_]*", name):
+            raise RequestError(
+                f"metrics.{name}: a name consists of lower-case letters, digits and _, and is not that of a column of "
+                "every run, such as those that begin with accuracy_ or val_; give the metric another"
+            )
+        signature = inspect.signature(function)
+        self._arrays = tuple(k for k in _ARRAYS if k in signature.parameters)
+        try:
+            signature.bind(**dict.fromkeys(self._arrays), **options)
+        except TypeError as error:
+            raise RequestError(
+                f"metrics.{name}: {place_of(function)}: {error}; a metric takes {', '.join(_ARRAYS)}, and options that "
+                f"are set with +metrics.{name}.KEY=VALUE"
+            ) from error
+        self.name, given = name, partial(function, **options)
+        self._call = FirstCall(lambda arrays: given(**arrays), f"metrics.{name}", _not_a_number, named=function)
+
+    def measure(self, evaluation: Evaluation) -> float | None:
+        """The metric over the clients that have test examples; None if there are none.
+
+        Raises:
+            RequestError: If the function raises an error or returns no number, in its first call.
+        """
+        tested = evaluation.n_test > 0
+        if not tested.any():
+            return None
+        n = evaluation.n_test[tested]
+        arrays = (evaluation.correct[tested] / n, evaluation.test_loss[tested] / n, n.astype(np.float64))
+        found = dict(zip(_ARRAYS, arrays, strict=True))
+        return float(self._call({k: found[k] for k in self._arrays}))
+
+
+def _not_a_number(args: tuple[Any, ...], result: Any) -> str | None:
+    """What is wrong with the result of a metric, or None."""
+    if not isinstance(result, bool) and isinstance(result, Real) and np.isfinite(float(result)):
+        return None
+    got = f"{result}" if isinstance(result, Real) else kind(result)
+    arrays = ", ".join(f"{k} {list(v.shape)}" for k, v in args[0].items())
+    return f"returned {got}; expected one finite number from {arrays}"

@@ -1,58 +1,48 @@
-"""How a simulation is carried out: clients side by side or one after another, in chunks, on threads."""
+"""How a simulation is carried out: clients side by side or one after another, in chunks, on threads, within memory."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
+import psutil
 import torch
+from torch import Tensor
 
 from fedbench.core.types import Oracle
+from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.memory import OutOfMemory, allocation_failed
+from fedbench.simulation.task import Task, example_losses
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
 _SIMILAR, _SLACK = 1.25, 8  # a chunk's batches differ in size by at most this factor, plus this many examples
+_NO_LIMIT = 2**53
+_SIGNS = (  # in torch's RuntimeErrors
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "std::bad_alloc",
+    "status_alloc_failed",  # of cuBLAS, cuDNN and others
+    "unable to find an engine",  # of cuDNN, when no kernel's workspace fits
+)
+_EXAMPLES = 4  # in the batch that is measured; the activations of a batch are proportional to its size
+_PASSES = 2  # a backward pass and its temporary tensors take about as much as what the forward pass saved
+_VECTORS = 8  # of the size of the model, per client: models, gradients, the method's own, the upload, the new state
 
 
-def flush_subnormals(on: bool = True) -> None:
-    """Treat numbers below the normal range (1e-38 in float32) as 0 in the calling thread, if the CPU can."""
-    torch.set_flush_denormal(on)
-
-
-def keep_memory() -> None:
-    """Keep freed memory in this process instead of returning it to the system, if the allocator is glibc's.
-
-    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared every time;
-    docs/performance.md has measurements. Settings in MALLOC_* environment variables take precedence.
-    """
-    if sys.platform != "linux" or any(k.startswith("MALLOC_") for k in os.environ):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library
-        return
-    for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20)):
-        mallopt(option, value)
-
-
-def _prepare_thread() -> None:
-    """Set a worker thread up, once for all its work: what a thread decides for itself."""
-    flush_subnormals()  # they take a CPU several times as long, and decaying moments are full of them
-    torch.set_grad_enabled(False)  # as in the threads that hand out the work
-
-
-Unit: TypeAlias = Literal["clients", "examples"]
+class OutOfMemory(Exception):
+    """What has to be in memory at once does not fit; the message says what that is and how to make it smaller."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +50,15 @@ class Limits:
     """What allocation errors have left of the work that is done at once; they hold for the rest of a run.
 
     Attributes:
-        clients: Largest number of clients that a worker trains side by side; None is no limit.
-        examples: Largest number of examples in a block that a worker measures; None is no limit.
-        workers: Largest number of threads; None is no limit.
+        clients: Largest number of clients that a worker trains side by side.
+        examples: Largest number of examples in a block that a worker measures.
+        workers: Largest number of threads.
         errors: Number of allocation errors so far.
     """
 
-    clients: int | None = None
-    examples: int | None = None
-    workers: int | None = None
+    clients: int = _NO_LIMIT
+    examples: int = _NO_LIMIT
+    workers: int = _NO_LIMIT
     errors: int = 0
 
 
@@ -101,39 +91,28 @@ class Engine:
         self._cohort_size, self._workers, self._automatic = cohort_size, workers, automatic
         self.limits = Limits()
         self.notify: Callable[[str], None] = lambda sentence: None
-        self._pool = self._threads()
+        self._pool: ThreadPoolExecutor | None = None
 
     @property
     def cohort_size(self) -> int:
         """Number of clients trained side by side."""
-        return self.at_once("clients", self._cohort_size)
+        return min(self._cohort_size, self.limits.clients)
 
     @property
     def workers(self) -> int:
         """Number of threads that work on chunks."""
-        return _lower(self._workers, self.limits.workers)
+        return min(self._workers, self.limits.workers)
 
-    def at_once(self, unit: Unit, most: int) -> int:
-        """Return ``most``, a number of clients or examples, or fewer where memory is short."""
-        return _lower(most, self.limits.clients if unit == "clients" else self.limits.examples)
-
-    def resume(self, limits: Limits, cohort_size: int | None) -> None:
+    def resume(self, limits: Limits, cohort_size: int) -> None:
         """Go on as an interrupted run did: its limits, and its chunks unless the user has chosen others.
 
         Args:
             limits: The limits of the run.
-            cohort_size: Its number of clients side by side, on which sums depend by rounding; None if not known.
+            cohort_size: Its number of clients side by side, on which sums depend by rounding.
         """
-        self.restrict(limits)
-        if self._automatic and cohort_size is not None:
+        self.limits = limits
+        if self._automatic:
             self._cohort_size = cohort_size
-
-    def restrict(self, limits: Limits) -> None:
-        """Work within ``limits`` from now on."""
-        before, self.limits = self.workers, limits
-        if self.workers != before:
-            self.close()
-            self._pool = self._threads()
 
     def map(self, f: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Apply ``f`` to every item, on the worker threads if there are several, and keep the order.
@@ -142,8 +121,10 @@ class Engine:
         is raised, no thread is at work any more.
         """
         items = list(items)
-        if self._pool is None or len(items) == 1:
+        if self.workers == 1 or len(items) == 1:
             return [f(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers, initializer=_prepare_thread)
         futures = [self._pool.submit(f, item) for item in items]
         try:
             return [future.result() for future in futures]
@@ -152,7 +133,9 @@ class Engine:
                 future.cancel()
             wait(futures)
 
-    def within_memory(self, work: Callable[[], T], unit: Unit, used: Callable[[], int], alone: str) -> T:
+    def within_memory(
+        self, work: Callable[[], T], unit: Literal["clients", "examples"], used: Callable[[], int], alone: str
+    ) -> T:
         """Return ``work()``; if memory runs out, do half as much at once from now on, and start ``work`` again.
 
         What is done at once is halved down to one client or example per thread, then the threads are halved.
@@ -175,31 +158,45 @@ class Engine:
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             gc.collect()  # the frames of the failed attempt hold its tensors
-            self._halve(unit, used(), alone, reason)
+            self._halve(unit, used(), f"{alone} ({reason})")
+            self.notify(f"memory ran out; less is done at once from now on ({reason})")
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()  # torch would keep blocks of other sizes
 
-    def _halve(self, unit: Unit, used: int, alone: str, reason: str) -> None:
-        errors, half = self.limits.errors + 1, -(-used // 2)
+    def _halve(self, unit: Literal["clients", "examples"], used: int, alone: str) -> None:
         if used == 1 and self.workers == 1:
-            raise OutOfMemory(f"{alone} ({reason})")
-        if used == 1:
-            limits = replace(self.limits, workers=self.workers // 2, errors=errors)
-        elif unit == "clients":
-            limits = replace(self.limits, clients=half, errors=errors)
-        else:
-            limits = replace(self.limits, examples=half, errors=errors)
-        self.restrict(limits)
-        changed = f"{self.workers} threads" if used == 1 else f"{half} {unit} per thread"
-        self.notify(f"memory ran out; this part of the round is repeated with at most {changed} at a time ({reason})")
-
-    def _threads(self) -> ThreadPoolExecutor | None:
-        return ThreadPoolExecutor(self.workers, initializer=_prepare_thread) if self.workers > 1 else None
+            raise OutOfMemory(alone)
+        half: dict[str, int] = {unit: -(-used // 2)} if used > 1 else {"workers": self.workers // 2}
+        self.close()
+        self.limits = replace(self.limits, errors=self.limits.errors + 1, **half)
 
     def close(self) -> None:
         """End the worker threads."""
         if self._pool is not None:
             self._pool.shutdown()
+            self._pool = None
+
+
+def _prepare_thread() -> None:
+    """Set a worker thread up, once for all its work: what a thread decides for itself."""
+    torch.set_flush_denormal(True)  # they take a CPU several times as long, and decaying moments are full of them
+    torch.set_grad_enabled(False)  # as in the threads that hand out the work
+
+
+def keep_memory() -> None:
+    """Keep freed memory in this process instead of returning it to the system, if the allocator is glibc's.
+
+    Buffers of a few MB, of which a training step allocates dozens, are otherwise mapped and cleared every time;
+    docs/performance.md has measurements. Settings in MALLOC_* environment variables take precedence.
+    """
+    if sys.platform != "linux" or any(k.startswith("MALLOC_") for k in os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return
+    for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20)):
+        mallopt(option, value)
 
 
 def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> list[np.ndarray]:
@@ -231,10 +228,6 @@ def chunks(ids: np.ndarray, tau: np.ndarray, widths: np.ndarray, size: int) -> l
     return [part for g in groups if len(g) for part in np.array_split(g, -(-len(g) // size))]
 
 
-def _lower(most: int, limit: int | None) -> int:
-    return most if limit is None else max(1, min(most, limit))
-
-
 def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.ndarray]:
     """Divide items among at most ``parts`` threads so that the sums of their costs are similar.
 
@@ -254,3 +247,47 @@ def balanced(cost: np.ndarray, parts: int, most: int | None = None) -> list[np.n
     part = part.clip(max=parts - 1)  # the last items may cost nothing
     members = (np.sort(order[part == k]) for k in range(parts))
     return [piece for m in members if len(m) for piece in np.array_split(m, -(-len(m) // (most or len(m))))]
+
+
+def allocation_failed(error: BaseException) -> bool:
+    """Return whether an error is that memory could not be allocated: by torch, NumPy, compiled code or the system."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Number of bytes that tensors on a device can take: free memory of the GPU, or main memory without swapping."""
+    if device.type != "cuda":
+        return int(psutil.virtual_memory().available)
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def client_bytes(task: Task, data: FederatedDataset, width: int) -> int:
+    """Return about how many bytes the local phase of one client takes, with batches of ``width`` examples.
+
+    These are a number of vectors of the size of the model, and the activations. The latter are measured: the tensors
+    that one forward pass over a few examples saves for its backward pass.
+    """
+    count = max(1, min(_EXAMPLES, width, len(data.train.index)))
+    saved = _saved_bytes(task, data, data.train.index[:count])
+    return _VECTORS * task.size * task.dtype.itemsize + _PASSES * saved * width // count
+
+
+def _saved_bytes(task: Task, data: FederatedDataset, rows: Tensor) -> int:
+    """Return the bytes that a forward pass over the examples ``rows`` saves, without the parameters."""
+    w = torch.zeros(task.size, device=task.device, dtype=task.dtype)
+    kept: dict[int, torch.UntypedStorage] = {}  # views share one; held, so that no other takes its address
+
+    def keep(tensor: Tensor) -> None:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+
+    leaves = [v.requires_grad_() for v in task.layout.views(w)]
+    draws = torch.zeros((), dtype=torch.int64, device=task.device) if task.traits.random else None
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
+        example_losses(task.apply(leaves, task.images(data.features(rows)), draws), data.labels(rows), 1)
+    kept.pop(w.untyped_storage().data_ptr(), None)
+    return sum(storage.nbytes() for storage in kept.values())

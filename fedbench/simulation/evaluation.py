@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from fedbench.data.dataset import FederatedDataset
+from fedbench.data.dataset import FederatedDataset, Rows
 from fedbench.simulation.fairness import accuracy_metrics
 from fedbench.simulation.measurements import Measurements
 
@@ -96,36 +96,20 @@ def evaluate(measurements: Measurements, data: FederatedDataset, w: Tensor, trai
         w: The model or the models.
         train: Whether the training examples are evaluated too.
     """
-    everyone, n = np.arange(data.num_clients), data.train.counts
-    held_out = _held_out(measurements, data, w)
-    if w.dim() == 2:
-        test_loss, correct = measurements.plan(data, data.test, everyone).sums(w, hits=True)
-        train_loss = measurements.plan(data, data.train, everyone).sums(w)[0].cpu().numpy() if train else None
-    else:
-        sums = measurements.sums(data, data.test, everyone[:1] if data.central else everyone, w, hits=True)
-        test_loss, correct = (v.expand(len(everyone)) for v in sums)
-        train_loss = _training_losses(measurements, data, w) if train else None
-    right, tested = (v.cpu().numpy() for v in (correct, test_loss))
-    return Evaluation(n, data.test.counts, right, tested, train_loss, data.y.dim() > 1, held_out)
-
-
-def _held_out(measurements: Measurements, data: FederatedDataset, w: Tensor) -> HeldOut | None:
-    """Return what the models w [P] or [N, P] reach on the validation examples; None if there are none."""
-    if (rows := data.validation) is None:
-        return None
     everyone = np.arange(data.num_clients)
-    if w.dim() == 2:
-        loss, correct = measurements.plan(data, rows, everyone).sums(w, hits=True)
-    else:
-        loss, correct = measurements.sums(data, rows, everyone, w, hits=True)
-    return HeldOut(rows.counts, correct.cpu().numpy(), loss.cpu().numpy())
 
+    def sums(rows: Rows, ids: np.ndarray, hits: bool) -> list[np.ndarray]:
+        return [v.cpu().numpy() for v in measurements.plan(data, rows, ids).sums(w, hits)]
 
-def _training_losses(measurements: Measurements, data: FederatedDataset, w: Tensor) -> np.ndarray:
-    """Return the sum of the training losses of each client under the model w [P], [N]."""
-    able, total = np.flatnonzero(data.train.counts), np.zeros(data.num_clients)
-    total[able] = measurements.sums(data, data.train, able, w)[0].cpu().numpy()
-    return total
+    held_out = None
+    if data.validation is not None:
+        loss, correct = sums(data.validation, everyone, hits=True)
+        held_out = HeldOut(data.validation.counts, correct, loss)
+    tested = everyone[:1] if data.central and w.dim() == 1 else everyone
+    test_loss, correct = (np.broadcast_to(v, len(everyone)) for v in sums(data.test, tested, hits=True))
+    train_loss = sums(data.train, everyone, hits=False)[0] if train else None
+    per_token = data.y.dim() > 1
+    return Evaluation(data.train.counts, data.test.counts, correct, test_loss, train_loss, per_token, held_out)
 
 
 def _accuracies(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:

@@ -1,21 +1,29 @@
-"""The round loop. It prints and writes nothing and knows no method by name."""
+"""The round loop, and what clients and server exchange in a round. It prints and writes nothing and knows no method.
+
+Most methods select, broadcast, train and aggregate. A set-up exchange, numbers made for the clients, trials, a second
+local phase and a change of the labels are fields of ``Algorithm`` and ``Stage`` that are empty for other methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.core.algorithm import Averaging, Stage
-from fedbench.core.randomness import Sampler
+from fedbench.core.algorithm import After, Algorithm, Averaging, Stage, Trials
+from fedbench.core.randomness import Purpose, Sampler, key, without_replacement
+from fedbench.core.types import ClientInfo, State, nbytes, upload
 from fedbench.data.dataset import FederatedDataset
-from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.client_states import StateAllocator
+from fedbench.simulation.client_states import StateAllocator, write_rows
+from fedbench.simulation.cohort import Cohort
 from fedbench.simulation.engine import Engine
-from fedbench.simulation.exchanges import Federation, Observer, Round, Snapshot, after_round, begin, set_up
-from fedbench.simulation.measurements import Measurements
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.measurements import Inspection, Measurements
 from fedbench.simulation.task import Task
 
 
@@ -53,7 +61,7 @@ def simulate(
     """
     measurements = measurements or Measurements(task, engine)
     allocator = allocator or StateAllocator(w.device, "device")
-    run = Federation(data, work, engine, w, seed, sampler, allocator, observers, measurements)
+    run = Federation(data, work, w, seed, sampler, allocator, observers, measurements)
     snapshot = resume or begin(run, 0, stages[0], Snapshot(0, 0, {"w": w}, {}, data, np.arange(0), 0, 0, 0))
     if resume is None:
         yield snapshot
@@ -86,3 +94,204 @@ def one_round(run: Federation, t: int, stage: Stage, snapshot: Snapshot) -> Snap
     update = algo.update.step if isinstance(algo.update, Averaging) else algo.update  # the averages are taken
     snapshot = this.end(cohort, update(this.server, uploads, info))
     return snapshot if stage.after is None else after_round(run, stage.after, t, snapshot)
+
+
+class Snapshot(NamedTuple):
+    """Everything that later rounds depend on, and what the rounds so far have cost.
+
+    ``clients`` is the loop's own memory and valid until the next snapshot; copy what is to be kept.
+    """
+
+    round: int  # rounds done, over all stages; 0 is the initial model
+    stage: int
+    server: State
+    clients: State  # client states, [N, ...]
+    data: FederatedDataset
+    cohort: np.ndarray  # ids of the clients of this round
+    client_steps: int  # cumulative, like the two below
+    bytes_up: int
+    bytes_down: int
+
+
+class Exchange(NamedTuple):
+    """What passed between the clients of one round and the server, for an observer; copy what is to be kept."""
+
+    round: int  # the number of the round, over all stages, from 1
+    algorithm: Algorithm
+    cohort: np.ndarray  # ids of the clients, [C]
+    uploads: State  # [C, ...]
+    client_states: State  # after the round, [C, ...]
+
+
+class Observer(NamedTuple):
+    """Looks at what clients and server exchange; only for it are all uploads of a cohort held at once."""
+
+    wants: Callable[[int], bool]  # whether to look at a round, by its number over all stages, from 1
+    observe: Callable[[Exchange], None]
+
+
+@dataclass
+class Federation:
+    """What stays the same over the rounds, and the plans of cohorts that may come again."""
+
+    data: FederatedDataset
+    work: LocalWork
+    w: Tensor
+    seed: int
+    sampler: Sampler
+    allocator: StateAllocator
+    observers: Sequence[Observer]
+    measurements: Measurements
+    cohorts: dict[Purpose, Cohort] = field(default_factory=dict)
+
+    def cohort(self, purpose: Purpose, ids: np.ndarray, tau: np.ndarray, data: FederatedDataset) -> Cohort:
+        """The clients ``ids`` with ``tau`` local steps each; the last one of the same purpose if it is the same."""
+        cohort = self.cohorts.get(purpose)
+        same = cohort is not None and cohort.data is data and np.array_equal((cohort.ids, cohort.tau), (ids, tau))
+        if cohort is None or not same:
+            cohort = Cohort(ids, tau, data, self.work, self.measurements, self.seed, purpose)
+            self.cohorts[purpose] = cohort
+        return cohort
+
+    @cached_property
+    def initial_losses(self) -> Tensor:
+        """F_k of every client at the first model of the run, [N] float64."""
+        return self.measurements.mean_losses(self.data, np.arange(self.data.num_clients), self.w)
+
+
+def begin(run: Federation, number: int, stage: Stage, snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which a stage begins: fresh states, but for the entries that it keeps."""
+    algo, w, count = stage.algorithm, snapshot.server["w"], snapshot.data.num_clients
+    server = algo.server_init(w, count) | {k: snapshot.server[k] for k in stage.keep}
+    kept = {k: v for k, v in snapshot.clients.items() if k in stage.keep}
+    fresh = {k: v for k, v in algo.client_init(w).items() if k not in kept}
+    return snapshot._replace(stage=number, server=server, clients=kept | run.allocator.allocate(fresh, count))
+
+
+def set_up(run: Federation, setup: Algorithm, snapshot: Snapshot) -> Snapshot:
+    """The snapshot after the exchange before the first round: one step of every client that has examples."""
+    ids = np.flatnonzero(snapshot.data.train.counts)
+    cohort = run.cohort(Purpose.SETUP, ids, np.ones_like(ids), snapshot.data)
+    message, info = setup.broadcast(snapshot.server), cohort.info(setup.weights, {}, snapshot.round)
+    trained = cohort.train(setup, message, {}, info, snapshot.round)
+    return snapshot._replace(
+        server=setup.update(snapshot.server, trained.uploads, info),
+        client_steps=snapshot.client_steps + len(ids),
+        bytes_up=snapshot.bytes_up + trained.bytes_up,
+        bytes_down=snapshot.bytes_down + nbytes(message) * len(ids),
+    )
+
+
+class Round:
+    """The exchanges of one round, which add up what they cost.
+
+    Args:
+        run: What stays the same over the rounds.
+        stage: The stage of the round.
+        before: The snapshot before the round.
+
+    Attributes:
+        server: The entries of the server's state that the method of the stage knows.
+    """
+
+    def __init__(self, run: Federation, stage: Stage, before: Snapshot) -> None:
+        self.run, self.stage, self.algo, self.before = run, stage, stage.algorithm, before
+        self.server = {k: v for k, v in before.server.items() if k not in stage.keep}
+        self._steps = self._up = self._down = 0
+
+    def select(self) -> Cohort:
+        """The clients of the round, ascending ids, with their numbers of local steps."""
+        run, before, stage = self.run, self.before, self.stage
+        n = before.data.train.counts
+        able = n if stage.eligible is None else n * stage.eligible(before.server)
+        ids = (stage.sampler or run.sampler)(before.round, able, run.seed)
+        return run.cohort(Purpose.BATCHES, ids, run.work.tau(ids, n[ids], run.seed, before.round), before.data)
+
+    def facts(self, cohort: Cohort, w: Tensor) -> ClientInfo:
+        """The facts of the cohort: with measurements at the broadcast model ``w`` and the server's numbers."""
+        run, algo = self.run, self.algo
+        probe = run.measurements.at_broadcast(cohort.data, cohort.ids, w, algo.needs)
+        self._up += nbytes({k: v for k, v in probe.items() if v.dim() == 1})  # numbers; gradients are uploads
+        if "loss_init" in algo.needs:
+            probe["loss_init"] = run.initial_losses[upload(cohort.ids, w.device)]
+        info = cohort.info(algo.weights, probe, self.before.round)
+        if algo.instruct is None:
+            return info
+        told = algo.instruct(self.server, info)
+        self._down += nbytes(told)
+        return replace(info, probe=probe | told)
+
+    def train(self, cohort: Cohort, message: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+        """Carry out the local work, and write the new client states to their places.
+
+        Returns:
+            The uploads as ``update`` sees them, and the facts with what was measured at the local models.
+        """
+        algo, number, clients = self.algo, self.before.round, self.before.clients
+        rule = algo.update if isinstance(algo.update, Averaging) else Averaging(algo.update, {})
+        watching = [o for o in self.run.observers if o.wants(number + 1)]
+        weights = {} if watching else {k: f(self.server, info) for k, f in rule.weights.items()}
+        in_place = not watching and algo.personal is None
+        trained = cohort.train(algo, message, clients, info, number, weights, in_place)
+        self._steps += int(cohort.tau.sum())
+        self._up += trained.bytes_up + nbytes(trained.after)
+        self._down += nbytes(message) * len(cohort.ids)
+        if not in_place:
+            states = trained.client_states | self._second_phase(cohort, message)
+            write_rows(clients, info.id, states)
+            for observer in watching:
+                observer.observe(Exchange(number + 1, algo, cohort.ids, trained.uploads, states))
+        info = replace(info, probe=info.probe | trained.after)
+        return rule.summed(self.server, trained.uploads, info) if watching else trained.uploads, info
+
+    def _second_phase(self, first: Cohort, message: State) -> State:
+        """The client states after the second local phase, if the method has one; nothing is sent in it."""
+        run, algo, number = self.run, self.algo, self.before.round
+        if algo.personal is None:
+            return {}
+        tau = first.tau
+        if algo.personal_epochs is not None:
+            n = first.data.train.counts[first.ids]
+            tau = run.work.tau(first.ids, n, run.seed, number, algo.personal_epochs)
+        cohort = run.cohort(Purpose.PERSONAL, first.ids, tau, first.data)
+        self._steps += int(tau.sum())
+        info = cohort.info(algo.weights, {}, number)
+        return cohort.train(algo.personal, message, self.before.clients, info, number).client_states
+
+    def trials(self, asked: Trials, cohort: Cohort, uploads: State, info: ClientInfo) -> tuple[State, ClientInfo]:
+        """The uploads and facts with the losses of models that the server makes and clients measure."""
+        proposed = asked.propose(self.server, uploads, info)
+        models, ids, data = proposed["trials"], cohort.ids, cohort.data
+        found: State = {}
+        if asked.drawn:
+            draw = key(self.run.seed, Purpose.TRIALS, self.before.round)
+            ids = without_replacement(draw, len(ids), data.train.counts)
+            found["trial_id"] = upload(ids, models.device)
+        found["loss_trials"] = self.run.measurements.losses_of_several(data, ids, models)
+        self._up += found["loss_trials"].nbytes
+        # what is sent: each model, or the vectors of a line and a step on it for each model
+        vectors, steps = (len(models), 0) if asked.vectors is None else (asked.vectors, len(models))
+        self._down += (vectors * models.shape[1] + steps) * models.element_size() * len(ids)
+        return uploads | proposed, replace(info, probe=info.probe | found)
+
+    def end(self, cohort: Cohort, server: State) -> Snapshot:
+        """The snapshot after the round, whose method has left the state ``server``."""
+        before = self.before
+        return before._replace(
+            round=before.round + 1,
+            server=server | {k: before.server[k] for k in self.stage.keep},
+            cohort=cohort.ids,
+            client_steps=before.client_steps + self._steps,
+            bytes_up=before.bytes_up + self._up,
+            bytes_down=before.bytes_down + self._down,
+        )
+
+
+def after_round(run: Federation, after: After, t: int, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the states and labels that a stage changes after its round ``t``."""
+    old, clients = snapshot.data, snapshot.clients
+    lab = Inspection(run.measurements.task, old, run.measurements.engine)
+    server, changed, y = after(t, snapshot.cohort, snapshot.server, clients, old.y, lab)
+    # client states stay where they are: a checkpoint may hold that place, not the tensor
+    clients = {k: v if changed[k] is v else v.copy_(changed[k]) for k, v in clients.items()}
+    return snapshot._replace(server=server, clients=clients, data=old if y is old.y else old.relabelled(y))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
+from functools import cached_property
 from math import prod
 from typing import NamedTuple, TypeVar
 from weakref import ref
@@ -13,37 +14,23 @@ from torch import Tensor
 
 from fedbench.core.types import Batch, Examined, State, upload
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.compiled.dense import DenseKernel
-from fedbench.simulation.compiled.sums import gradients, most_clients, sums_of_clients
-from fedbench.simulation.engine import Engine, Limits, chunks
+from fedbench.simulation.engine import Engine, Limits, balanced, chunks
 from fedbench.simulation.task import Task, example_losses, over_tokens
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _BLOCK_VALUES = 2**19  # values of the features in one block: what is computed from them should stay in the cache
 _FEW_ROWS, _MOST_VALUES = 64, 2**25  # a block has at least this many examples, unless they take more values than that
 _GROUP = 8  # blocks' worth of examples of several clients, each with a model of its own
 _MOST_ROWS = 2048  # examples of a client in one gradient; more are summed block by block
-_KEPT = 4  # plans, and sums: those of all clients, and of a cohort before and after its round
-
-
-class _Examples(NamedTuple):
-    """The training, test or validation examples of some clients."""
-
-    data: FederatedDataset
-    rows: Rows
-    ids: np.ndarray
-
-    def same(self, other: _Examples) -> bool:
-        """Whether these are the same examples."""
-        return self.data is other.data and self.rows is other.rows and np.array_equal(self.ids, other.ids)
+_PIECE = 4096  # examples of a client that one call of compiled code measures
+_PLANS = 4  # that are kept: training, test and validation examples of all clients, and those of a cohort
+_MODELS = 2  # whose sums a plan keeps: those before and after a round
 
 
 class Measurements:
     """Losses, accuracies and gradients on clients' own examples, each computed once however many ask for it.
-
-    Only what would be computed in the very same way is shared, so that the numbers do not depend on who asks first. A
-    model is recognised as an object, which must not be changed in place.
 
     Args:
         task: The model and its loss.
@@ -52,48 +39,14 @@ class Measurements:
 
     def __init__(self, task: Task, engine: Engine) -> None:
         self.task, self.engine = task, engine
-        self._plans: list[tuple[_Examples, ExamplePlan]] = []
-        self._sums: list[tuple[_Examples, ref[Tensor], list[Tensor]]] = []  # models are not kept alive for this
+        self._plans: list[ExamplePlan] = []
 
     def plan(self, data: FederatedDataset, rows: Rows, ids: np.ndarray) -> ExamplePlan:
-        """The plan of the examples of the clients ``ids`` [C]."""
-        asked = _Examples(data, rows, ids)
-        known = next((entry for entry in self._plans if entry[0].same(asked)), None)
-        entry = known or (asked, ExamplePlan(data, rows, ids, self.engine))
-        self._plans = [entry, *(other for other in self._plans if other is not entry)][:_KEPT]
-        return entry[1]
-
-    def sums(self, data: FederatedDataset, rows: Rows, ids: np.ndarray, w: Tensor, hits: bool = False) -> list[Tensor]:
-        """The sums of the losses and, with ``hits`` or if known, the correct examples of each client, [C] float64 each.
-
-        Args:
-            data: The data set.
-            rows: Its training, test or validation rows.
-            ids: The clients [C].
-            w: The model [P].
-            hits: Whether to count correct examples too.
-
-        Raises:
-            OutOfMemory: If a single example does not fit.
-        """
-        asked = _Examples(data, rows, ids)
-        for examples, model, sums in self._sums:
-            if model() is w and len(sums) > hits and examples.same(asked):
-                return sums
-        sums = client_sums(self.task, data, rows, ids, w, self.engine, hits)
-        self._sums = [(asked, ref(w), sums), *self._sums][:_KEPT]
-        return sums
-
-    def mean_losses(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> Tensor:
-        """F_k(w), the mean loss over all training examples, of each client, [C] float64."""
-        total = self.sums(data, data.train, ids, w)[0]
-        return total / upload(data.train.counts[ids], total.device, total.dtype)
-
-    def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
-        """F_k of several models [J, P] that are not shared with other measurements, [C, J] float64."""
-        sums = [client_sums(self.task, data, data.train, ids, w, self.engine)[0] for w in models]
-        n = upload(data.train.counts[ids], sums[0].device, sums[0].dtype)
-        return torch.stack([total / n for total in sums], 1)
+        """The plan of the training, test or validation examples of the clients ``ids`` [C]."""
+        same = (p for p in self._plans if p.data is data and p.rows is rows and np.array_equal(p.ids, ids))
+        plan = next(same, None) or ExamplePlan(self.task, data, rows, ids, self.engine)
+        self._plans = [plan, *(other for other in self._plans if other is not plan)][:_PLANS]
+        return plan
 
     def at_broadcast(self, data: FederatedDataset, ids: np.ndarray, w: Tensor, needs: Set[str]) -> State:
         """Those of "loss", "accuracy" and "grad" that are in ``needs``, leaves [C] (a gradient [C, P])."""
@@ -101,14 +54,18 @@ class Measurements:
         if "grad" in needs:
             found["loss"], found["grad"] = self.plan(data, data.train, ids).gradients(w)
         if "accuracy" in needs or ("loss" in needs and not found):
-            sums = self.sums(data, data.train, ids, w, hits="accuracy" in needs)
-            n = upload(data.train.counts[ids], sums[0].device, sums[0].dtype)
-            found |= dict(zip(("loss", "accuracy"), (v / n for v in sums), strict=False))
+            means = self.plan(data, data.train, ids).means(w, hits="accuracy" in needs)
+            found |= dict(zip(("loss", "accuracy"), means, strict=False))
         return {k: v for k, v in found.items() if k in needs}
 
-    def lab(self, data: FederatedDataset) -> Inspection:
-        """Access to the training examples for a method between rounds."""
-        return Inspection(self.task, data, self.engine)
+    def mean_losses(self, data: FederatedDataset, ids: np.ndarray, w: Tensor) -> Tensor:
+        """F_k(w), the mean loss over all training examples, of each client, [C] float64."""
+        return self.plan(data, data.train, ids).means(w)[0]
+
+    def losses_of_several(self, data: FederatedDataset, ids: np.ndarray, models: Tensor) -> Tensor:
+        """F_k of several models [J, P] that are not shared with other measurements, [C, J] float64."""
+        plan = ExamplePlan(self.task, data, data.train, ids, self.engine)
+        return torch.stack([plan.means(w)[0] for w in models], 1)
 
 
 class Inspection:
@@ -126,46 +83,8 @@ class Inspection:
     @torch.no_grad()
     def examine(self, w: Tensor, ids: np.ndarray, y: Tensor) -> Examined:
         """The logits of the model w [P] on the clients' training examples; y [T] are the labels."""
-
-        def block(part: Tensor) -> Tensor:
-            return self.task.predict(w, self.data.features(part))
-
-        def all_blocks() -> Tensor:
-            return torch.cat(self.engine.map(block, rows.split(_block(self.data, self.engine))))
-
-        rows = self.data.train.of_clients(ids)
-        logits = _in_blocks(self.data, self.engine, all_blocks)
-        return Examined(rows, self.data.train.counts[ids], logits, y.index_select(0, rows))
-
-
-@torch.no_grad()
-def client_sums(
-    task: Task, data: FederatedDataset, rows: Rows, ids: np.ndarray, w: Tensor, engine: Engine, hits: bool = False
-) -> list[Tensor]:
-    """The sums of the losses and, with ``hits``, the correct examples of each client, [C] float64 each.
-
-    This is one flat pass of w [P] over the examples of all clients, whatever their numbers.
-
-    Raises:
-        OutOfMemory: If a single example does not fit.
-    """
-    kernel = _kernel(data, engine)
-    if kernel is not None:
-        return _in_shares(kernel, engine, lambda: sums_of_clients(kernel, data, rows, ids, w, engine, hits))
-    index = rows.of_clients(ids)
-    lengths = upload(rows.counts[ids], index.device)
-
-    def block(part: Tensor) -> list[Tensor]:
-        return _per_example(task.predict(w, data.features(part)), data.labels(part), hits, 1)
-
-    def flat() -> list[Tensor]:
-        blocks = engine.map(block, index.tensor_split(_number_of_blocks(len(index), _block(data, engine))))
-        return [
-            torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
-            for values in zip(*blocks, strict=True)
-        ]
-
-    return _in_blocks(data, engine, flat)
+        plan = ExamplePlan(self.task, self.data, self.data.train, ids, self.engine)
+        return Examined(plan.index, self.data.train.counts[ids], plan.logits(w), y.index_select(0, plan.index))
 
 
 class _Group(NamedTuple):
@@ -177,25 +96,65 @@ class _Group(NamedTuple):
 
 
 class ExamplePlan:
-    """The examples of each of C clients, cut into blocks once and measured any number of times.
+    """The examples of each of C clients, on which models are measured any number of times.
+
+    Compiled code measures what it can read. One model takes a flat pass over the examples of all clients; models of
+    their own are measured in groups of clients with blocks of similar size.
 
     Args:
+        task: The model and its loss.
         data: The data set.
         rows: Its training, test or validation rows.
         ids: The clients [C].
         engine: How the measurement is carried out.
     """
 
-    def __init__(self, data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> None:
-        self.data, self.rows, self.ids, self.engine, self.count = data, rows, ids, engine, len(ids)
-        self._kernel = _kernel(data, engine)
+    def __init__(self, task: Task, data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> None:
+        self.task, self.data, self.rows, self.ids, self.engine = task, data, rows, ids, engine
+        self.count, kernel = len(ids), engine.kernel
+        self._kernel = kernel if kernel is not None and kernel.reads(data) else None
         self._cut: tuple[Limits, list[_Group]] | None = None
+        self._known: list[tuple[ref[Tensor], list[Tensor]]] = []  # models are not kept alive for this
 
-    def _groups(self) -> list[_Group]:
-        """The blocks, cut again if the engine has less memory than before."""
-        if self._cut is None or self._cut[0] != self.engine.limits:
-            self._cut = self.engine.limits, _groups(self.data, self.rows, self.ids, self.engine)
-        return self._cut[1]
+    @cached_property
+    def index(self) -> Tensor:
+        """Rows of all examples, client by client, [M]."""
+        return self.rows.of_clients(self.ids)
+
+    def means(self, w: Tensor, hits: bool = False) -> list[Tensor]:
+        """F_k(w), the mean loss, and with ``hits`` or if known the accuracy, of one model w [P], [C] float64 each."""
+        sums = self.sums(w, hits)
+        n = upload(self.rows.counts[self.ids], sums[0].device, sums[0].dtype)
+        return [v / n for v in sums]
+
+    @torch.no_grad()
+    def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
+        """The sums of the losses and, with ``hits`` or if known, the correct examples of each client, [C] float64 each.
+
+        The sums of one model are computed once. It is recognised as an object, which must not be changed in place, as
+        the clients' own models are by the loop.
+
+        Args:
+            w: One model [P], or a model of each client's own [C, P], on any device.
+            hits: Whether to count correct examples too.
+            threads: Whether to use the engine's worker threads; without them allocation errors are the caller's.
+
+        Raises:
+            OutOfMemory: If a single example does not fit.
+        """
+        for model, known in self._known:
+            if model() is w and len(known) > hits:
+                return known
+        if self._kernel is not None:
+            measure = self._compiled_sums
+        else:
+            measure = self._flat_sums if w.dim() == 1 else self._grouped_sums
+        if not threads:
+            return measure(w, hits, threads)
+        sums = self._within_memory(lambda: measure(w, hits, threads), 1 if w.dim() == 1 else _GROUP)
+        if w.dim() == 1:
+            self._known = [(ref(w), sums), *self._known][:_MODELS]
+        return sums
 
     @torch.no_grad()
     def gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,14 +163,47 @@ class ExamplePlan:
         Raises:
             OutOfMemory: If a single example does not fit.
         """
-        kernel = self._kernel
-        if kernel is not None:
-            return _in_shares(
-                kernel, self.engine, lambda: gradients(kernel, self.data, self.rows, self.ids, w, self.engine)
-            )
-        return _in_blocks(self.data, self.engine, lambda: self._gradients(w), _GROUP)
+        measure = self._grouped_gradients if self._kernel is None else self._compiled_gradients
+        return self._within_memory(lambda: measure(w), _GROUP)
 
-    def _gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
+    def logits(self, w: Tensor) -> Tensor:
+        """The outputs of one model w [P], [M, classes]."""
+
+        def block(part: Tensor) -> Tensor:
+            return self.task.predict(w, self.data.features(part))
+
+        return self._within_memory(
+            lambda: torch.cat(self.engine.map(block, self.index.split(self._examples_at_once(1)))), 1
+        )
+
+    def _flat_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+        lengths = upload(self.rows.counts[self.ids], self.index.device)
+
+        def block(part: Tensor) -> list[Tensor]:
+            return _per_example(self.task.predict(w, self.data.features(part)), self.data.labels(part), hits, 1)
+
+        cut = self.index.tensor_split(_number_of_blocks(len(self.index), self._examples_at_once(1)))
+        return [
+            torch.segment_reduce(torch.cat(values).double(), "sum", lengths=lengths, initial=0, unsafe=True)
+            for values in zip(*self._map(block, cut, threads), strict=True)
+        ]
+
+    def _grouped_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
+        device, groups = self.data.x.device, self._groups()
+
+        def part(group: _Group) -> list[Tensor]:
+            models = w.index_select(0, group.clients.to(w.device)).to(device)
+            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
+            values = _per_example(logits, self.data.labels(group.rows), hits, 2)
+            return [(v.double() * (group.weight > 0)).sum(1) for v in values]
+
+        totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
+        for group, values in zip(groups, self._map(part, groups, threads), strict=True):
+            for total, v in zip(totals, values, strict=True):
+                total[group.clients] += v  # no client is in a group twice
+        return totals
+
+    def _grouped_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
         groups = self._groups()
 
         def part(group: _Group) -> tuple[Tensor, Tensor]:
@@ -225,90 +217,96 @@ class ExamplePlan:
             grad[group.clients] += g
         return loss, grad
 
-    @torch.no_grad()
-    def sums(self, w: Tensor, hits: bool = False, threads: bool = True) -> list[Tensor]:
-        """The sum of the example losses of each client's own model, and with ``hits`` the correct examples.
-
-        Args:
-            w: The clients' models [C, P], on any device.
-            hits: Whether to count correct examples too.
-            threads: Whether to use the engine's worker threads; without them allocation errors are the caller's.
-
-        Returns:
-            One or two tensors [C] in float64.
-
-        Raises:
-            OutOfMemory: If a single example does not fit.
-        """
+    def _compiled_sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
         kernel = self._kernel
+        assert kernel is not None
+        owner, starts, counts = self._pieces
+        found = np.zeros((1 + hits, len(owner)))
 
-        def work() -> list[Tensor]:
-            if kernel is None:
-                return self._sums(w, hits, threads)
-            return sums_of_clients(kernel, self.data, self.rows, self.ids, w, self.engine, hits, threads)
+        def part(share: np.ndarray) -> None:
+            models = w if w.dim() == 1 else w[torch.from_numpy(owner[share])]
+            sums = kernel.measure(self.data, self.rows.index, starts[share], counts[share], models, hits=hits)
+            for total, some in zip(found, sums, strict=False):
+                assert some is not None
+                total[share] = some.numpy()  # no set of examples is in two shares
 
-        if not threads:
-            return work()
-        if kernel is None:
-            return _in_blocks(self.data, self.engine, work, _GROUP)
-        return _in_shares(kernel, self.engine, work)
+        most = self._clients_at_once() if w.dim() == 2 else None  # the models of a share are copied
+        workers = kernel.threads(int(counts.sum()), self.engine.workers) if threads else 1
+        self._map(part, balanced(counts, workers, most), threads)
+        return [torch.from_numpy(np.bincount(owner, values, self.count)) for values in found]
 
-    def _sums(self, w: Tensor, hits: bool, threads: bool) -> list[Tensor]:
-        device, groups = self.data.x.device, self._groups()
+    def _compiled_gradients(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        kernel = self._kernel
+        assert kernel is not None
+        starts, counts = self.rows.starts[self.ids], self.rows.counts[self.ids]
+        loss, grad = torch.empty(self.count, dtype=torch.float64), w.new_empty(self.count, len(w))
 
-        def part(group: _Group) -> list[Tensor]:
-            models = w.index_select(0, group.clients.to(w.device)).to(device)
-            logits = self.engine.oracle.logits(models, self.data.features(group.rows))
-            values = _per_example(logits, self.data.labels(group.rows), hits, 2)
-            return [(v.double() * (group.weight > 0)).sum(1) for v in values]
+        def part(share: np.ndarray) -> None:
+            f, _ = kernel.measure(self.data, self.rows.index, starts[share], counts[share], w, gradients=(grad, share))
+            loss[torch.from_numpy(share)] = f  # no client is in two shares
 
-        done = self.engine.map(part, groups) if threads else [part(group) for group in groups]
-        totals = [torch.zeros(self.count, dtype=torch.float64, device=device) for _ in range(1 + hits)]
-        for group, values in zip(groups, done, strict=True):
-            for total, v in zip(totals, values, strict=True):
-                total[group.clients] += v  # no client is in a group twice
-        return totals
+        workers = kernel.threads(int(counts.sum()), self.engine.workers)
+        self.engine.map(part, balanced(counts, workers, self._clients_at_once()))
+        return loss / torch.from_numpy(np.maximum(counts, 1)), grad
 
+    def _map(self, f: Callable[[T], U], items: Iterable[T], threads: bool) -> list[U]:
+        return self.engine.map(f, items) if threads else [f(item) for item in items]
 
-def _groups(data: FederatedDataset, rows: Rows, ids: np.ndarray, engine: Engine) -> list[_Group]:
-    """Blocks of at most ``_MOST_ROWS`` examples of every client, those of similar size in one group."""
-    groups: list[_Group] = []
-    n, first = rows.counts[ids], rows.starts[ids]
-    size, device = min(_MOST_ROWS, _block(data, engine)), data.x.device
-    for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one
-        have = np.flatnonzero(n > start)
-        length = np.minimum(n[have] - start, size)
-        most = max(1, min(engine.cohort_size, _block(data, engine, _GROUP) // int(length.max())))
-        for group in chunks(have, np.ones_like(length), length, most):
-            members, count = have[group], length[group][:, None]
-            column = np.arange(count.max())
-            place = (first[members] + start)[:, None] + np.minimum(column, count - 1)
-            weight = (column < count) / n[members][:, None]
-            index = rows.index[upload(place, device)]
-            groups.append(_Group(upload(members, device), index, upload(weight, device, data.dtype)))
-    return groups
+    def _within_memory(self, work: Callable[[], T], blocks: int) -> T:
+        """The result of ``work``, which measures clients, or blocks of examples, fewer at once if memory runs out."""
+        if self._kernel is not None:
+            return self.engine.within_memory(work, "clients", self._clients_at_once, "one model does not fit")
+        return self.engine.within_memory(
+            work, "examples", lambda: self._examples_at_once(blocks), "measuring one example does not fit into memory"
+        )
 
+    def _clients_at_once(self) -> int:
+        """Largest number of clients, each with a model of its own, that one call of compiled code measures."""
+        assert self._kernel is not None
+        return min(self._kernel.most_clients, self.engine.limits.clients)
 
-def _kernel(data: FederatedDataset, engine: Engine) -> DenseKernel | None:
-    return engine.kernel if engine.kernel is not None and engine.kernel.reads(data) else None
+    def _examples_at_once(self, blocks: int) -> int:
+        """Number of examples of some blocks."""
+        values = max(1, prod(self.data.shape), self.data.work_values)
+        block = max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values))
+        return min(blocks * block, self.engine.limits.examples)
 
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The examples of clients, cut where they are very many, so that threads can share them.
 
-def _in_blocks(data: FederatedDataset, engine: Engine, work: Callable[[], T], many: int = 1) -> T:
-    """The result of ``work``, which measures ``many`` blocks of examples at once, fewer examples if memory runs out."""
-    return engine.within_memory(
-        work, "examples", lambda: _block(data, engine, many), "measuring one example does not fit into memory"
-    )
+        The client of each piece as a position in ``ids``, where its rows begin, and its number of examples; clients
+        without examples have no piece.
+        """
+        starts, counts = self.rows.starts[self.ids], self.rows.counts[self.ids]
+        pieces = -(-counts // _PIECE)
+        owner = np.repeat(np.arange(self.count), pieces)
+        first = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * _PIECE
+        return owner, starts[owner] + first, np.minimum(counts[owner] - first, _PIECE)
 
+    def _groups(self) -> list[_Group]:
+        """Blocks of at most ``_MOST_ROWS`` examples of every client, those of similar size in one group.
 
-def _in_shares(kernel: DenseKernel, engine: Engine, work: Callable[[], T]) -> T:
-    """The result of ``work``, in which compiled code measures clients, fewer at once if memory runs out."""
-    return engine.within_memory(work, "clients", lambda: most_clients(kernel, engine), "one model does not fit")
-
-
-def _block(data: FederatedDataset, engine: Engine, many: int = 1) -> int:
-    """Number of examples of ``many`` blocks."""
-    values = max(1, prod(data.shape), data.work_values)
-    return engine.at_once("examples", many * max(1, _BLOCK_VALUES // values, min(_FEW_ROWS, _MOST_VALUES // values)))
+        They are cut again if the engine has less memory than before.
+        """
+        if self._cut is not None and self._cut[0] == self.engine.limits:
+            return self._cut[1]
+        groups: list[_Group] = []
+        n, first = self.rows.counts[self.ids], self.rows.starts[self.ids]
+        size, device = min(_MOST_ROWS, self._examples_at_once(1)), self.data.x.device
+        for start in range(0, int(n.max(initial=0)), size):  # the next block of every client that has one
+            have = np.flatnonzero(n > start)
+            length = np.minimum(n[have] - start, size)
+            most = max(1, min(self.engine.cohort_size, self._examples_at_once(_GROUP) // int(length.max())))
+            for group in chunks(have, np.ones_like(length), length, most):
+                members, count = have[group], length[group][:, None]
+                column = np.arange(count.max())
+                place = (first[members] + start)[:, None] + np.minimum(column, count - 1)
+                weight = (column < count) / n[members][:, None]
+                index = self.rows.index[upload(place, device)]
+                groups.append(_Group(upload(members, device), index, upload(weight, device, self.data.dtype)))
+        self._cut = self.engine.limits, groups
+        return groups
 
 
 def _number_of_blocks(examples: int, most: int) -> int:

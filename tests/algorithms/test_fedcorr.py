@@ -23,8 +23,8 @@ from fedbench.algorithms.shared.local_steps import Mixed, pulled
 from fedbench.core.errors import RequestError
 from fedbench.core.randomness import one_by_one
 from fedbench.core.types import Batch, ClientInfo
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Inspection
 from fedbench.simulation.oracles import make_oracle
 

@@ -34,7 +34,7 @@ from fedbench.core.optim import sgd
 from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
-from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import DenseOracle
 
 ROUNDS = 4

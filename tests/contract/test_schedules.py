@@ -9,7 +9,7 @@ from test_contract import FIRST
 from tools import CASES, case_id, close, deployed, everyone, federation, final, make, snapshots, task_for
 
 from fedbench.core.options import Schedule
-from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.local_work import LocalWork
 
 ROUNDS = 5
 COSINE = Schedule("cosine", decay_to=0.1, rounds=ROUNDS)

@@ -10,7 +10,7 @@ from tools import federation, snapshots, task_for
 from fedbench.algorithms.fedavg import fedavg
 from fedbench.data.augment import Augmentation
 from fedbench.models.cnn import ConvNet
-from fedbench.simulation.batches import LocalWork, Plan
+from fedbench.simulation.local_work import LocalWork, Plan
 
 IMAGE = torch.arange(1.0, 13.0).view(1, 1, 3, 4)
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from tools import ALGORITHMS, federation, make, snapshots  # noqa: E402
 
-from fedbench.simulation.batches import LocalWork  # noqa: E402
+from fedbench.simulation.local_work import LocalWork  # noqa: E402
 
 NAMES = sorted([*ALGORITHMS, "fedcorr_adafed"])
 

@@ -16,8 +16,8 @@ from fedbench.core.errors import RequestError
 from fedbench.core.optim import sgd
 from fedbench.core.randomness import Purpose, key, sample_cohort, without_replacement
 from fedbench.core.types import ClientInfo
-from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.exchanges import Observer
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Observer
 
 D = torch.float64
 UNIFORM = {"weights": "uniform"}

@@ -12,8 +12,8 @@ from fedbench.core.optim import sgd
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import Batch
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}

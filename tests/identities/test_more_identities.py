@@ -15,8 +15,8 @@ from fedbench.core.optim import sgd
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import ClientInfo
 from fedbench.data.dataset import FederatedDataset, Rows
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.loop import simulate
 
 UNIFORM = {"weights": "uniform"}
@@ -56,6 +56,8 @@ def run_on(oracle, rows, algo, work, rounds, w, **options):
         dtype=D,
     )
     engine, start = Engine(oracle, "stacked", 100), torch.tensor(w, dtype=D)
+    if "measurements" in options:
+        options["measurements"].task, options["measurements"].engine = None, engine
     return list(simulate([Stage(algo, rounds)], None, data, work, engine, start, 0, sample_cohort(), **options))
 
 

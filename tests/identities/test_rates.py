@@ -8,7 +8,7 @@ from test_more_identities import QUADRATIC, run_on
 from tools import make
 
 from fedbench.core.options import Schedule
-from fedbench.simulation.batches import LocalWork
+from fedbench.simulation.local_work import LocalWork
 
 
 def test_one_client_under_a_quadratic_loss():

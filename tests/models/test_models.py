@@ -21,9 +21,9 @@ from fedbench.models.dense import MLP, Linear
 from fedbench.models.lstm import LSTM
 from fedbench.models.resnet import resnet, torchvision_models
 from fedbench.models.vgg import VGG11
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.oracles import LoopOracle, make_oracle
 from fedbench.simulation.task import Task, example_losses

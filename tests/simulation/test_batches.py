@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tools import UNEQUAL, federation
 
 from fedbench.core.randomness import Purpose
-from fedbench.simulation import batches
-from fedbench.simulation.batches import LocalWork, Plan
+from fedbench.simulation import local_work
 from fedbench.simulation.engine import chunks
+from fedbench.simulation.local_work import LocalWork, Plan
 
 
 def steps_of(plan, data, seed=0, round=0):
@@ -121,7 +121,7 @@ def test_gathering_in_blocks_changes_nothing(monkeypatch):
     data = federation()
     plan = plan_for(data, LocalWork(0.1, 10, (2, 2)))
     whole = steps_of(plan, data)
-    monkeypatch.setattr(batches, "_BLOCK_BYTES", 1)  # every step on its own
+    monkeypatch.setattr(local_work, "_BLOCK_BYTES", 1)  # every step on its own
     assert steps_of(plan, data) == whole
 
 

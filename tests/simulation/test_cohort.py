@@ -8,9 +8,9 @@ from fedbench.core.algorithm import Averaging
 from fedbench.core.randomness import sample_cohort
 from fedbench.core.types import nbytes
 from fedbench.simulation import cohort
-from fedbench.simulation.cohort import Gathered
+from fedbench.simulation.cohort import Trained
 from fedbench.simulation.compiled import dense
-from fedbench.simulation.exchanges import Observer
+from fedbench.simulation.loop import Observer
 from tests.tools import CASES, case_id, close, everyone, federation, final, make, snapshots, stages_of
 
 MODES = ("loop", "stacked", "compiled")
@@ -81,13 +81,13 @@ def test_models_of_clients_are_not_held(mode, monkeypatch):
     object.__setattr__(algo, "update", Averaging(step, rule.weights))
     part_by_part(monkeypatch)
     puts = []
-    put = Gathered.put
-    monkeypatch.setattr(Gathered, "put", lambda self, total, rows, some: puts.append(nbytes(some)))
+    put = Trained.put
+    monkeypatch.setattr(Trained, "put", lambda self, total, rows, some: puts.append(nbytes(some)))
     data = federation()
     final(algo, data, rounds=2, mode=mode, cohort_size=2)
     assert [len(s) for s in shapes] == [1, 1]
     assert sum(puts) == 0
-    monkeypatch.setattr(Gathered, "put", put)
+    monkeypatch.setattr(Trained, "put", put)
     seen = []
     watcher = Observer(lambda round: round == 2, lambda exchange: seen.append(exchange))
     final(algo, data, rounds=2, mode=mode, cohort_size=2, observers=[watcher])
@@ -98,13 +98,11 @@ def test_sums_are_formed_in_the_order_of_the_chunks():
     """1e16 + 1 - 1e16 is 0 in this order and 1 in another."""
     values = [torch.tensor([v], dtype=torch.float64) for v in (1e16, 1.0, -1e16)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        gathered = Gathered(3)
+        trained = Trained(3)
         for number in order:
-            gathered.finish(
-                number, np.array([number]), {"u": values[number].clone()}, {"u": values[number].unsqueeze(0)}
-            )
-        assert gathered.trained().uploads["u"].item() == 0
-        assert gathered.trained().bytes_up == 24
+            trained.finish(number, np.array([number]), {"u": values[number].clone()}, 8)
+        assert trained.sums["u"].item() == 0
+        assert trained.bytes_up == 24
 
 
 @pytest.mark.parametrize("mode", MODES)

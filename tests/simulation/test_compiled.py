@@ -4,8 +4,6 @@ import importlib.util
 import math
 import os
 import stat
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,12 +15,12 @@ from fedbench.core.optim import adam, chain, sgd
 from fedbench.core.types import Batch
 from fedbench.models.cnn import ConvNet
 from fedbench.models.dense import MLP
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.compiled import library
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import balanced
-from fedbench.simulation.measurements import ExamplePlan, client_sums
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.measurements import ExamplePlan
 
 
 def test_a_step_by_hand():
@@ -129,7 +127,7 @@ def test_a_model_of_another_type_is_measured_in_the_type_of_the_data():
     task, ids = task_for(data), np.arange(7)
     w = torch.randn(task.size, generator=torch.Generator().manual_seed(0))
     engine = engine_of(task, "compiled")
-    found, wanted = (client_sums(task, data, data.train, ids, v, engine)[0] for v in (w, w.double()))
+    found, wanted = (ExamplePlan(task, data, data.train, ids, engine).sums(v)[0] for v in (w, w.double()))
     assert torch.equal(found, wanted)
 
 
@@ -164,28 +162,6 @@ def test_images_stored_as_bytes():
     assert close(runs[0], final(make("fedavg"), data, task=task_for(converted), mode="loop"), 1e-12)
 
 
-def test_threads_that_begin_together_share_how_bytes_are_normalised(monkeypatch):
-    """Compiled code reads these tensors by their addresses, so that they must live as long as the kernel."""
-    plain = federation(features=2 * 3 * 3, shape=(2, 3, 3))
-    statistics = {"mean": torch.tensor([0.3, 0.6]), "std": torch.tensor([0.2, 0.4])}
-    data = type(plain)(**{**plain.__dict__, **statistics, "x": plain.x.byte()})
-    kernel, begin = engine_of(task_for(plain), "compiled").kernel, threading.Barrier(2)
-
-    class Late(dict):
-        """Lets no thread look for known tensors before the other one has looked."""
-
-        def get(self, key, default=None):
-            found = super().get(key, default)
-            begin.wait(10)
-            return found
-
-    monkeypatch.setattr(kernel, "_scales", Late())
-    with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(kernel._normalised, [data, data])
-    kept = next(iter(kernel._scales.values()))[1:]
-    assert all(a is b is c for a, b, c in zip(one, two, kept, strict=True))
-
-
 def test_a_limit_on_steps_ends_within_an_epoch():
     data, work = federation(), LocalWork(lr=0.1, batch_size=4, steps=7)
     a, b = (final(make("scaffold"), data, mode=mode, work=work) for mode in ("compiled", "loop"))
@@ -194,21 +170,18 @@ def test_a_limit_on_steps_ends_within_an_epoch():
 
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "own models"])
 def test_measurements_are_those_of_plain_passes(own, monkeypatch):
-    monkeypatch.setattr("fedbench.simulation.compiled.sums._PIECE", 9)  # several pieces for the larger clients
+    monkeypatch.setattr("fedbench.simulation.measurements._PIECE", 9)  # several pieces for the larger clients
     data = federation(tests=(0, 3, 12, 1, 40, 2, 5))
     task, ids = task_for(data, MLP, hidden=[6]), np.array([6, 0, 2, 4])
     generator = torch.Generator().manual_seed(3)
     w = torch.randn(*([4] if own else []), task.size, generator=generator, dtype=torch.float64)
     compiled, loop = engine_of(task, "compiled", workers=2), engine_of(task, "loop")
     for rows in (data.train, data.test):
-        if own:
-            found, wanted = (ExamplePlan(data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
-        else:
-            found, wanted = (client_sums(task, data, rows, ids, w, e, hits=True) for e in (compiled, loop))
+        found, wanted = (ExamplePlan(task, data, rows, ids, e).sums(w, hits=True) for e in (compiled, loop))
         assert torch.allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
         assert torch.equal(found[1], wanted[1])
     if not own:
-        (f, g), (f0, g0) = (ExamplePlan(data, data.train, ids, e).gradients(w) for e in (compiled, loop))
+        (f, g), (f0, g0) = (ExamplePlan(task, data, data.train, ids, e).gradients(w) for e in (compiled, loop))
         assert torch.allclose(f, f0, rtol=1e-12)
         assert torch.allclose(g, g0, rtol=1e-10, atol=1e-14)
     compiled.close()

@@ -7,8 +7,8 @@ from tools import close, federation, make, snapshots, task_for
 
 from fedbench.core.algorithm import Algorithm, Averaging, Trials, by_weight, descent
 from fedbench.core.errors import RequestError
-from fedbench.simulation.batches import LocalWork
-from fedbench.simulation.exchanges import Observer
+from fedbench.simulation.local_work import LocalWork
+from fedbench.simulation.loop import Observer
 
 DATA = federation()  # 7 clients, 21 parameters of 8 bytes
 WHOLE = Observer(lambda t: True, lambda exchange: None)

@@ -12,7 +12,7 @@ from fedbench.data.dataset import Rows
 from fedbench.simulation import measurements
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.evaluation import evaluate
-from fedbench.simulation.measurements import ExamplePlan, Measurements, _number_of_blocks, client_sums
+from fedbench.simulation.measurements import ExamplePlan, Measurements, _number_of_blocks
 from fedbench.simulation.oracles import make_oracle
 
 
@@ -36,7 +36,7 @@ def test_losses_and_gradients_are_each_clients_own(setting, monkeypatch, most):
     ids = np.array([4, 1, 0, 6])
     losses, (with_them, grads) = (
         Measurements(task, engine).mean_losses(data, ids, w),
-        ExamplePlan(data, data.train, ids, engine).gradients(w),
+        ExamplePlan(task, data, data.train, ids, engine).gradients(w),
     )
     assert losses.dtype == with_them.dtype == torch.float64
     for k, f, same, g in zip(ids, losses, with_them, grads, strict=True):
@@ -74,8 +74,8 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
     data, task, w, engine = setting
     shared = replace(data, test=Rows.shared(data.test.index.numpy(), 7), central=True)
     seen = []
-    inner = measurements.client_sums
-    monkeypatch.setattr(measurements, "client_sums", lambda *a, **k: (seen.append(len(a[3])), inner(*a, **k))[1])
+    inner = ExamplePlan._flat_sums
+    monkeypatch.setattr(ExamplePlan, "_flat_sums", lambda plan, *a: (seen.append(plan.count), inner(plan, *a))[1])
     record = evaluate(Measurements(task, engine), shared, w)
     assert seen == [1, 7]  # test, training
     plain = evaluate(Measurements(task, engine), replace(shared, central=False), w)
@@ -88,7 +88,7 @@ def test_a_central_test_set_is_measured_once_for_all(setting, monkeypatch):
 def test_ties_go_to_the_first_class(setting):
     """A model of zeros has no opinion: it is right where the label is 0, not everywhere."""
     data, task, w, engine = setting
-    _, hits = client_sums(task, data, data.test, np.arange(7), torch.zeros_like(w), engine, hits=True)
+    _, hits = ExamplePlan(task, data, data.test, np.arange(7), engine).sums(torch.zeros_like(w), hits=True)
     assert hits.sum().item() == (data.y[data.test.index] == 0).sum().item()
 
 
@@ -106,9 +106,9 @@ def test_nobody_with_test_examples():
 def test_small_blocks_change_nothing(setting, monkeypatch):
     data, task, w, engine = setting
     ids = np.arange(7)
-    whole = client_sums(task, data, data.train, ids, w, engine, hits=True)
+    whole = ExamplePlan(task, data, data.train, ids, engine).sums(w, hits=True)
     monkeypatch.setattr(measurements, "_BLOCK_VALUES", 1)
-    many = client_sums(task, data, data.train, ids, w, engine, hits=True)
+    many = ExamplePlan(task, data, data.train, ids, engine).sums(w, hits=True)
     assert all(torch.allclose(a, b, rtol=1e-13) for a, b in zip(whole, many, strict=True))
 
 
@@ -118,17 +118,17 @@ def passing(monkeypatch):
     data = federation(tests=(0, 3, 1, 2, 0, 5, 4))
     task = task_for(data)
     passes = []
-    flat, gradients = measurements.client_sums, ExamplePlan.gradients
+    flat, gradients = ExamplePlan._flat_sums, ExamplePlan.gradients
 
-    def noted(task, data, rows, ids, *rest):
-        passes.append(("train" if rows is data.train else "test", len(ids)))
-        return flat(task, data, rows, ids, *rest)
+    def noted(plan, *rest):
+        passes.append(("train" if plan.rows is data.train else "test", plan.count))
+        return flat(plan, *rest)
 
     def noted_gradients(plan, w):
         passes.append(("gradients", plan.count))
         return gradients(plan, w)
 
-    monkeypatch.setattr(measurements, "client_sums", noted)
+    monkeypatch.setattr(ExamplePlan, "_flat_sums", noted)
     monkeypatch.setattr(ExamplePlan, "gradients", noted_gradients)
     return data, task.init(torch.Generator().manual_seed(3)), task, passes
 
@@ -182,3 +182,12 @@ def test_no_pass_is_made_for_a_method_that_asks_nothing(passing):
 )
 def test_blocks_are_equal_and_can_be_shared_evenly(examples, most, number):
     assert _number_of_blocks(examples, most) == number
+
+
+def test_models_of_their_own_are_measured_again(setting):
+    """The loop changes them in place."""
+    data, task, w, engine = setting
+    plan, own = ExamplePlan(task, data, data.test, np.arange(7), engine), w.expand(7, -1).clone()
+    first = plan.sums(own)[0].clone()
+    own.mul_(-1)
+    assert not torch.equal(plan.sums(own)[0], first)

@@ -17,10 +17,10 @@ from fedbench.runs import training as runner
 from fedbench.runs.build_data import federated
 from fedbench.runs.run import read_run
 from fedbench.simulation import diagnostics
-from fedbench.simulation.batches import LocalWork
 from fedbench.simulation.diagnostics import MomentSimilarity, Watched, moment_similarity
 from fedbench.simulation.engine import Engine
 from fedbench.simulation.fairness import linear_cka
+from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.oracles import make_oracle
 
 # ---- linear CKA

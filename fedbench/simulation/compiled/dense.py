@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from fedbench.core.algorithm import Descent, Extra, Pull, Shift, Step
 from fedbench.core.types import Batch, ClientInfo, State
 from fedbench.data.dataset import FederatedDataset
 from fedbench.simulation.task import Task
+
+S = TypeVar("S", bound=ctypes.Structure)
 
 _INT, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _LITTLE = 2**23  # examples times parameters: two or three milliseconds, of which a second thread would save little
@@ -84,8 +87,8 @@ class DenseKernel:
         self._dtype = task.dtype
         self._parameters = task.size
         self.most_clients = max(1, SHARE_BYTES // (task.size * task.dtype.itemsize))
-        self._sizes = np.array(layer_sizes(task), dtype=np.int64)
-        self._scales: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        shapes = task.layout.shapes[::2]  # weights and biases alternate
+        self._sizes = np.array([shapes[0][1], *(shape[0] for shape in shapes)], dtype=np.int64)
 
     def threads(self, examples: int, workers: int) -> int:
         """Return how many of ``workers`` threads are worth their start for passes over a number of examples."""
@@ -118,7 +121,7 @@ class DenseKernel:
             info: Facts of the clients, leaves [C, 1].
         """
         assert isinstance(step, Descent) and step.opt.rule is not None
-        rule = step.opt.rule
+        rule, extra = step.opt.rule, step.extra
         start, moments = self._rows(local["w"]), self._rows(local["momentum"]) if rule.momentum else None
         changed = {"w": torch.empty(local["w"].shape, dtype=self._dtype)}
         if rule.momentum:
@@ -127,33 +130,32 @@ class DenseKernel:
         rate = info.lr.double().flatten() if step.lr is None else torch.full((len(w),), step.lr, dtype=torch.float64)
         if step.scale is not None:
             rate = rate * local[step.scale].double().flatten()
-        anchor = msg["w"].to(self._dtype).contiguous() if isinstance(step.extra, Pull) else None
-        shift = self._constant(step.extra, local)
-        phase = _Phase(
+        phase = _passed(
+            _Phase,
             clients=len(w),
-            rows=_at(data.train.index),
-            offset=_array(work.starts),
-            count=_array(work.counts),
+            rows=data.train.index,
+            offset=work.starts,
+            count=work.counts,
             key=order,
             shuffled=work.shuffled,
-            steps=_array(work.steps),
-            lr=_at(rate),
+            steps=work.steps,
+            lr=rate,
             width=work.width,
             clip=math.inf if rule.clip_norm is None else rule.clip_norm,
             decay=rule.weight_decay,
             momentum=rule.momentum,
             nesterov=rule.nesterov,
-            pull=step.extra.strength if isinstance(step.extra, Pull) else 0.0,
-            anchor=_at(anchor),
-            shift=_at(shift),
-            start=_at(start),
+            pull=extra.strength if isinstance(extra, Pull) else 0.0,
+            anchor=msg["w"].to(self._dtype).contiguous() if isinstance(extra, Pull) else None,
+            shift=self._constant(extra, local),
+            start=start,
             start_stride=start.stride(0),
-            w=_at(w),
-            moments=_at(moments),
+            w=w,
+            moments=moments,
             moments_stride=0 if moments is None else moments.stride(0),
-            buffer=_at(changed.get("momentum")),
+            buffer=changed.get("momentum"),
         )
-        _call(self._descend, self._of(data), phase)
+        _call(self._descend, self._examples(data), phase)
         return {**local, **changed}
 
     def _constant(self, extra: Extra | None, local: State) -> Tensor | None:
@@ -171,7 +173,7 @@ class DenseKernel:
         weights, values = weights.double().contiguous(), values.contiguous()
         total = torch.empty(values.shape[1], dtype=torch.float64)
         count, columns = (ctypes.c_int64(n) for n in values.shape)
-        self._sum(count, columns, _POINTER(_at(weights)), _POINTER(_at(values)), _POINTER(_at(total)))
+        self._sum(count, columns, *(_POINTER(v.data_ptr()) for v in (weights, values, total)))
         return total
 
     def measure(
@@ -199,23 +201,20 @@ class DenseKernel:
         Returns:
             The sum of the losses [C] float64; the number of correct examples [C] float64, or None.
         """
-        share = 1 / np.maximum(counts, 1)
-        return self._sums(self._of(data), index, starts, counts, share, w, gradients, hits)
+        problem = self._examples(data)
+        return self._measured(problem, index, starts, counts, 1 / np.maximum(counts, 1), w, gradients, hits)
 
     def on_batch(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses [A, 1] and the gradients [A, P] of A clients' models w [A, P] on a batch."""
-        examples = batch.x.flatten(2).flatten(0, 1).to(self._dtype).contiguous()
-        problem = self._problem(examples, y := batch.y.flatten().contiguous())
+        examples, y = batch.x.flatten(2).flatten(0, 1), batch.y.flatten().contiguous()
+        problem = self._problem(examples.to(self._dtype).contiguous(), y)
         weight = batch.weight.to(self._dtype).flatten().contiguous()
-        each, place = batch.y.shape[1], np.arange(len(w), dtype=np.int64)
-        gradient = torch.empty(w.shape, dtype=self._dtype)
-        to = gradient, place
-        loss, _ = self._sums(
-            problem, torch.arange(len(y)), place * each, np.full_like(place, each), weight, w, to, False
-        )
+        place, each = np.arange(len(w), dtype=np.int64), batch.y.shape[1]
+        gradient, starts, counts = torch.empty(w.shape, dtype=self._dtype), place * each, np.full_like(place, each)
+        loss, _ = self._measured(problem, torch.arange(len(y)), starts, counts, weight, w, (gradient, place), False)
         return loss.to(w.dtype).unsqueeze(1), gradient
 
-    def _sums(
+    def _measured(
         self,
         problem: _Problem,
         index: Tensor,
@@ -231,19 +230,20 @@ class DenseKernel:
         loss = torch.zeros(len(counts), dtype=torch.float64)
         correct = torch.zeros(len(counts), dtype=torch.float64) if hits else None
         gradient, place = gradients or (None, None)
-        asked = _Measurement(
+        asked = _passed(
+            _Measurement,
             clients=len(counts),
-            rows=_at(index),
-            offset=_array(starts),
-            count=_array(counts),
-            share=_array(weights) if isinstance(weights, np.ndarray) else None,
-            weight=_at(weights) if isinstance(weights, Tensor) else None,
-            w=_at(w),
+            rows=index,
+            offset=starts,
+            count=counts,
+            share=weights if isinstance(weights, np.ndarray) else None,
+            weight=weights if isinstance(weights, Tensor) else None,
+            w=w,
             own=w.dim() == 2,
-            gradient=_at(gradient),
-            place=None if place is None else _array(place),
-            loss=_at(loss),
-            hits=_at(correct),
+            gradient=gradient,
+            place=place,
+            loss=loss,
+            hits=correct,
         )
         _call(self._measure, problem, asked)
         return loss, correct
@@ -253,35 +253,17 @@ class DenseKernel:
         tensor = tensor.to(self._dtype)
         return tensor if tensor.stride(1) == 1 else tensor.contiguous()
 
-    def _of(self, data: FederatedDataset) -> _Problem:
-        return self._problem(data.x, data.y, *(self._normalised(data) if data.x.dtype == torch.uint8 else ()))
+    def _examples(self, data: FederatedDataset) -> _Problem:
+        """Return the examples of a data set; bytes with the factor and the offset of every channel."""
+        if data.mean is None or data.std is None or data.x.dtype != torch.uint8:
+            return self._problem(data.x, data.y)
+        scale, shift = 1 / (255 * data.std), data.mean / data.std
+        return self._problem(data.x, data.y, scale.to(data.dtype), shift.to(data.dtype))
 
     def _problem(self, x: Tensor, y: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> _Problem:
-        return _Problem(
-            layers=len(self._sizes) - 1,
-            sizes=_array(self._sizes),
-            x=_at(x),
-            scale=_at(scale),
-            shift=_at(shift),
-            plane=1 if scale is None else x[0].numel() // len(scale),
-            y=_at(y),
-        )
-
-    def _normalised(self, data: FederatedDataset) -> tuple[Tensor, Tensor]:
-        """Return the factor and the offset of the bytes of every channel, [channels], as ``data.features`` has them."""
-        known = self._scales.get(id(data.x))
-        if known is None:
-            assert data.mean is not None and data.std is not None
-            scale, shift = 1 / (255 * data.std), data.mean / data.std
-            # all threads take the tensors of one: those of another would be freed while compiled code reads them
-            known = self._scales.setdefault(id(data.x), (data.x, scale.to(data.dtype), shift.to(data.dtype)))
-        return known[1:]
-
-
-def layer_sizes(task: Task) -> list[int]:
-    """Return the numbers of features of the input and of every layer of a dense model."""
-    shapes = task.layout.shapes[::2]  # weights and biases alternate
-    return [shapes[0][1], *(shape[0] for shape in shapes)]
+        plane = 1 if scale is None else x[0].numel() // len(scale)
+        layers = len(self._sizes) - 1
+        return _passed(_Problem, layers=layers, sizes=self._sizes, x=x, scale=scale, shift=shift, plane=plane, y=y)
 
 
 def expressible(task: Task) -> bool:
@@ -300,9 +282,14 @@ def _call(function: Callable[..., int], problem: _Problem, request: ctypes.Struc
         raise MemoryError("no memory for the working copies of a client's model")
 
 
-def _at(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _array(values: np.ndarray) -> int:
-    return int(values.ctypes.data)
+def _passed(kind: type[S], **values: Tensor | np.ndarray | float | None) -> S:
+    """Return arguments for a kernel; tensors and arrays are passed by address, and live as long as the arguments."""
+    passed = kind()
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            value = value.data_ptr()
+        elif isinstance(value, np.ndarray):
+            value = value.ctypes.data
+        setattr(passed, name, value)
+    passed.kept = values
+    return passed

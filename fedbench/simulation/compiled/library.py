@@ -11,10 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock
 
@@ -23,21 +22,15 @@ from fedbench.core.errors import install_hint
 _SOURCE = Path(__file__).with_name("dense.cpp")
 # no flag lets the compiler change the order of a sum, or assume that numbers are finite
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-_SHARED = ("-shared", "-fPIC")
+_PROCESSOR = ("model name", "flags", "Features", "CPU part")  # lines of /proc/cpuinfo
 _SECONDS = 900
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The compiled kernels, or the reason why there are none.
-
-    Attributes:
-        library: The loaded library, or None.
-        source: The compiler that built it, or why there is no library.
-    """
+class Kernels(NamedTuple):
+    """The compiled kernels, or the reason why there are none."""
 
     library: ctypes.CDLL | None
-    source: str
+    source: str  # the compiler that built it, or why there is no library
 
 
 @cache
@@ -54,13 +47,16 @@ def kernels() -> Kernels:
         return Kernels(None, f"{missing}; to install one, run: {install_hint('compiler')}")
     try:
         version = _run([*compiler, "--version"]).partition("\n")[0]
-        where = _cache() / f"kernels-{_digest(version)}.so"
+        where = _place(version)
         with FileLock(where.with_suffix(".lock")):  # another process may be compiling
             if not where.exists():
                 _build(compiler, where)
         return Kernels(ctypes.CDLL(str(where)), version)
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:  # RuntimeError: no home directory
-        reason = _reason(error)
+        reason = str(error)
+        if isinstance(error, subprocess.CalledProcessError):
+            lines = [line for line in str(error.stderr).splitlines() if "error" in line]
+            reason = ": ".join([f"{error.cmd[0]} failed", *lines[:1]])
         print(f"fedbench: the kernels are not available, runs are slower: {reason}", file=sys.stderr)
         return Kernels(None, reason)
 
@@ -79,44 +75,28 @@ def _run(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
 
 
-def _digest(compiler: str) -> str:
-    """Return a hash of what the library depends on: its source, the flags, the compiler and the CPU."""
-    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, compiler, _processor())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+def _place(version: str) -> Path:
+    """Return the path of the library in the user's cache, which only the user may enter.
 
-
-def _processor() -> str:
-    """Return what distinguishes processors that cannot run each other's code."""
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
-    return "\n".join(line for line in lines if line.startswith(wanted))
-
-
-def _cache() -> Path:
-    """The directory of compiled kernels, which only the user may enter."""
+    It is named by all that the library depends on: its source, the flags, the compiler's version and the processor.
+    """
+    processor, info = f"{platform.machine()} {platform.processor()}", Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+        processor = "\n".join(line for line in lines if line.startswith(_PROCESSOR))
+    parts = (_SOURCE.read_text(encoding="utf-8"), *_FLAGS, version, processor)
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedbench" / "kernels"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory.chmod(0o700)
-    return directory
+    return directory / f"kernels-{digest}.so"
 
 
 def _build(compiler: list[str], where: Path) -> None:
-    started = time.monotonic()
     slow = ", about two minutes with ziglang" if "ziglang" in compiler else ""  # which builds its C++ library first
     print(f"fedbench: compiling the kernels (once per machine{slow})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=where.parent) as directory:
         made = Path(directory) / where.name
-        _run([*compiler, *_FLAGS, *_SHARED, str(_SOURCE), "-o", str(made)])
+        _run([*compiler, *_FLAGS, "-shared", "-fPIC", str(_SOURCE), "-o", str(made)])
         made.chmod(0o700)
         made.replace(where)
-    print(f"fedbench: compiled in {time.monotonic() - started:.1f} s", file=sys.stderr)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, subprocess.CalledProcessError):
-        lines = [line for line in str(error.stderr).splitlines() if "error" in line]
-        return f"{error.cmd[0]} failed" + (f": {lines[0]}" if lines else "")
-    return str(error)

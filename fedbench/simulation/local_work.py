@@ -1,4 +1,4 @@
-"""The examples that each client sees at each local step, for a whole chunk of clients at once.
+"""The local work of a whole chunk of clients at once: the examples of each client at each step, and the steps.
 
 The order of a client's examples in an epoch is the order of hashes of (seed, round, epoch, row): a pure function, the
 same for every algorithm, engine mode, cohort size and device.
@@ -6,7 +6,7 @@ same for every algorithm, engine mode, cohort size and device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.core.algorithm import Algorithm, Descent
 from fedbench.core.options import CONSTANT, Schedule
 from fedbench.core.randomness import Purpose, fold_in, integers, key
-from fedbench.core.types import Batch, upload
+from fedbench.core.types import Batch, ClientInfo, Descending, Oracle, State, upload
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 
@@ -165,3 +166,76 @@ class Plan:
     def _place(self, values: Tensor) -> Tensor:
         packed = values.new_zeros(self.shape[0] * self.shape[1] + 1)
         return packed.scatter_(0, self.slot, values)[:-1].view(self.shape)
+
+
+def train_chunk(
+    algo: Algorithm,
+    oracle: Oracle,
+    msg: State,
+    clients: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> tuple[State, State, State]:
+    """Carry out the local phase of one chunk.
+
+    Args:
+        algo: The method.
+        oracle: Computes losses and gradients.
+        msg: The broadcast.
+        clients: States of the chunk's clients, [C, ...].
+        info: Facts of the chunk's clients, ordered by falling number of steps; leaves [C].
+        batches: (batch, A) per step; the first A clients are still at work.
+
+    Returns:
+        The uploads, the new client states and the last local variables, [C, ...].
+    """
+    count, info = len(info.id), info.columns()
+    local = started(algo, msg, clients, info)
+    if isinstance(algo.step, Descent) and algo.step.plain and isinstance(oracle, Descending):
+        last = _descend(algo.step, oracle, msg, local, info, batches)
+        return *algo.finish(msg, clients, last, info), last
+    finished: State = {}
+    active, at_work = count, info
+    for batch, k in batches:
+        if k < active:
+            _store_finished(finished, local, k, active, count)
+            local = {name: v[:k] for name, v in local.items()}
+            active, at_work = k, info.head(k)
+        local = algo.step(oracle, msg, local, batch, at_work)
+    _store_finished(finished, local, 0, active, count)
+    return *algo.finish(msg, clients, finished, info), finished
+
+
+def started(algo: Algorithm, msg: State, clients: State, info: ClientInfo) -> State:
+    """Return the local variables before the first step, [C, ...]."""
+    started = algo.start(msg, clients, info)
+    return {k: v.expand(len(info.id), *v.shape[-1:]) for k, v in started.items()}
+
+
+def _descend(
+    step: Descent,
+    oracle: Descending,
+    msg: State,
+    local: State,
+    info: ClientInfo,
+    batches: Iterable[tuple[Batch, int]],
+) -> State:
+    """Take all plain steps of a chunk in place on a copy; equal to calling ``step``, up to rounding."""
+    last = {**local, "w": local["w"].clone()}
+    at_work, facts, addend = last, info, step.extra
+    for batch, k in batches:
+        if k < len(facts.id):
+            at_work, facts = {name: v[:k] for name, v in last.items()}, info.head(k)
+        added = None if addend is None else addend(msg, at_work, facts)  # at the model before the step
+        oracle.descend_(at_work["w"], batch, facts.lr)
+        if added is not None:
+            at_work["w"].addcmul_(facts.lr, added, value=-1)
+    return last
+
+
+def _store_finished(finished: State, local: State, start: int, stop: int, count: int) -> None:
+    """Copy the clients start..stop out of ``local``; a view of it would keep the whole chunk's memory alive."""
+    for name, v in local.items():
+        if name not in finished:
+            finished[name] = v.new_empty(count, *v.shape[1:])
+        finished[name][start:stop] = v[start:]
