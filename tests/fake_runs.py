@@ -38,7 +38,9 @@ def nested(flat):
     return tree
 
 
-def fake(root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None):
+def fake(
+    root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="done", preset=None, moments=None, error=None
+):
     """Runs on disk.
 
     Args:
@@ -46,6 +48,7 @@ def fake(root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="d
         cut: those that differ from the experiment besides: key -> [there, here].
         preset: those that the experiment has.
         moments: content of moments.json.
+        error: what ended them.
     """
     keys, cut = keys or {}, cut or {}
     digest = hashlib.sha256(repr((sorted(keys.items()), sorted(cut.items()))).encode()).hexdigest()[:10]
@@ -58,6 +61,7 @@ def fake(root, experiment, algo, keys=None, seeds=(0, 1, 2), cut=None, status="d
             "data": "synthetic_leaf", "model": "linear", "started": "2024-01-01", "sources": [], "overrides": [],
             "departures": {**{k: [None, v] for k, v in keys.items()}, **cut}, "rounds": ROUNDS[-1],
             "versions": {"fedbench": "0.1.0", "torch": "2"}, "device_name": "cpu", "git_commit": None,
+            **({} if error is None else {"error": error}),
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(facts))
         config = {"rounds": 1000, "seed": seed, **(preset or {}), **keys, **{k: here for k, (_, here) in cut.items()}}

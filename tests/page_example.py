@@ -7,7 +7,6 @@ from fake_runs import fake
 from fedbench.analysis.claims.multiverse import multiverse
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.tables import paper_table, run_tables
-from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import papers
 from fedbench.report.page import Chapter, Content
 from fedbench.report.paper import PaperReport
@@ -56,11 +55,14 @@ def hostile_content(text=HOSTILE):
         given, name=put(), citation=put(), claims=(claim,), gaps=(gap,), contradictions=((put(), put()),),
         setups=setups, methods=methods, tables={"table2": table},
     )  # fmt: skip
-    ledger = Ledger((Entry(setup.experiment, paper.methods[rows[0].algo].algo, {}, 0, "failed", put()),))
     evidence = Evidence([])
     figure = DrawnFigure(put(), put(), put(), put(), (put(),), put(), put(), ((put(), put()),))
+    printed = paper_table(paper, table, evidence)
+    first, *others = printed.blocks[0].lines
+    broken = replace(first, found=replace(first.found, errors=(put(),)))
+    printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
     verdicts = ((claim, multiverse(given, next(c for c in given.claims if c.id == claim.id), evidence)),)
-    report = PaperReport(paper, (paper_table(paper, table, evidence, ledger),), (figure,), verdicts)
+    report = PaperReport(paper, (printed,), (figure,), verdicts)
     grid = Table(put(), ((put(), False), (put(), True)), ((Cell(put()), Cell(put(), 1.0, True)),), put(), (put(),))
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))
     content = Content(put(), (report,), (), (), ((put(), put()),), (put(),), (chapter,), put())

@@ -50,6 +50,7 @@ class MatchedRuns:
         digest: Hash of the setting; empty if there are no runs.
         further: Hashes of the same setting with other splits of the data, whose runs do not count.
         splits: The splits of these other runs.
+        errors: Messages of the errors that ended runs.
         setup: Title of the row's setup.
         reading: How the numbers are read.
         memory: Numbers that have been read from files, by run.
@@ -62,6 +63,7 @@ class MatchedRuns:
     digest: str = ""
     further: tuple[str, ...] = ()
     splits: tuple[int, ...] = ()
+    errors: tuple[str, ...] = ()
     setup: str = ""
     reading: Reading = ADOPTED
     memory: dict[tuple[int, str], Any] = field(default_factory=dict, compare=False, repr=False)
@@ -328,4 +330,5 @@ def _matched_runs(
         group[0].meta["hash"],
         further=tuple(dict.fromkeys(run.meta["hash"] for run in further)),
         splits=tuple(sorted({unit_of(run).split for run in further if run.counts})),
+        errors=tuple(dict.fromkeys(" ".join(r.meta["error"].split()) for r in group if r.meta.get("error"))),
     )

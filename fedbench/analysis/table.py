@@ -122,10 +122,9 @@ class Line:
         label: The method as the paper calls it.
         keys: Keys that distinguish it from other rows, with values: hyperparameters of the paper, or dotted keys.
         found: The runs, and their departures from the paper.
-        status: One of ``full``, ``reduced``, ``not run``, ``failed`` and ``no data``.
+        status: One of ``full``, ``reduced``, ``not run`` and ``failed``.
         row: The row of the paper; None for runs that match no row.
         wanted: Configuration keys that the row sets.
-        errors: Error messages of planned runs that failed.
         impossible: Why the printed numbers of a row with weighted columns cannot be those of unweighted clients.
     """
 
@@ -137,7 +136,6 @@ class Line:
     status: str
     row: Row | None = None
     wanted: Tree = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
     impossible: str | None = None
 
 

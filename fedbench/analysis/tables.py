@@ -23,7 +23,6 @@ from fedbench.analysis.settings import Key, by_setting, distinguishing, in_order
 from fedbench.analysis.table import Block, Cell, Column, Line, TableData
 from fedbench.core.files import Tree
 from fedbench.core.metrics import metric_info
-from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import Home, home_of
 from fedbench.papers.rows import Row
 from fedbench.papers.schema import Paper, PrintedMetric, Table
@@ -49,20 +48,19 @@ _COMMON_COLUMNS = tuple(
 # ---- a paper's table
 
 
-def paper_table(paper: Paper, table: Table, evidence: Evidence, ledger: Ledger) -> TableData:
+def paper_table(paper: Paper, table: Table, evidence: Evidence) -> TableData:
     """Return a table of a paper: every row that it prints, in its order.
 
     Args:
         paper: The paper.
         table: One of its tables.
-        evidence: The finished runs.
-        ledger: The outcome of planned runs.
+        evidence: The runs.
     """
     columns = columns_of(paper, table)
     blocks = []
     for s in table.setups:
         rows = [r for r in table.rows if r.setup == s]
-        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence, ledger) for r in rows)))
+        blocks.append(Block(paper.setups[s], tuple(_line(paper, columns, r, evidence) for r in rows)))
     return TableData(f"{paper.id}/{table.id}", columns, tuple(blocks), paper, table)
 
 
@@ -77,23 +75,19 @@ def _values(column: Column, found: MatchedRuns) -> tuple[float, ...]:
     return tuple(found.values(column.metric, column.round).values())
 
 
-def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence, ledger: Ledger) -> Line:
-    setup, method, wanted = paper.setups[row.setup], paper.methods[row.algo], paper.overrides(row)
+def _line(paper: Paper, columns: Sequence[Column], row: Row, evidence: Evidence) -> Line:
+    method, wanted = paper.methods[row.algo], paper.overrides(row)
     found = evidence.find(paper, row)
-    cut = {k: v for k, v in wanted.items() if k != "rounds"}  # the keys that a profile does not change
-    planned = [e for w in (wanted, cut) for e in ledger.of(setup.experiment, method.algo, w)]
     weighted = any(c.printed and _weighted(c) for c in columns)
-    errors = dict.fromkeys(e.error for e in planned if e.error and e.seed not in {u.seed for u in found.runs})
     return Line(
         algo=method.algo,
         label=method.label,
         keys={k: v for k, v in row.hyperparameters.items() if v is not None},
         found=found if found.runs else replace(found, reduced=(), cuts=()),
         cells=tuple(_paper_cell(c, _values(c, found), row) for c in columns),
-        status=_status(found, planned),
+        status=_status(found),
         row=row,
         wanted=wanted,
-        errors=tuple(map(str, errors)),
         impossible=row.impossible.why if row.impossible and weighted else None,
     )
 
@@ -111,14 +105,10 @@ def _weighted(column: Column) -> bool:
     return column.metric.field.endswith("_weighted")
 
 
-def _status(found: MatchedRuns, planned: Sequence[Entry]) -> str:
+def _status(found: MatchedRuns) -> str:
     if found.runs:
         return "reduced" if found.reduced else "full"
-    if any(e.status == "refused" for e in planned):
-        return "no data"
-    if any(e.status in ("failed", "diverged") for e in planned) or any(w != "not finished" for _, w in found.others):
-        return "failed"
-    return "not run"
+    return "failed" if any(what != "not finished" for _, what in found.others) else "not run"
 
 
 # ---- rows of any runs
@@ -276,7 +266,7 @@ def _closing(name: str, runs: Sequence[Run]) -> TableData:
     columns = columns_of(paper, table)
     rows = [r for r in table.rows if r.setup == setup.id]
     evidence = Evidence(runs)
-    lines = [line for r in rows if (line := _line(paper, columns, r, evidence, Ledger())).found.digest]
+    lines = [line for r in rows if (line := _line(paper, columns, r, evidence)).found.digest]
     shown = _places(Block(setup, tuple(lines)))
     rest = [run for run in runs if _place(run) not in shown]
     if any(run.counts for run in rest):

@@ -13,9 +13,9 @@ from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
-from fedbench.report.write import write_report
+from fedbench.report.write import Extras, write_report
 from fedbench.reproduce.carry_out import carry_out as carry_out_plan
-from fedbench.reproduce.carry_out import missing_files, record, rows_within, unreadable_data, write_labels
+from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.deadline import Deadline
 from fedbench.reproduce.durations import Durations, time_text
 from fedbench.reproduce.plan import PlannedRun, chosen, locate, missing_variants, plan
@@ -94,26 +94,26 @@ def _carry_out(
         raise not_writable(f"results_dir={results}", error) from error
     faults = unreadable_data(run for run in runs if not run.done)
     write_labels(names, results, common, published)
-    record(results, runs, faults)
     ended: list[Ended] = []
 
     def train(overrides: Sequence[Sequence[str]], own: Path | None) -> None:
         composer = Composer(own)
         start(overrides, composer, [composer.config(overrides[0])] * len(overrides), jobs, launcher, ended)
 
-    try:
-        with deadline or nullcontext():
-            carry_out_plan(runs, faults, common, train)
-    finally:
-        entries = record(results, runs, faults, ended, common)
-    print(write_report(results))
-    late = sum(e.status == "planned" for e in entries) if deadline is not None and deadline.over else 0
+    with deadline or nullcontext():
+        carry_out_plan(runs, faults, common, train)
+    print(write_report(results, extras=Extras(papers=tuple(dict.fromkeys(run.paper.id for run in runs)))))
+    found = outcomes(runs, faults, ended, common)
+    late = sum(e.status == "planned" for e in found) if deadline is not None and deadline.over else 0
     if late:
-        print(f"\nthe hours are up: {late} of {len(entries)} runs are left; the same command goes on with them")
-    wrong = [e for e in entries if e.status != "done" and not (late and e.status == "planned")]
+        print(f"\nthe hours are up: {late} of {len(runs)} runs are left; the same command goes on with them")
+    wrong = [e for e in found if e.status != "done" and not (late and e.status == "planned")]
+    with_data = [e for e in wrong if e.error not in faults.values()]
     if wrong:
-        print(f"\n{len(wrong)} of {len(entries)} runs are not finished; see the report for the reasons")
-    return 1 if any(e.status != "refused" or e.experiment not in faults for e in wrong) else 0
+        print(f"\n{len(wrong)} of {len(runs)} runs are not finished, {len(wrong) - len(with_data)} for lack of data")
+    for e in with_data:
+        print(f"{' '.join(e.overrides)}: {e.error or e.status}")
+    return 1 if with_data else 0
 
 
 def _common(texts: Sequence[str]) -> list[str]:

@@ -84,7 +84,6 @@ BADGES: Mapping[str, Mapping[str, Badge]] = {
         "reduced": Badge("warn", "less", "reduced"),
         **_NOT_RUN,
         "failed": Badge("bad", "cross", "failed"),
-        "no data": Badge("mute", "dash", "no data"),
     },
     "printed": {
         "supports": Badge("good", "tick", "support it"),

@@ -72,7 +72,7 @@ def best_lines(table: TableData, block: Block, place: int) -> set[int]:
     """
     if table.table is not None or len(block.lines) < 2:
         return set()
-    whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others and not line.errors}
+    whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others}
     means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
     return set(map(int, best_names(means, metric_info(table.columns[place].metric.field))))
 
@@ -136,7 +136,7 @@ def _impossible(cell: data.Cell, before: str) -> str:
 
 def row_note(line: Line) -> str:
     """Return what went wrong in a row."""
-    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.errors]
+    notes = [*(f"seed {unit.seed} {what}" for unit, what in line.found.others), *line.found.errors]
     if line.impossible:
         why = f"impossible as statistics of unweighted clients ({line.impossible}); compared with weighted ones"
         notes.insert(0, why)

@@ -23,7 +23,6 @@ from fedbench.analysis.table import TableData
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
-from fedbench.papers.ledger import PLAN, Ledger, read_ledger
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
@@ -56,12 +55,14 @@ class Extras:
     """What a report has besides tables, figures and claims.
 
     Attributes:
+        papers: Papers that it is about, even if it has no runs of them.
         also: Writes more files into the directory of the report.
         compare: Compares runs of the report; None for no comparison.
         chapters: Further chapters of the page.
         footer: Text at the end of the page.
     """
 
+    papers: tuple[str, ...] = ()
     also: Callable[[Sequence[Run], Path], None] | None = None
     compare: Callable[[Sequence[Run]], ComparedRuns] | None = None
     chapters: tuple[Chapter, ...] = ()
@@ -80,15 +81,15 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         extras: What else the report has.
 
     Raises:
-        RequestError: If the folder has neither runs nor a plan, its bundle is damaged, or the report cannot be written.
+        RequestError: If the folder has no runs, its bundle is damaged, or the report cannot be written.
     """
-    store, more = Results(folder, _begun_in(folder) if only is None else [only]), extras or Extras()
-    ledger = Ledger() if only is not None else read_ledger(store.place)
+    more = extras or Extras()
+    store = Results(folder, [*more.papers, *_begun_in(folder)] if only is None else [only])
     if into is not None and store.bundle is None and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
     damaged = [why for why in store.damaged if only is None or _concerns(why, only)]
-    if not runs and not ledger.entries:
+    if not runs and not more.papers:
         text = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
         raise RequestError("\n".join([text, *(f"left out: {why}" for why in damaged)]))
     target = into or folder / "report"
@@ -97,14 +98,14 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         with replaced_folder(target) as new:
             if into is not None:
                 runs = [as_published(run) for run in runs]
-            content = _write(runs, ledger, store.place, damaged, new, more)
+            content = _write(runs, store.place, damaged, new, more)
             replace_file(new / "index.html", page(content, target if linked else None))
             with replacing(new / "runs.parquet") as part:
                 pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
             if more.also is not None:
                 more.also(runs, new)
             if into is not None:
-                _write_bundle(runs, ledger, store, damaged, new)
+                _write_bundle(runs, store, damaged, new)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     name_left_out(damaged)
@@ -114,11 +115,10 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
 
 
 def _begun_in(folder: Path) -> list[str]:
-    """Return the papers that a results directory has runs or plans of, whose published runs belong to its report."""
+    """Return the papers that a results directory has runs of, whose published runs belong to its report."""
     if is_bundle(folder):
         return []
-    planned = {_paper_of(entry.experiment) for entry in read_ledger(folder).entries}
-    return [paper for paper in known_papers() if paper in planned or (folder / paper).is_dir()]
+    return [paper for paper in known_papers() if (folder / paper).is_dir()]
 
 
 def _concerns(why: str, paper: str) -> bool:
@@ -141,20 +141,17 @@ def _paper_of(experiment: str | None) -> str | None:
     return home.paper.id if (home := home_of(experiment)) else None
 
 
-def _begun(runs: Sequence[Run], ledger: Ledger) -> list[Paper]:
-    """Return the papers with runs or a plan."""
-    begun = {_paper_of(e.experiment) for e in ledger.entries} | {_paper_of(r.meta["experiment"]) for r in runs}
+def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
+    """Return the papers with runs, and those that are named."""
+    begun = {*named, *(_paper_of(r.meta["experiment"]) for r in runs)}
     return [paper for paper in known_papers().values() if paper.id in begun]
 
 
-def _write(
-    runs: Sequence[Run], ledger: Ledger, place: Path, damaged: Sequence[str], new: Path, extras: Extras
-) -> Content:
+def _write(runs: Sequence[Run], place: Path, damaged: Sequence[str], new: Path, extras: Extras) -> Content:
     """Write tables, figures, claims and summary of a report, and return what its page shows.
 
     Args:
         runs: The runs.
-        ledger: The plan.
         place: Directory of the label counts.
         damaged: Messages about runs that are left out.
         new: Directory to write into.
@@ -163,9 +160,9 @@ def _write(
     for part in _GENERATED:
         shutil.rmtree(new / part, ignore_errors=True)
     evidence, reports = Evidence(runs), []
-    for paper in _begun(runs, ledger):
+    for paper in _begun(runs, extras.papers):
         refuse_bad_checks(paper)
-        tables = tuple(paper_table(paper, t, evidence, ledger) for t in paper.tables.values())
+        tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
         figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
         claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
         reports.append(PaperReport(paper, tables, figures, claims))
@@ -219,16 +216,16 @@ def _compared_chapter(compared: ComparedRuns) -> Chapter:
     return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
 
 
-def _write_bundle(runs: Sequence[Run], ledger: Ledger, store: Results, damaged: Sequence[str], into: Path) -> None:
+def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
     experiments = {
         paper.setups[setup].experiment
-        for paper in _begun(runs, ledger)
+        for paper in _begun(runs)
         for figure in paper.figures.values()
         for setup in figure.setups
         if figure.kind == "labels"
     }
-    names = [*([PLAN] if ledger.entries else []), *(f"{LABELS}/{e}.json" for e in sorted(experiments))]
+    names = [f"{LABELS}/{e}.json" for e in sorted(experiments)]
     files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
     write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.data.files.fetch import Files
-from fedbench.papers.ledger import Entry, write_ledger
 from fedbench.papers.registry import LABELS, papers
 from fedbench.reproduce.plan import PlannedRun, chosen
 from fedbench.runs.build_data import federated, read_examples
@@ -141,42 +139,32 @@ def carry_out(
         train([[*run.overrides, *common] for run in todo if run.config_dir == own], own)
 
 
-def record(
-    results: Path,
-    runs: Sequence[PlannedRun],
-    faults: Mapping[str, str],
-    ended: Iterable[Ended] = (),
-    common: Sequence[str] = (),
-) -> list[Entry]:
-    """Record the outcomes of runs for the report, under every setting that asked for them, and return them.
+def outcomes(
+    runs: Iterable[PlannedRun], faults: Mapping[str, str], ended: Iterable[Ended] = (), common: Sequence[str] = ()
+) -> list[Ended]:
+    """Return the result of each planned run; that of a run without one has the status ``planned``.
 
     Args:
-        results: The results directory.
         runs: The plan, located.
         faults: Experiments without data, with the error message.
         ended: The results of runs just now.
         common: Overrides for all runs, which are among those of the results.
     """
     errors = {e.overrides: e for e in ended if e.error}
-    entries = []
-    for run in runs:
-        status, error = _outcome(run, faults)
-        if e := errors.get((*run.overrides, *common)):
-            status, error = e.status, e.error
-        line = None if error is None else " ".join(error.split())  # those of libraries have several
-        entries.append(Entry(run.experiment, run.algo, run.wanted, run.seed, status, line))
-    write_ledger(results, [replace(e, set=w) for r, e in zip(runs, entries, strict=True) for w in (r.wanted, *r.also)])
-    return entries
+    return [errors.get((*run.overrides, *common)) or _outcome(run, faults) for run in runs]
 
 
-def _outcome(run: PlannedRun, faults: Mapping[str, str]) -> tuple[str, str | None]:
+def _outcome(run: PlannedRun, faults: Mapping[str, str]) -> Ended:
     assert run.path is not None
+    typed = tuple(run.overrides)
     if is_done(run.path):
         try:
-            return str(read_run(run.path).meta["status"]), None
+            return Ended(typed, str(read_run(run.path).meta["status"]))
         except DamagedRun as error:
             if not run.published:
-                return "failed", str(error)
+                return Ended(typed, "failed", error=str(error))
     if run.published:
-        return run.published, None
-    return ("refused", faults[run.experiment]) if run.experiment in faults else ("planned", None)
+        return Ended(typed, run.published)
+    if run.experiment in faults:
+        return Ended(typed, "refused", error=faults[run.experiment])
+    return Ended(typed, "planned")

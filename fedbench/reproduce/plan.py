@@ -32,7 +32,6 @@ class PlannedRun:
         wanted: Config keys that the row sets.
         cut: Config keys that the profile sets; they replace those of the row.
         parts: Tables and figures that need the run.
-        also: Config keys of other rows that need the same run.
         path: The run's directory, once it is known.
         config: The configuration of the setting (with seed 0), once it is known.
         reading: Reading of the paper that needs the run: ``split``, the id of a variant, or empty for the adopted one.
@@ -46,7 +45,6 @@ class PlannedRun:
     wanted: dict[str, Any]
     cut: dict[str, Any]
     parts: list[str] = field(default_factory=list)
-    also: list[dict[str, Any]] = field(default_factory=list)
     path: Path | None = None
     config: RunConfig | None = None
     reading: str = ""
@@ -146,13 +144,13 @@ def _of_readings(paper: Paper, row: Row, profile: str, seeds: int | None) -> Ite
     """Return the runs of a row on each of several splits, and under each variant of its settings."""
     for run in _of_row(paper, row, profile, seeds):
         for split in range(_SPLITS) if paper.readings.splits else ():
-            yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], also=[], reading="split")
+            yield replace(run, wanted={**run.wanted, "data.seed": split}, parts=[], reading="split")
         for variant in paper.readings.variants:
             here = not variant.config_dir or Path(variant.config_dir).is_dir()
             if here and variant.concerns(row.setup) and variant.changes(row.algo):
                 keys = variant.keys(row.algo)
                 cut, wanted = {k: v for k, v in run.cut.items() if k not in keys}, {**run.wanted, **keys}
-                yield replace(run, wanted=wanted, cut=cut, parts=[], also=[], reading=variant.id, variant=variant)
+                yield replace(run, wanted=wanted, cut=cut, parts=[], reading=variant.id, variant=variant)
 
 
 def _of_row(paper: Paper, row: Row, profile: str, seeds: int | None) -> Iterator[PlannedRun]:
@@ -189,8 +187,6 @@ def locate(runs: Sequence[PlannedRun], common: Sequence[str], published: Results
         run.published = "" if there is None else there.outcome
         first = once.setdefault(run.path, run)
         first.parts += [p for p in run.parts if p not in first.parts]
-        if run.wanted not in (first.wanted, *first.also):
-            first.also.append(run.wanted)
     return list(once.values())
 
 

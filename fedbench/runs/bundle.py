@@ -7,7 +7,7 @@
 | ``curves.parquet`` | a row per evaluated round, with the keys that are kept at all of them |
 | ``clients.parquet`` | a row per run, kept round and client |
 | ``bundle.json`` | the format, the SHA-256 of all other files, and messages about runs that could not be read |
-| ``plan.json``, ``labels/`` | as in a directory of runs, if the report uses them |
+| ``labels/`` | as in a directory of runs, if the report uses them |
 
 Numbers have full precision: a report of the bundle has those of the report that it was published with.
 """

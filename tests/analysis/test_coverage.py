@@ -11,7 +11,6 @@ from fake_runs import fake_row
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.table import Coverage, coverage, splits
 from fedbench.analysis.tables import paper_table
-from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import papers
 from fedbench.runs.results import Results
 
@@ -19,7 +18,7 @@ from fedbench.runs.results import Results
 def tables(root, paper, *names):
     p = papers()[paper]
     evidence = Evidence(Results(root))
-    return [paper_table(p, p.tables[name], evidence, Ledger()) for name in names]
+    return [paper_table(p, p.tables[name], evidence) for name in names]
 
 
 def test_a_number_that_two_tables_print_is_counted_once(tmp_path):

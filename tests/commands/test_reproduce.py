@@ -22,11 +22,10 @@ from fedbench.cli import main
 from fedbench.config.compose import compose_run
 from fedbench.core.errors import RequestError
 from fedbench.core.files import leaves
-from fedbench.papers.ledger import read_ledger
 from fedbench.papers.readings import Readings, Variant
 from fedbench.papers.registry import papers
 from fedbench.reproduce import carry_out as carrying_out
-from fedbench.reproduce.carry_out import missing_files, record, rows_within, unreadable_data, write_labels
+from fedbench.reproduce.carry_out import missing_files, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.durations import Durations, time_text
 from fedbench.reproduce.plan import chosen, locate, plan, table_names
 from fedbench.runs import training as runner
@@ -56,7 +55,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
-    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder: f"written: {folder}")
+    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder, extras: f"written: {folder}")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,9 @@ def models(results):
 
 
 def entries(results):
-    return [(e.experiment, e.algo, e.seed, e.status) for e in read_ledger(results).entries]
+    """Experiment, algorithm, seed and status of the runs on disk."""
+    metas = [json.loads(path.read_text()) for path in sorted(results.rglob("seed_*/meta.json"))]
+    return [(m["experiment"], m["algo"], m["seed"], m["status"]) for m in metas]
 
 
 # ---- the plan
@@ -155,17 +156,6 @@ def test_settings_that_are_typed_in_two_ways_are_one_run():
     (both,) = [j for j in found if j.parts == names]
     assert both.path.parts[:4] == ("here", "adafedadam", "table5_synthetic", "adafedadam")
     assert both.path.name == "seed_0"
-    assert both.also == [{"algo.alpha": 1.0}]
-
-
-def test_a_run_that_rows_ask_for_in_two_ways_is_on_record_under_both(tmp_path):
-    """Its outcome, a failure above all, has to show in either row."""
-    found = locate(plan(["adafedadam/table4", "adafedadam/figure3"], "full", seeds=1), [f"results_dir={tmp_path}"])
-    (both,) = [j for j in found if len(j.parts) == 2]
-    record(tmp_path, [both], {both.experiment: "why"})
-    ledger = read_ledger(tmp_path)
-    for wanted in ({}, {"algo.alpha": 1.0}):
-        assert [(e.status, e.error) for e in ledger.of(both.experiment, "adafedadam", wanted)] == [("refused", "why")]
 
 
 def test_a_run_belongs_where_the_command_would_put_it():
@@ -396,10 +386,9 @@ def test_results_that_cannot_be_written_are_refused_before_data_are_read(tmp_pat
 
 
 def test_a_plan_is_carried_out(done):
-    """Every run exists with its files, and the record says so; no sweep is left."""
+    """Every run exists with its files; no sweep is left."""
     assert entries(done.results) == [(s, "adafedadam", 0, "done") for s in SETUPS]
-    assert [e.error for e in read_ledger(done.results).entries] == [None] * 3
-    assert {p.name for p in done.results.iterdir()} == {"adafedadam", "plan.json", "report"}
+    assert {p.name for p in done.results.iterdir()} == {"adafedadam", "report"}
     for path in models(done.results).values():
         run = read_run(path.parent)
         assert run.done
@@ -452,7 +441,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path, done, monkeypat
         "fedbench: 3 runs, one at a time (jobs=1)", "fedbench: interrupted; run the same command again to resume",
     ]  # fmt: skip
     results = tmp_path / "results"
-    assert [e[3] for e in entries(results)] == ["done", "planned", "planned"]
+    assert [e[3] for e in entries(results)] == ["done", "interrupted"]
     assert not (results / "sweeps").exists()
     (first,) = models(results).values()
     stamp = first.stat().st_mtime_ns
@@ -508,9 +497,8 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
     results = tmp_path / "results"
     assert status == 1
     assert [e[3] for e in entries(results)] == ["done", "failed", "done"]
-    (broken,) = [e for e in read_ledger(results).entries if e.status == "failed"]
-    assert broken.error == "RuntimeError: no such luck & 100 %"
-    assert "1 of 3 runs are not finished; see the report for the reasons" in out
+    assert "1 of 3 runs are not finished, 0 for lack of data\n" in out
+    assert out.endswith("seed=0: RuntimeError: no such\n    luck & 100 %\n")
     tables = results / "report" / "tables"
     row = next(x for x in (tables / "adafedadam_table4.csv").read_text().splitlines() if "momentum" in x)
     assert ",failed," in row
@@ -521,7 +509,7 @@ def test_a_failure_does_not_stop_the_others(tmp_path, monkeypatch, no_figures):
         assert "no such" not in line or line.startswith(("%", r"\par{\footnotesize"))
     status, _, _ = call(*SMOKE)  # now it goes through
     assert status == 0
-    assert {(e.status, e.error) for e in read_ledger(results).entries} == {("done", None)}
+    assert [e[3] for e in entries(results)] == ["done"] * 3
     assert "no such luck" not in (results / "report" / "index.html").read_text()
 
 
@@ -538,9 +526,9 @@ def test_a_damaged_run_is_named_and_does_not_stop_the_others(copied, no_report):
     damaged, lost = (models(copied)["adafedadam", f"table7_synthetic_{k}"].parent for k in ("momentum", "nesterov"))
     (damaged / "meta.json").write_text("torn")
     shutil.rmtree(lost)
-    assert call(*SMOKE)[0] == 1
-    assert [e[3] for e in entries(copied)] == ["done", "failed", "done"]
-    assert "force=true trains it again" in read_ledger(copied).entries[1].error
+    status, out, _ = call(*SMOKE)
+    assert status == 1
+    assert "force=true trains it again" in out.rpartition("1 of 3 runs are not finished")[2]
     assert (lost / "DONE").exists()
 
 
@@ -550,22 +538,17 @@ def test_what_has_no_data_is_refused_and_the_others_run(tmp_path, no_figures):
     status, out, err = call("reproduce", "adafedadam/table5", "--profile", "smoke", *where)
     assert status == 0
     results = tmp_path / "results"
-    by_status = {
-        s: {e.experiment for e in read_ledger(results).entries if e.status == s} for s in ("done", "refused", "failed")
-    }
     setups = papers()["adafedadam"].tables["table5"].setups
     everything = {papers()["adafedadam"].setups[s].experiment for s in setups}
-    assert by_status == {"done": {SETUPS[0]}, "refused": everything - {SETUPS[0]}, "failed": set()}
+    assert {e[0] for e in entries(results)} == {SETUPS[0]}
     assert len(models(results)) == 1
     assert len(list(results.rglob("DONE"))) == 5
-    for e in read_ledger(results).entries:
-        assert (e.error is None) == (e.status == "done")
-        assert e.error is None or "data.download=false" in e.error
-    for name in by_status["refused"]:
+    for name in everything - {SETUPS[0]}:
         assert err.count(f"no data for {name}: ") == 1
-    assert "15 of 20 runs are not finished" in out
+    assert err.count("data.download=false") == 3
+    assert out.endswith("15 of 20 runs are not finished, 15 for lack of data\n")
     rows = (results / "report" / "tables" / "adafedadam_table5.csv").read_text().splitlines()[1:]
-    assert sum(",no data," in row for row in rows) == 15
+    assert sum(",not run," in row for row in rows) == 15
     assert sum(",reduced," in row for row in rows) == 5
     assert not (tmp_path / "nothing").exists()
 
@@ -606,9 +589,9 @@ def test_a_failure_in_another_process_is_told(tmp_path, no_report, how):
     jobs = locate(plan(["adafedadam/table4"], "smoke"), [where])
     jobs[1].path.parent.mkdir(parents=True)
     jobs[1].path.write_text("in the way")
-    status, _, _ = call(*SMOKE[:4], *how, where)
-    assert [e[3] for e in entries(tmp_path)] == ["done", "refused", "done"]
-    assert f"results_dir={tmp_path} cannot be written to" in read_ledger(tmp_path).entries[1].error
+    status, out, _ = call(*SMOKE[:4], *how, where)
+    assert [e[3] for e in entries(tmp_path)] == ["done", "done"]
+    assert f"results_dir={tmp_path} cannot be written to" in out.rpartition("1 of 3 runs are not finished")[2]
     assert status == 1  # it has data
 
 

@@ -18,7 +18,6 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Cell, Column
 from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
-from fedbench.papers.ledger import Entry, Ledger
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Reported
 from fedbench.report.page import run_links
@@ -90,7 +89,7 @@ def test_the_verdict_does_not_depend_on_zero_or_on_order(values, printed, shift)
 # ---- runs as fedbench would leave them
 
 
-def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, status="done", sources=()):
+def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, rounds=None, **facts):
     """What the command leaves on disk, without having trained; ``last`` is the last round, per seed."""
     chosen = (f"experiment={experiment}", f"algo={algo}")
     typed = [*chosen, *overrides, f"results_dir={root}"]
@@ -99,8 +98,8 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
         path = config.path.parent / f"seed_{seed}"
         path.mkdir(parents=True)
         meta = {
-            "status": status, "seed": seed, "hash": config.digest, **asdict(config.names),
-            "departures": config.departures, "overrides": typed, "sources": list(sources), "started": "2024-01-01",
+            "status": "done", "seed": seed, "hash": config.digest, **asdict(config.names),
+            "departures": config.departures, "overrides": typed, "sources": [], "started": "2024-01-01", **facts,
         }  # fmt: skip
         (path / "meta.json").write_text(json.dumps(meta))
         (path / "config.yaml").write_text(yaml.safe_dump({**config.tree, "seed": seed}))
@@ -108,7 +107,7 @@ def leave_runs(root, experiment, algo, *overrides, seeds=(0, 1, 2), last=None, r
         rows = rounds or [ended | (last[i] if last else {})]
         (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
         pd.DataFrame({"round": [9], "client": [0], "accuracy": [0.5]}).to_parquet(path / "clients.parquet")
-        if status in ("done", "diverged"):
+        if meta["status"] in ("done", "diverged"):
             (path / "DONE").touch()
     return config
 
@@ -117,9 +116,9 @@ def evidence(root):
     return Evidence(Results(root))
 
 
-def shown_table(root, paper, table, entries=()):
+def shown_table(root, paper, table):
     p = papers()[paper]
-    return paper_table(p, p.tables[table], evidence(root), Ledger(tuple(entries)))
+    return paper_table(p, p.tables[table], evidence(root))
 
 
 def shown(cell, column, seeds):
@@ -128,9 +127,9 @@ def shown(cell, column, seeds):
     return SimpleNamespace(**texts, verdict=cell.agreement, number=cell.mean, note=basis_of(cell, column, seeds))
 
 
-def line(root, paper, table, setup, row=0, entries=()):
+def line(root, paper, table, setup, row=0):
     """What the page shows of a line of a setup's block, by its place."""
-    data = shown_table(root, paper, table, entries)
+    data = shown_table(root, paper, table)
     (block,) = [b for b in data.blocks if b.setup.id == setup]
     found = block.lines[row]
     return SimpleNamespace(
@@ -238,31 +237,18 @@ def test_weighted_numbers_are_compared_where_unweighted_ones_are_impossible(tmp_
 # ---- what became of a row
 
 
-def entry(status, error=None, algo="fedavg", seed=0, **wanted):
-    return Entry("fedfa/table2_femnist", algo, wanted, seed, status, error)
+def test_a_row_without_runs_says_no_more(tmp_path):
+    row = line(tmp_path, "fedfa", "table2", "femnist")
+    assert (row.status, row.note, row.runs, row.seeds) == ("not run", "", (), 0)
 
 
-@pytest.mark.parametrize(
-    ("entries", "status", "note"),
-    [
-        ([], "not run", ""),
-        ([entry("planned")], "not run", ""),
-        ([entry("refused", "no data"), entry("refused", "no data", seed=1)], "no data", "no data"),
-        ([entry("failed", "OSError: full")], "failed", "OSError: full"),
-        ([entry("diverged")], "failed", ""),
-        ([entry("failed", "other", algo="fedprox")], "not run", ""),
-        ([entry("failed", "other", **{"local.lr": 0.1})], "not run", ""),  # of another row
-    ],
-)
-def test_the_plan_tells_why_a_row_is_empty(tmp_path, entries, status, note):
-    row = line(tmp_path, "fedfa", "table2", "femnist", entries=entries)
-    assert (row.status, row.note, row.runs, row.seeds) == (status, note, (), 0)
-
-
-def test_runs_speak_before_the_plan(tmp_path):
+def test_what_ended_a_run_is_said_with_the_others(tmp_path):
     leave_runs(tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[0])
-    row = line(tmp_path, "fedfa", "table2", "femnist", entries=[entry("failed", "OSError: full", seed=1)])
-    assert (row.status, row.note) == ("reduced", "OSError: full")
+    leave_runs(
+        tmp_path, "fedfa/table2_femnist", "fedavg", "rounds=2", seeds=[1], status="failed", error="OSError: full"
+    )
+    row = line(tmp_path, "fedfa", "table2", "femnist")
+    assert (row.status, row.note) == ("reduced", "seed 1 failed; OSError: full")
     rounds = compose_run(["experiment=fedfa/table2_femnist"]).rounds
     assert row.reduced == (f"rounds 2 (paper {rounds})",)
 
@@ -273,13 +259,6 @@ def test_runs_that_failed_are_named(tmp_path):
     assert (row.status, row.note) == ("failed", "seed 0 diverged; seed 2 diverged")
     leave_runs(tmp_path, "fedfa/table2_sent140", "fedavg", status="running", seeds=[0])
     assert line(tmp_path, "fedfa", "table2", "sent140").status == "not run"
-
-
-def test_what_a_profile_leaves_of_rounds_is_found_in_the_plan(tmp_path):
-    """FedCorr always sets its rounds, and a profile cuts them: the plan names it without."""
-    planned = Entry("adafed/table19_clothing1m", "fedcorr", {"algo.iterations": 2}, 0, "refused", "no Clothing1M")
-    row = line(tmp_path, "adafed", "table19", "clothing1m", 1, [planned])
-    assert (row.label, row.status, row.note) == ("FedCorr", "no data", "no Clothing1M")
 
 
 def test_links_lead_from_the_page_to_the_runs(tmp_path):

@@ -13,7 +13,6 @@ from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Cell
 from fedbench.analysis.tables import closing_tables, paper_table, run_tables
 from fedbench.config.groups import options
-from fedbench.papers.ledger import Ledger
 from fedbench.papers.registry import home_of, papers
 from fedbench.papers.rows import Reported
 from fedbench.report.tables import notes_of, summary, table_csv, table_latex, table_markdown
@@ -126,7 +125,7 @@ def test_further_splits_are_rows_of_a_sweep_and_notes_of_a_report(tmp_path):
     assert all("data.seed" not in d.key for line in table.lines for d in line.found.reduced)
     runs = list(Results(tmp_path))
     paper = papers()["adafedadam"]
-    printed = paper_table(paper, paper.tables["table5"], Evidence(runs), Ledger())
+    printed = paper_table(paper, paper.tables["table5"], Evidence(runs))
     assert [list(line.found.runs) for line in printed.lines if line.found.runs] == [[unit(0)]]
     (note,) = [n for n in notes_of(printed) if "split" in n]
     assert "Synthetic, vanilla SGD: the table has the runs on the split" in note

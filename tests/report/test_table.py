@@ -10,7 +10,6 @@ from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.table import Cell as Measured
 from fedbench.analysis.tables import paper_table
-from fedbench.papers.ledger import Ledger
 from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Reported
@@ -102,7 +101,7 @@ def test_numbers_in_full_precision_by_hand():
 def test_everything_on_record_can_be_read_back(paper):
     """Without a run: what is printed stands where it belongs in all three files."""
     p = papers()[paper]
-    tables = [paper_table(p, t, Evidence([]), Ledger()) for t in p.tables.values()]
+    tables = [paper_table(p, t, Evidence([])) for t in p.tables.values()]
     for data, table in zip(tables, p.tables.values(), strict=True):
         rows = read_csv(table_csv(data))
         ordered = [r for s in table.setups for r in table.rows if r.setup == s]
