@@ -13,7 +13,7 @@ import fedbench
 from fedbench.commands.arguments import WORDS, Parser, tree
 from fedbench.config.groups import GROUPS
 from fedbench.config.schema import TOP_KEYS
-from fedbench.config.user_code import user_code_from
+from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import NotWritten
 from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption

@@ -20,9 +20,9 @@ from omegaconf import OmegaConf, open_dict
 
 from fedbench.config.groups import GROUPS, config_dir, options
 from fedbench.config.hints import explain
-from fedbench.config.identity import REPORTING_KEYS, core
+from fedbench.config.identity import REPORTING_KEYS, setting
 from fedbench.config.overrides import Override, parse_overrides, quoted
-from fedbench.config.schema import TOP_KEYS, Choices, RunConfig, parse
+from fedbench.config.schema import TOP_KEYS, RunConfig, parse
 from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree, leaves
 
@@ -79,13 +79,12 @@ class Composer:
         with self._explained(overrides):
             written, choices = self._written(overrides)
             tree = resolved(written)
-        names = Choices.of(choices)
-        config = parse(tree, names, [o.text for o in overrides])
+        config = parse(tree, choices, [o.text for o in overrides])
         config = replace(config, stored_tree=stored(written, config.tree))
-        if names.experiment is None:
+        if config.names.experiment is None:
             return config
-        baseline = self._baseline(f"experiment={names.experiment}", f"algo={names.algo}")
-        return replace(config, departures=_departures(baseline, leaves(core(config.stored_tree))))
+        baseline = self._baseline(f"experiment={config.names.experiment}", f"algo={config.names.algo}")
+        return replace(config, departures=_departures(baseline, setting(config.stored_tree)))
 
     def composed(self, texts: Sequence[str], resolve: bool = False) -> tuple[Tree, _Choices]:
         """The configuration with presets merged in, as it is written or with interpolations replaced by values.
@@ -141,8 +140,8 @@ class Composer:
         """The dotted keys of an experiment with its settings for a method, which departures are counted from."""
         if texts not in self._baselines:
             written, choices = self._written(parse_overrides(texts))
-            config = parse(resolved(written), Choices.of(choices))
-            self._baselines[texts] = leaves(core(stored(written, config.tree)))
+            config = parse(resolved(written), choices)
+            self._baselines[texts] = setting(stored(written, config.tree))
         return self._baselines[texts]
 
     def _written(self, overrides: Sequence[Override]) -> tuple[Tree, _Choices]:

@@ -1,8 +1,8 @@
 """Identity of a run: what makes two runs one setting, whatever the seed, the machine and the place of the code.
 
 The digest covers the values of the configuration, the content of the user files and the source of the user code that it
-names, and the stable names (:mod:`fedbench.config.names`) and revisions of fedbench's own functions. It covers neither
-fedbench's version nor the paths of its modules. docs/adr/0011-identity.md gives the reasons.
+names, and the stable names (:mod:`fedbench.config.targets`) and revisions of fedbench's own functions. It covers
+neither fedbench's version nor the paths of its modules. docs/adr/0011-identity.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.names import present, renamed, stable, within_fedbench
-from fedbench.config.user_code import content_digest, marks
+from fedbench.config.targets import file_digest, marks, present, stable, within_fedbench
 from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree, leaves, user_path
 
@@ -26,14 +26,11 @@ IDENTITY_FORMAT = 1
 
 Raise it when the same configuration comes to mean different numbers for every run, for example because random streams
 or the loop change; all finished runs are then trained again. If one method changes, raise the ``REVISION`` of its file
-instead. If nothing but the place of code changes, add a row to ``names.MOVED``.
+instead. If nothing but the place of code changes, add a row to ``targets.MOVED``.
 """
 
-# keys that name files or directories of the user
-USER_FILES = (
-    "init.path", "data.file", "data.root", "data.json_train", "data.json_test", "data.train", "data.test",
-    "data.partition.file",
-)  # fmt: skip
+# keys of data that name files or directories of the user
+DATA_FILES = ("file", "root", "json_train", "json_test", "train", "test")
 # what is recorded of a run: part of its identity, since the files differ, but never a departure from a paper
 REPORTING_KEYS = frozenset({"eval_every", "keep_clients", "improved_clients", "metrics"})
 # keys and sections that change no numbers, the precision of the engine aside; a number that eval_train_every leaves out
@@ -42,11 +39,12 @@ _NON_RESULT_KEYS = (
     "device", "eval_train_every", "data_dir", "results_dir", "force", "tracker", "engine",
     "data.download", "data.mirrors", "keep_state", "objective", "tuned_on",
 )  # fmt: skip
-# Options that fedbench's own functions gained after their first release, each with the value that is what they did
-# before. With this value an option is no part of a setting, so that runs made before it existed stay the same runs.
+# Options that fedbench's own functions gained after their first release, by stable name, each with the value that is
+# what they did before. With this value an option is no part of a setting, so that runs made before it existed stay the
+# same runs.
 ADDED: dict[str, Tree] = {
     "fedbench.data.sources.mnist.load": {"standardise": "channel"},
-    "fedbench.data.partitions.label.consecutive_classes": {"as_published": False},
+    "fedbench.data.partition_label.consecutive_classes": {"as_published": False},
 }
 # keys that came after runs were made, with the value under which a run is the one that it was without the key
 _DEFAULTS_ADDED_LATER: Tree = {
@@ -78,38 +76,39 @@ def identify(config: Tree) -> Identity:
     Raises:
         RequestError: If a user file cannot be read, or user code cannot be found.
     """
-    files, code = _user_files(config), _user_code(config)
-    methods = {what: target for what, target in _targets(config["algo"], "algo") if within_fedbench(target)}
-    revisions = {what: _revision(target) for what, target in methods.items()}
-    tree = renamed(_with_contents(config, files), stable)
-    tree["algo"] = _revised(tree["algo"], "algo", revisions)
-    if code:
-        tree["code"] = {module: _hash(content) for module, content in code.items()}
+    files, tree = _user_files(config), _numbers(config)
+    code: dict[str, dict[str, str]] = {}
+    revisions: dict[str, int] = {}
+    for key, section in _sections(tree):
+        module, dot, _ = str(section.get("_target_", "")).rpartition(".")
+        if dot and not within_fedbench(module):
+            try:
+                code[module] = marks(module)
+            except ModuleNotFoundError as error:
+                raise RequestError(f"{key}._target_={section['_target_']}: there is no module {error.name}") from error
+        elif dot and key.split(".")[0] == "algo":
+            revisions[key] = _revision(present(section["_target_"]))
+    changed = {f"{key}._revision_": n for key, n in revisions.items() if n > 1}
+    for key, value in {**files, **changed}.items():
+        *above, last = key.split(".")
+        reduce(getitem, above, tree)[last] = value
+    tree["init"] = tree["init"]["path"]
+    if used := {module: _hash(found) for module, found in code.items() if found}:
+        tree["code"] = used
     if IDENTITY_FORMAT > 1:
         tree["identity_format"] = IDENTITY_FORMAT
-    return Identity(
-        digest=_hash(tree)[:10],
-        facts={
-            "identity_format": IDENTITY_FORMAT,
-            "revision": revisions,
-            "files": files,
-            "code": {name: mark for content in code.values() for name, mark in content.items()},
-        },
-    )
-
-
-def core(config: Tree) -> Tree:
-    """The configuration without what changes no number, with user files by content.
-
-    Raises:
-        RequestError: If a user file cannot be read.
-    """
-    return _with_contents(config, _user_files(config))
+    facts = {
+        "identity_format": IDENTITY_FORMAT,
+        "revision": revisions,
+        "files": files,
+        "code": {name: mark for found in code.values() for name, mark in found.items()},
+    }
+    return Identity(_hash(_canonical(tree))[:10], facts)
 
 
 def setting(config: Tree) -> Tree:
     """The dotted keys of a configuration that make its setting: all but the seed and what changes no numbers."""
-    return leaves(_relevant(config))
+    return leaves(_numbers(config))
 
 
 def changes_no_numbers(key: str) -> bool:
@@ -117,46 +116,57 @@ def changes_no_numbers(key: str) -> bool:
     return key != "engine.precision" and any(key == k or key.startswith(f"{k}.") for k in _NON_RESULT_KEYS)
 
 
-def _relevant(section: Tree, prefix: str = "") -> Tree:
+def _numbers(section: Tree, prefix: str = "") -> Tree:
     """A configuration without the seed, what changes no numbers, and options that do what was done before them."""
     target = section.get("_target_")
-    added = ADDED.get(present(target), {}) if isinstance(target, str) else {}
+    added = ADDED.get(stable(target), {}) if isinstance(target, str) else {}
     later = _DEFAULTS_ADDED_LATER | {f"{prefix}{name}": value for name, value in added.items()}
     tree: Tree = {}
     for name, value in section.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and value:
-            if nested := _relevant(value, f"{key}."):
+            if nested := _numbers(value, f"{key}."):
                 tree[name] = nested
         elif not (key == "seed" or changes_no_numbers(key) or (key in later and value == later[key])):
             tree[name] = value
     return tree
 
 
-def _with_contents(config: Tree, files: Mapping[str, str]) -> Tree:
-    tree = renamed(_relevant(config), present)
-    for key, digest in files.items():
-        *above, last = key.split(".")
-        section = tree
-        for part in above:
-            section = section[part]
-        section[last] = digest
-    tree["init"] = tree["init"]["path"]
-    plain: Tree = _plain(tree)
-    return plain
+def _canonical(value: Any, key: str = "") -> Any:
+    """A value as it enters the digest: whole floats as ints, since q=1 and q=1.0 are one setting; functions by name."""
+    if isinstance(value, dict):
+        return {str(k): _canonical(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_canonical(v) for v in value]
+    if key == "_target_" and isinstance(value, str):
+        return stable(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _hash(tree: Tree) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    """The value with whole floats as ints: q=1 and q=1.0 are one setting."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _sections(section: Tree, key: str = "") -> Iterator[tuple[str, Tree]]:
+    """Yield a section and the sections in it, each with its dotted key."""
+    yield key, section
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _sections(value, f"{key}.{name}".lstrip("."))
+
+
+@cache
+def _revision(target: str) -> int:
+    """The constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
+
+    A method's revision is raised when its results change, also by a change of what it imports.
+    """
+    file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
+    found = re.search(r"^REVISION = (\d+)\b", file.read_text(encoding="utf-8"), re.M) if file.is_file() else None
+    return int(found[1]) if found else 1
+
+
+# ---- user files
 
 
 def _user_files(config: Tree) -> dict[str, str]:
@@ -166,14 +176,16 @@ def _user_files(config: Tree) -> dict[str, str]:
     """
     data, source = config["data"], config["data"]["source"]
     named = {"init.path": config["init"]["path"]}
-    for key in (k.removeprefix("data.") for k in USER_FILES if k.startswith("data.")):
-        named[f"data.{key}"] = data.get(key)
-        if key in data or key not in ("train", "test"):  # elsewhere these are splits of data.source
-            named[f"data.source.{key}"] = source.get(key)
+    for name in DATA_FILES:
+        named[f"data.{name}"] = data.get(name)
+        if name in data or name not in ("train", "test"):  # elsewhere these are splits of data.source
+            named[f"data.source.{name}"] = source.get(name)
     rule = data.get("partition") or {}
-    named["data.partition.file"] = rule.get("file") if within_fedbench(str(rule.get("_target_"))) else None
-    for what in ("algo", "model", "data"):
-        named |= dict(_paths_of_own(config[what], what))
+    if within_fedbench(str(rule.get("_target_"))):
+        named["data.partition.file"] = rule.get("file")
+    for key, section in _sections({name: config[name] for name in ("algo", "model", "data")}):
+        if "_target_" in section and not within_fedbench(str(section["_target_"])):
+            named |= {f"{key}.{k}": v for k, v in section.items() if k != "_target_" and _looks_like_path(v)}
     if not within_fedbench(str(source.get("_target_"))):
         named |= {f"data.{k}": v for k, v in data.items() if _looks_like_path(v) and v in source.values()}
     paths = {key: path for key, value in named.items() if (path := _existing(value)) is not None}
@@ -192,15 +204,6 @@ def _existing(value: object) -> Path | None:
         return None
 
 
-def _paths_of_own(section: Tree, what: str) -> Iterator[tuple[str, str]]:
-    own = "_target_" in section and not within_fedbench(str(section["_target_"]))
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _paths_of_own(value, f"{what}.{key}")
-        elif own and key != "_target_" and _looks_like_path(value):
-            yield f"{what}.{key}", value
-
-
 def _looks_like_path(value: object) -> bool:
     """Whether a value has a separator or a suffix: ``sum`` is a word, whatever files there are.
 
@@ -212,45 +215,31 @@ def _looks_like_path(value: object) -> bool:
     return path is None or not Path.cwd().is_relative_to(path.resolve())
 
 
-def _targets(section: Tree, what: str) -> Iterator[tuple[str, str]]:
-    """Yield the configuration key and the ``_target_`` of a section and of the sections in it."""
-    if isinstance(target := section.get("_target_"), str):
-        yield what, present(target)
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _targets(value, f"{what}.{key}" if what else key)
+def content_digest(path: Path, apart: Path | None = None) -> str:
+    """SHA-256 of a file's content, or of the relative names and contents of all files in a directory.
 
-
-def _user_code(config: Tree) -> dict[str, dict[str, str]]:
-    """What identifies each module outside fedbench that a configuration names (``user_code.marks``).
+    Args:
+        path: A file or a directory.
+        apart: A directory below ``path`` that does not count, such as that of the results.
 
     Raises:
-        RequestError: If there is no such module.
+        RequestError: If the path cannot be read.
     """
-    code: dict[str, dict[str, str]] = {}
-    for what, target in _targets(_relevant(config), ""):
-        module = target.rpartition(".")[0]
-        if not module or within_fedbench(target):
-            continue
-        try:
-            code[module] = marks(module)
-        except ModuleNotFoundError as error:
-            raise RequestError(f"{what}._target_={target}: there is no module {error.name}") from error
-    return {module: content for module, content in code.items() if content}
+    try:
+        if path.is_file():
+            return file_digest(path)
+        digest = hashlib.sha256()
+        for name, file in _files(path, "", frozenset() if apart is None else frozenset({apart.resolve()})):
+            digest.update(f"{name}:{file_digest(file)}\n".encode())
+        return digest.hexdigest()
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error}") from error
 
 
-@cache
-def _revision(target: str) -> int:
-    """The constant ``REVISION`` of the file of one of fedbench's own methods, which is not imported; else 1.
-
-    A method's revision is raised when its results change, also by a change of what it imports.
-    """
-    file = _PACKAGE.parent / (target.rpartition(".")[0].replace(".", "/") + ".py")
-    found = re.search(r"^REVISION = (\d+)\b", file.read_text(encoding="utf-8"), re.M) if file.is_file() else None
-    return int(found[1]) if found else 1
-
-
-def _revised(section: Tree, what: str, revisions: Mapping[str, int]) -> Tree:
-    """The section with the revisions above 1 of its methods."""
-    tree = {k: _revised(v, f"{what}.{k}", revisions) if isinstance(v, dict) else v for k, v in section.items()}
-    return {**tree, "_revision_": revisions[what]} if revisions.get(what, 1) > 1 else tree
+def _files(here: Path, name: str, above: frozenset[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the files at and below a path with their relative names, in the order of the names."""
+    if here.is_file():
+        yield name, here
+    elif here.is_dir() and (real := here.resolve()) not in above:  # a link to a directory around it never ends
+        for entry in sorted(here.iterdir(), key=lambda p: p.name):
+            yield from _files(entry, f"{name}/{entry.name}".lstrip("/"), above | {real})

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fedbench.config.groups import GROUPS, options, unknown_choice
-from fedbench.config.identity import USER_FILES
+from fedbench.config.identity import DATA_FILES
 from fedbench.core.errors import RequestError, shown
 from fedbench.core.files import config_value, leaves
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OPTIONAL_GROUPS = ("experiment", "debug")  # groups without a default choice
 _SWITCHED = {"debug": ("true", "false")}  # of which the command line knows what they mean
-_PATHS = ("results_dir", "data_dir", *USER_FILES)
+_PATHS = ("results_dir", "data_dir", "init.path", "data.partition.file", *(f"data.{name}" for name in DATA_FILES))
 _SAFE = re.compile(r"[\w./:@%+-]*", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")  # not strings in Hydra's grammar
 

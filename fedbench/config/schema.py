@@ -32,8 +32,8 @@ Precision = Literal["float32", "float64", "tf32", "bf16"]
 ClientStatePlace = Literal["auto", "device", "host", "file"]
 Check = Callable[[str, Any], Any]  # dotted key, value -> typed value
 
+_ADDRESSES = "a list of addresses that begin with https://"
 _PARTICIPATION = "a fraction of the clients in (0, 1], where 1.0 is all, or a number of clients above 1"
-_SEVERAL_SEEDS = re.compile(r"(\d+)(?:\.\.\.?|-|:)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ class Choices:
     data: str
     model: str
     experiment: str | None
-
-    @classmethod
-    def of(cls, choices: Mapping[str, str | None]) -> Choices:
-        """The choices of these among those of all groups."""
-        return cls(str(choices["algo"]), str(choices["data"]), str(choices["model"]), choices.get("experiment"))
 
 
 @dataclass(frozen=True)
@@ -173,13 +168,18 @@ class RunConfig:
         return self.results_dir / self.task_name / self.names.algo / self.digest / f"seed_{self.seed}"
 
 
-def _or(key: str, value: Any, *, word: str | None, check: Check) -> Any:
-    """None for a word, and what a check returns for any other value."""
-    return None if value == word else check(key, value)
+# ---- checks of values: dotted key, value -> typed value
 
 
-def _text(key: str, value: object, *, what: str) -> str:
-    if not isinstance(value, str) or not value:
+def _or(key: str, value: Any, *, words: Mapping[Any, Any], check: Check) -> Any:
+    """The value that a word stands for, or what a check returns for any other value."""
+    if isinstance(value, str | None) and value in words:
+        return words[value]
+    return check(key, value)
+
+
+def _text(key: str, value: object, *, what: str, pattern: str = ".+") -> str:
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
         raise WrongValue(key, f"must be {what}, got {typed(value)}")
     return value
 
@@ -188,19 +188,10 @@ def _path(key: str, value: object, *, what: str) -> Path:
     return user_path(key, _text(key, value, what=what))
 
 
-def _seed(key: str, value: object) -> int:
-    remedy = ""
-    if isinstance(value, str) and (found := _SEVERAL_SEEDS.fullmatch(value)):
-        low, high = int(found[1]), int(found[2])
-        few = ",".join(str(s) for s in range(low, high + 1)) if high - low < 10 else f"range({low},{high + 1})"
-        remedy = f"for several seeds type -m seed={few}" if low <= high else ""
-    return integer(key, value, remedy=remedy)
-
-
-def _integers(key: str, value: object, *, what: str) -> tuple[int, ...]:
+def _list(key: str, value: object, *, what: str, check: Check = integer) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise WrongValue(key, f"must be {what}, got {typed(value)}")
-    return tuple(integer(key, v) for v in value)
+    return tuple(check(key, v) for v in value)
 
 
 def _participation(key: str, value: object) -> float | int:
@@ -208,12 +199,6 @@ def _participation(key: str, value: object) -> float | int:
     if x > 1 and not x.is_integer():
         raise WrongValue(key, f"must be {_PARTICIPATION}, got {value!r}")
     return x if x <= 1 else integer(key, value)
-
-
-def _keep_clients(key: str, value: object) -> Literal["last", "all"] | tuple[int, ...]:
-    if value == "last" or value == "all":
-        return value
-    return _integers(key, value, what="last, all or a list of rounds")
 
 
 def _epochs(key: str, value: object) -> tuple[int, int]:
@@ -226,105 +211,96 @@ def _epochs(key: str, value: object) -> tuple[int, int]:
     return low, high
 
 
-def _device(key: str, value: object) -> str:
-    """Check the form alone: whether a GPU exists matters only when something is trained."""
-    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
-        raise WrongValue(key, f"must be auto, cpu, cuda or cuda:INDEX, got {typed(value)}")
-    return value
-
-
 def _metrics(key: str, section: object) -> dict[str, Component]:
     if not isinstance(section, dict) or not all(isinstance(v, dict) and "_target_" in v for v in section.values()):
         fault = f"must hold functions by name, got {typed(section)}; type +metrics.NAME._target_=FILE.FUNCTION"
         raise WrongValue(key, fault)
-    return {str(name): Component.of(v) for name, v in section.items()}
+    return {str(name): Component.of(key, v) for name, v in section.items()}
 
 
-def _mirrors(key: str, value: object) -> tuple[str, ...]:
-    bases = [] if value is None else value
-    if not isinstance(bases, list) or not all(str(base).startswith(("http://", "https://")) for base in bases):
-        raise WrongValue(key, f"must be a list of addresses that begin with https://, got {typed(value)}")
-    return tuple(str(base) for base in bases)
+# ---- the keys
 
-
-def _partition(key: str, rule: object) -> Component | None:
-    if rule is not None and not isinstance(rule, dict):
-        fault = f"must be a section with keys or null, got {rule!r}; choose one with data/partition={rule}"
-        raise WrongValue(key, fault)
-    return Component.of(rule) if rule else None
-
-
+_COUNT = partial(integer, at_least=1)
+_AUTO_COUNT = partial(_or, words={"auto": None}, check=partial(integer, at_least=1, instead="auto"))
 _TOP: dict[str, Check] = {
     "rounds": integer,
     "participation": _participation,
     "sampling": partial(choice, allowed=get_args(Sampling)),
-    "seed": _seed,
-    "eval_every": partial(integer, at_least=1),
-    "eval_train_every": partial(integer, at_least=1),
-    "keep_clients": _keep_clients,
+    "seed": partial(integer, remedy="for several seeds type -m seed=0,1,2"),
+    "eval_every": _COUNT,
+    "eval_train_every": _COUNT,
+    "keep_clients": partial(
+        _or, words={"last": "last", "all": "all"}, check=partial(_list, what="last, all or a list of rounds")
+    ),
     "improved_clients": boolean,
     "metrics": _metrics,
-    "device": _device,
+    "device": partial(_text, what="auto, cpu, cuda or cuda:INDEX", pattern=r"auto|cpu|cuda(:\d+)?"),
     "data_dir": partial(_path, what="a directory"),
     "results_dir": partial(_path, what="a directory"),
     "force": boolean,
     "keep_state": boolean,
     "objective": partial(_text, what="auto or a column of rounds.jsonl, such as accuracy_mean"),
-    "tuned_on": partial(_integers, what="a list of seeds"),
+    "tuned_on": partial(_list, what="a list of seeds"),
+    "model": Component.of,
+    "algo": Component.of,
+    "tracker": Component.of,
 }
 _LOCAL: dict[str, Check] = {
     "optimizer": partial(choice, allowed=("sgd",)),
     "lr": partial(number, above=0),
-    "batch_size": partial(_or, word="full", check=partial(integer, at_least=1, instead="full")),
+    "batch_size": partial(_or, words={"full": None}, check=partial(integer, at_least=1, instead="full")),
     "epochs": _epochs,
-    "steps": partial(_or, word=None, check=partial(integer, at_least=1, remedy="use null for local.epochs")),
+    "steps": partial(_or, words={None: None}, check=partial(integer, at_least=1, remedy="use null for local.epochs")),
     "crop": integer,
     "flip": boolean,
 }
 _DATA: dict[str, Check] = {
-    "partition": _partition,
-    "clients": partial(_or, word=None, check=partial(integer, at_least=1)),
-    "test_clients": partial(_or, word=None, check=partial(integer, at_least=1)),
+    "source": Component.of,
+    "partition": partial(_or, words={None: None}, check=Component.of),
+    "clients": partial(_or, words={None: None}, check=_COUNT),
+    "test_clients": partial(_or, words={None: None}, check=_COUNT),
     "split": partial(number, above=0, at_most=1),
     "local_test": partial(choice, allowed=get_args(LocalTest)),
-    "seed": partial(_or, word=None, check=partial(integer, remedy="use null for the seed of the run")),
+    "seed": partial(_or, words={None: None}, check=partial(integer, remedy="use null for the seed of the run")),
     "download": boolean,
-    "mirrors": _mirrors,
+    "mirrors": partial(
+        _or,
+        words={None: ()},
+        check=partial(_list, what=_ADDRESSES, check=partial(_text, what=_ADDRESSES, pattern="https?://.+")),
+    ),
     "validation": partial(number, at_least=0, below=1),
 }
 _ENGINE: dict[str, Check] = {
     "mode": partial(choice, allowed=get_args(Mode)),
-    "cohort_size": partial(_or, word="auto", check=partial(integer, at_least=1, instead="auto")),
-    "workers": partial(_or, word="auto", check=partial(integer, at_least=1, instead="auto")),
+    "cohort_size": _AUTO_COUNT,
+    "workers": _AUTO_COUNT,
     "precision": partial(choice, allowed=get_args(Precision)),
     "client_state": partial(choice, allowed=get_args(ClientStatePlace)),
     "profile": boolean,
 }
-_INIT: dict[str, Check] = {"path": partial(_or, word=None, check=partial(_path, what="a file or null"))}
-_SECTIONS = ("local", "engine", "init", "data", "data.source", "data.noise", "model", "algo", "tracker")
-TOP_KEYS = {*_TOP, *(name for name in _SECTIONS if "." not in name)}
-_SOLVER = tuple(f.name for f in fields(SgdOptions))
-_SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "rounds")
+_INIT: dict[str, Check] = {"path": partial(_or, words={None: None}, check=partial(_path, what="a file or null"))}
+TOP_KEYS = {*_TOP, "local", "engine", "init", "data"}
+_SOLVER = {f.name for f in fields(SgdOptions)}
+_SCHEDULE = {f.name for f in fields(Schedule)} - {"rounds"}
 
 
-def parse(tree: Tree, names: Choices, overrides: Sequence[str] = ()) -> RunConfig:
+def parse(tree: Tree, choices: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     """The typed configuration that a resolved mapping stands for; every value is checked here, once.
 
     Args:
         tree: The resolved configuration, presets merged in.
-        names: Choices of the config groups.
+        choices: The choice of each config group.
         overrides: The overrides that led to it, as typed.
 
     Raises:
         RequestError: If a key is unknown or a value is out of range.
     """
-    for name in _SECTIONS:
-        _refuse_missing_section(tree, name)
     top, tree = _checked("", tree, _TOP, TOP_KEYS)
-    local, tree["local"] = _checked("local.", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
-    engine, tree["engine"] = _checked("engine.", tree["engine"], _ENGINE, {*_ENGINE})
-    data, tree["data"] = _checked("data.", tree["data"], _DATA)
-    init, tree["init"] = _checked("init.", tree["init"], _INIT, {*_INIT})
+    local, tree["local"] = _checked("local", tree["local"], _LOCAL, {*_LOCAL, *_SOLVER, *_SCHEDULE})
+    engine, tree["engine"] = _checked("engine", tree["engine"], _ENGINE, {*_ENGINE})
+    data, tree["data"] = _checked("data", tree["data"], _DATA)
+    init, tree["init"] = _checked("init", tree["init"], _INIT, {*_INIT})
+    _, noise = _checked("data.noise", tree["data"].get("noise"), {}, {f.name for f in fields(LabelNoise)})
     if not tree["metrics"]:  # the configuration and the identity are those from before there were any
         del tree["metrics"]
     _refuse_contradictions(top)
@@ -335,21 +311,19 @@ def parse(tree: Tree, names: Choices, overrides: Sequence[str] = ()) -> RunConfi
         at = options.pop("decay_at")
         schedule = Schedule(**options, decay_at=tuple(at) if isinstance(at, list) else at, rounds=top["rounds"])
         schedule.require_rates(local["lr"])
-    _, noise = _checked("data.noise.", tree["data"]["noise"], {}, {f.name for f in fields(LabelNoise)})
     with arguments_of("data.noise"):
         data["noise"] = LabelNoise(**noise)
     if data["seed"] is None:
         data["seed"] = top["seed"]
+    if data["local_test"] == "others":
+        data["source"] = _with_test_clients(data["source"], data["test_clients"])
     return RunConfig(
         **top,
-        names=names,
+        names=Choices(choices["algo"], choices["data"], choices["model"], choices.get("experiment")),
         local=LocalConfig(**local, solver=solver, schedule=schedule),
-        data=DataConfig(**data, source=_source(tree["data"]["source"], data["test_clients"], data["local_test"])),
+        data=DataConfig(**data),
         engine=EngineConfig(**engine),
         init_path=init["path"],
-        model=Component.of(tree["model"]),
-        algo=Component.of(tree["algo"]),
-        tracker=Component.of(tree["tracker"]),
         tree=tree,
         identity=identify(tree),
         overrides=tuple(overrides),
@@ -358,20 +332,20 @@ def parse(tree: Tree, names: Choices, overrides: Sequence[str] = ()) -> RunConfi
     )
 
 
-def _checked(
-    where: str, section: Tree, checks: Mapping[str, Check], known: Set[str] = frozenset()
-) -> tuple[Tree, Tree]:
+def _checked(name: str, section: Any, checks: Mapping[str, Check], known: Set[str] = frozenset()) -> tuple[Tree, Tree]:
     """The typed values of a section, and the section with 1000 instead of 1e3 where a value is an integer.
 
     Args:
-        where: The section with a dot behind it, for messages.
+        name: Dotted key of the section; empty for the whole configuration.
         section: The section.
         checks: What makes typed values of keys, which are null if they are missing.
         known: All keys of the section, each of which must be there; empty if it may have any.
     """
+    Component.of(name, section)
+    where = f"{name}." if name else ""
     for key in section if known else ():
         if key not in known:
-            names = sorted(f"{where}{name}" for name in known)
+            names = sorted(f"{where}{other}" for other in known)
             hint = nearest(f"{where}{key}", names) or f"; the keys are {', '.join(names)}"
             raise RequestError(f"unknown key {where}{key}{hint}")
     if missing := sorted(known - section.keys()):
@@ -379,14 +353,6 @@ def _checked(
     values = {key: check(f"{where}{key}", section.get(key)) for key, check in checks.items()}
     integers = {k: v for k, v in values.items() if type(v) is int and isinstance(section.get(k), float)}
     return values, section | integers
-
-
-def _refuse_missing_section(tree: Tree, name: str) -> None:
-    section: Any = tree
-    for part in name.split("."):
-        section = section.get(part) if isinstance(section, dict) else None
-    if not isinstance(section, dict):
-        raise RequestError(f"{name} must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
 
 
 def _refuse_contradictions(top: Tree) -> None:
@@ -403,13 +369,11 @@ def _refuse_contradictions(top: Tree) -> None:
         )
 
 
-def _source(section: Tree, test_clients: int | None, local_test: LocalTest) -> Component:
-    """The source; for ``local_test=others`` it reads the test clients too, and splits the examples of none."""
-    source = Component.of(section)
+def _with_test_clients(source: Component, test_clients: int | None) -> Component:
+    """A source that reads the test clients too, and splits the examples of none."""
     changed: Tree = {}
-    if local_test == "others" and test_clients:
-        if isinstance(clients := source.options.get("clients"), int):
-            changed["clients"] = clients + test_clients
-        if isinstance(source.options.get("split"), float):
-            changed["split"] = 1.0
+    if test_clients and isinstance(clients := source.options.get("clients"), int):
+        changed["clients"] = clients + test_clients
+    if test_clients and isinstance(source.options.get("split"), float):
+        changed["split"] = 1.0
     return replace(source, options=source.options | changed)

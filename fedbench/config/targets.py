@@ -1,18 +1,86 @@
-"""Functions that a configuration names by ``_target_``: found, checked against their signature, and called."""
+"""Functions that a configuration names by ``_target_``: their names, where their code is, and calling them.
+
+The stable name of one of fedbench's own functions is its dotted path at its first release. It is an opaque identifier
+from then on: it is what enters the identity of a run, and what runs on disk and users' own YAML files may contain
+forever. A function of the user's own is identified by the source that it comes with.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
+import site
+import sys
+import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
-from fedbench.config.names import present, within_fedbench
-from fedbench.config.user_code import forget_other_code
-from fedbench.core.errors import RequestError, arguments_of, install_hint, nearest, typed
+from fedbench.core.errors import RequestError, WrongValue, arguments_of, install_hint, nearest, typed
 from fedbench.core.files import Tree
+
+# Module at its first release -> module today. A row may also name a single function, with its full path on both sides.
+# Moving a module takes one row here; moving it again changes the right side.
+MOVED: dict[str, str] = {
+    "fedbench.algorithms.fedadagrad.fedadagrad": "fedbench.algorithms.fedadam.fedadagrad",
+    "fedbench.algorithms.fedams.fedams": "fedbench.algorithms.fedadam.fedams",
+    "fedbench.algorithms.fedyogi.fedyogi": "fedbench.algorithms.fedadam.fedyogi",
+    "fedbench.algorithms.mofedsam.mofedsam": "fedbench.algorithms.fedsam.mofedsam",
+    "fedbench.data.partition": "fedbench.data.partitions.basic",
+    "fedbench.data.partition_dirichlet": "fedbench.data.partitions.dirichlet",
+    "fedbench.data.partition_label": "fedbench.data.partitions.label",
+    "fedbench.data.partition_quantity": "fedbench.data.partitions.quantity",
+    "fedbench.models.lenet.LeNet": "fedbench.models.cnn.LeNet",
+    "fedbench.runs.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
+    "fedbench.trackers.mlflow.MlflowTracker": "fedbench.runs.trackers.MlflowTracker",
+    "fedbench.runs.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
+    "fedbench.trackers.tensorboard.TensorboardTracker": "fedbench.runs.trackers.TensorboardTracker",
+    "fedbench.runs.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
+    "fedbench.trackers.wandb.WandbTracker": "fedbench.runs.trackers.WandbTracker",
+}
+_PYTHONS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), site.getusersitepackages())
+_INSTALLED = {Path(path).resolve() for path in _PYTHONS}
+_config_dir: ContextVar[Path | None] = ContextVar("configuration directory of the user", default=None)
+_imported: dict[Path, str] = {}  # source file -> its digest when it was imported
+
+
+# ---- names
+
+
+def present(target: str) -> str:
+    """The dotted path of a function today, given its stable or its present name."""
+    return _looked_up(target, MOVED)
+
+
+def stable(target: str) -> str:
+    """The stable name of a function, given its stable or its present name."""
+    return _looked_up(target, {today: first for first, today in MOVED.items()})
+
+
+def _looked_up(target: str, table: dict[str, str]) -> str:
+    module, dot, function = target.rpartition(".")
+    return table.get(target) or table.get(module, module) + dot + function
+
+
+def within_fedbench(target: str) -> bool:
+    """Whether a ``_target_`` names a function of fedbench itself, not one of the user's own."""
+    return target.split(".")[0] == "fedbench"
+
+
+def renamed(tree: Any, name: Callable[[str], str]) -> Any:
+    """A configuration with ``name`` applied to every ``_target_``, at any depth."""
+    if isinstance(tree, dict):
+        return {k: name(v) if k == "_target_" and isinstance(v, str) else renamed(v, name) for k, v in tree.items()}
+    return [renamed(v, name) for v in tree] if isinstance(tree, list) else tree
+
+
+# ---- calling functions
 
 
 @dataclass(frozen=True)
@@ -28,8 +96,14 @@ class Component:
     options: Tree
 
     @classmethod
-    def of(cls, section: Tree) -> Component:
-        """Return the component of a section."""
+    def of(cls, key: str, section: object) -> Component:
+        """The component of a section with this dotted key.
+
+        Raises:
+            RequestError: If it is not a section.
+        """
+        if not isinstance(section, dict):
+            raise WrongValue(key, f"must be a section with keys, got {typed(section)}; see `fedbench --cfg job`")
         return cls(section.get("_target_"), {k: v for k, v in section.items() if k != "_target_"})
 
 
@@ -46,36 +120,31 @@ def call(component: Component, what: str, **given: Any) -> Any:
             function of the user's own raises an error.
     """
     function = function_of(component.target, what)
-    name, where = function.__name__, _at(component.target, what)
-    takes = {k: p for k, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD}
-    anything = len(takes) < len(inspect.signature(function).parameters)
-    known = [k for k in takes if k not in given]
-    for key in component.options:
-        if key not in known and not anything:
-            allowed = ", ".join(known) or "none"
-            hint = nearest(key, known)
-            raise RequestError(f"{where}unknown key {what}.{key}; {name} has the keys {allowed}{hint}")
-    missing = [k for k in known if takes[k].default is inspect.Parameter.empty and k not in component.options]
-    if missing:
-        raise RequestError(f"{where}{name} needs {missing[0]}, which is not set; type +{what}.{missing[0]}=...")
+    own = "" if within_fedbench(str(component.target)) else f"{what}._target_={component.target}: "
+    parameters = inspect.signature(function).parameters.values()
+    takes = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
+    keys = [name for name in takes if name not in given]
+    for key in component.options if len(takes) == len(parameters) else ():
+        if key not in keys:
+            allowed = ", ".join(keys) or "none"
+            hint = nearest(key, keys)
+            raise RequestError(f"{own}unknown key {what}.{key}; {function.__name__} has the keys {allowed}{hint}")
+    for key in keys:
+        if takes[key].default is inspect.Parameter.empty and key not in component.options:
+            raise RequestError(f"{own}{function.__name__} needs {key}, which is not set; type +{what}.{key}=...")
     try:
         with arguments_of(what):
             return function(**{k: v for k, v in given.items() if k in takes}, **component.options)
     except RequestError:
         raise
     except Exception as error:
-        if component.target is None or within_fedbench(component.target):
+        if not own:
             raise
-        raise _error_of_own(error, component.target, what) from error
-
-
-def _at(target: str | None, what: str) -> str:
-    """Return the target as the start of a message if it is not fedbench's own; nothing otherwise."""
-    return "" if target is None or within_fedbench(target) else f"{what}._target_={target}: "
+        raise _error_of_own(error, own) from error
 
 
 def function_of(target: str | None, what: str) -> Callable[..., Any]:
-    """Return the function of a dotted name, its present one or the one of its first release.
+    """The function of a dotted name, its present one or the one of its first release.
 
     Args:
         target: The name.
@@ -87,15 +156,21 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
     if not isinstance(target, str) or "." not in target:
         raise RequestError(f"{what}._target_ must name a function as package.module.function, got {typed(target)}")
     module, name = present(target).rsplit(".", 1)
+    own = not within_fedbench(target)
     try:
-        if not within_fedbench(target):
-            forget_other_code(module)
+        if own:
+            _forget_other_code(module)
         imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if f"{target}.".startswith(f"{missing}."):
+            raise RequestError(f"{what}._target_={target}: there is no module {missing}") from error
+        extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
+        raise RequestError(f"{what} needs the package {missing}, which is not installed{extra}") from error
     except Exception as error:
-        clear = _import_error(error, target, what)
-        if clear is None:
+        if not own:
             raise
-        raise clear from error
+        raise _error_of_own(error, f"{what}._target_={target}: ") from error
     function: Callable[..., Any] | None = getattr(imported, name, None)
     if not callable(function):
         known = [k for k, v in vars(imported).items() if callable(v)]
@@ -103,28 +178,125 @@ def function_of(target: str | None, what: str) -> Callable[..., Any]:
     return function
 
 
-def _import_error(error: Exception, target: str, what: str) -> RequestError | None:
-    """Return the error for a module that cannot be imported; None if the fault is fedbench's own."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing and f"{target}.".startswith(f"{missing}."):
-        return RequestError(f"{what}._target_={target}: there is no module {missing}")
-    if missing and missing.split(".")[0] != "fedbench":
-        extra = f"; run: {install_hint(missing)}" if missing in {"tensorboard", "mlflow"} else ""
-        return RequestError(f"{what} needs the package {missing}, which is not installed{extra}")
-    if within_fedbench(target):
-        return None
-    return _error_of_own(error, target, what)
-
-
-def _error_of_own(error: Exception, target: object, what: str) -> RequestError:
-    """Return the error for an exception of user code, with its place."""
-    text = " ".join(str(error).split())
-    return RequestError(f"{what}._target_={target}: {_line_of(error)}: {type(error).__name__}: {text}")
-
-
-def _line_of(error: Exception) -> str:
-    """The file and line of user code, or of a library, that raised an error."""
+def _error_of_own(error: Exception, where: str) -> RequestError:
+    """The error for an exception of user code, with the file and line of it, or of a library, that raised it."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}, line {error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-    return f"{frames[-1].filename}, line {frames[-1].lineno}"
+        place = f"{error.filename}, line {error.lineno}"
+    else:
+        last = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")][-1]
+        place = f"{last.filename}, line {last.lineno}"
+    return RequestError(f"{where}{place}: {type(error).__name__}: {' '.join(str(error).split())}")
+
+
+# ---- code of the user's own
+
+
+@contextmanager
+def user_code_from(folder: Path | None) -> Iterator[None]:
+    """Put a configuration directory at the end of Python's path inside this block, so that ``_target_`` finds its code.
+
+    It comes last, so that a file in it never takes the place of an installed module. Afterwards its modules are
+    forgotten, so that the next run reads the files as they are then, and modules that were loaded under the same names
+    before are back.
+    """
+    if folder is None:
+        yield
+        return
+    root, path, before = folder.resolve(), list(sys.path), dict(sys.modules)
+    sys.path.append(str(root))
+    token = _config_dir.set(root)
+    try:
+        yield
+    finally:
+        _config_dir.reset(token)
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if before.get(name) is not module and file is not None and Path(file).is_relative_to(root):
+                del sys.modules[name]
+        for name, module in before.items():
+            sys.modules.setdefault(name, module)
+
+
+def source_files(module: str) -> dict[str, Path]:
+    """The source files that stand for a module of the user's own, by name relative to its directory on Python's path.
+
+    They are all Python files of the configuration directory if the module lies there, and elsewhere those of its
+    package, or its own file. There are none for modules of Python and of installed packages.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    top = module.partition(".")[0]
+    importlib.invalidate_caches()  # a file may have been written a moment ago
+    # importlib.util.find_spec would give the module that was imported before, perhaps from another directory
+    spec = next((s for finder in sys.meta_path if (s := finder.find_spec(top, None)) is not None), None)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+    packages = [Path(place).absolute() for place in spec.submodule_search_locations or ()]
+    origin = packages[0] if packages else Path(spec.origin or "").absolute()
+    base = origin.parent
+    if _is_installed(base) or not (packages or origin.suffix == ".py"):
+        return {}
+    if base.resolve() == _config_dir.get():
+        found = {file.relative_to(base): file for file in base.rglob("*.py")}
+    else:
+        found = {file.relative_to(p.parent): file for p in packages for file in p.rglob("*.py")}
+    shown = [name for name in found if not any(part.startswith(".") for part in name.parts)]
+    return {name.as_posix(): found[name] for name in sorted(shown)} or {origin.name: origin}
+
+
+def marks(module: str) -> dict[str, str]:
+    """What identifies a module: digests of its source files by name, or the version of the package it comes with.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    if files := source_files(module):
+        return {name: file_digest(file) for name, file in files.items()}
+    from importlib.metadata import version
+
+    return {name: version(name) for name in _distributions().get(module.partition(".")[0], ())}
+
+
+def _forget_other_code(module: str) -> None:
+    """Let user code be imported again unless its present source is what is loaded: a run has the code of its identity.
+
+    Modules of the same name may have been loaded from another directory, or from these files before an edit.
+
+    Raises:
+        ModuleNotFoundError: If there is no such top-level module or package.
+    """
+    found = source_files(module)
+    files = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): found[name] for name in found}
+    digests = {file: file_digest(file) for file in found.values()}
+    origins = {name: getattr(sys.modules.get(name), "__file__", None) for name in files.keys() - {"__main__"}}
+    loaded = {name: Path(origin) for name, origin in origins.items() if origin and not _is_installed(Path(origin))}
+    if any(file != files[name] or _imported.get(file) != digests[file] for name, file in loaded.items()):
+        for name in loaded:
+            del sys.modules[name]
+    _imported.update(digests)
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a path belongs to Python itself or to an installed package."""
+    return any(path.resolve().is_relative_to(root) for root in _INSTALLED)
+
+
+@cache
+def _distributions() -> Any:
+    from importlib.metadata import packages_distributions
+
+    return packages_distributions()
+
+
+def file_digest(file: Path) -> str:
+    """SHA-256 of a file's content."""
+    facts = file.stat()
+    return _sha256(file.absolute(), facts.st_size, facts.st_mtime_ns, facts.st_ino)
+
+
+@lru_cache(maxsize=100_000)  # the settings of a sweep share their files, which may be thousands of images
+def _sha256(file: Path, size: int, changed: int, node: int) -> str:
+    with file.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench.config.compose import Composer
 from fedbench.config.schema import RunConfig
-from fedbench.config.user_code import user_code_from
+from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import config_value
 from fedbench.papers.readings import Variant

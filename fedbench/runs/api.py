@@ -8,7 +8,7 @@ from typing import Any
 
 from fedbench.config.compose import Composer
 from fedbench.config.overrides import to_overrides
-from fedbench.config.user_code import user_code_from
+from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import user_path
 from fedbench.runs.cached_run import cached_run

@@ -67,7 +67,7 @@ def _made(algo: Component, given: Mapping[str, object]) -> Algorithm | list[Stag
     options = dict(algo.options)
     for key, section in algo.options.items():
         if isinstance(section, dict) and "_target_" in section:
-            inner = Component.of(section)
+            inner = Component.of(f"algo.{key}", section)
             options[key] = _method(inner, f"algo.{key}", given)
             if not isinstance(options[key], Algorithm):
                 raise RequestError(f"algo.{key} must be a method of one stage, got {inner.target}")

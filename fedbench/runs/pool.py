@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from fedbench.config.schema import RunConfig
-from fedbench.config.user_code import user_code_from
+from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import cached_run

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from fedbench.config.names import present, renamed
+from fedbench.config.targets import present, renamed
 from fedbench.core.files import Tree, check_files, from_yaml, leaves, read_with_checksum
 
 if TYPE_CHECKING:

@@ -425,7 +425,7 @@ BAD = [
     (["data.alpha=1"], "did you mean data.partition.alpha (with data/partition=bernoulli_dirichlet, dirichlet, "),
     (["data=mnist"], "did you mean one of mnist_2class, mnist_dirmin0.1, mnist_iid, mnist_shards2?"),
     (["seed=0..2"], "seed must be an integer >= 0, got '0..2'; for several seeds type -m seed=0,1,2"),
-    (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=range(0,20)"),
+    (["-m", "seed=0-19"], "got '0-19'; for several seeds type -m seed=0,1,2"),
     (["--force"], "unknown flag --force; keys are typed without dashes: force=..."),
     (["--mutlirun", "seed=0,1"], "unknown flag --mutlirun; did you mean --multirun?"),
     # a group takes one choice
@@ -479,7 +479,7 @@ def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, tmp_path):
     for sweep in ((), ("-m", "seed=0,1")):
         status, out, err = fed("--config-dir", "own", "algo=mine", *FAST, *sweep)
         assert (status, out) == (2, [])
-        assert err == f"fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
+        assert err == "fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
     assert not (tmp_path / "results").exists()
 
 

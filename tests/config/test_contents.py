@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.config.user_code import content_digest
+from fedbench.config.identity import content_digest
 from fedbench.core.errors import RequestError
 
 

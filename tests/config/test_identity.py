@@ -14,11 +14,11 @@ import yaml
 from command_line import FAST
 from tools import ALGORITHMS, CONF, ROOT, composed, factory, key_of
 
-from fedbench.config import identity, names
+from fedbench.config import identity
 from fedbench.config.compose import compose_run, merge_presets
 from fedbench.config.identity import identify
-from fedbench.config.schema import Choices, parse
-from fedbench.config.targets import function_of
+from fedbench.config.schema import parse
+from fedbench.config.targets import MOVED, function_of, present, stable
 from fedbench.core.errors import RequestError
 from fedbench.runs.run import read_run
 
@@ -33,7 +33,7 @@ def identity_of(*overrides):
 
 def parsed(tree, names):
     """The typed configuration of a composed tree, presets merged in."""
-    return parse(merge_presets(tree, names["algo"], set()), Choices(**names))
+    return parse(merge_presets(tree, names["algo"], set()), names)
 
 
 def digest_of(*overrides):
@@ -116,33 +116,33 @@ def test_a_module_moves_by_one_row_of_the_table(monkeypatch):
     before = identify(tree).digest
     tree["model"]["_target_"] = "fedbench.models.perceptrons.MLP"
     assert identify(tree).digest != before
-    monkeypatch.setitem(names.MOVED, "fedbench.models.dense", "fedbench.models.perceptrons")
+    monkeypatch.setitem(MOVED, "fedbench.models.dense", "fedbench.models.perceptrons")
     assert identify(tree).digest == before
     tree["model"]["_target_"] = "fedbench.models.dense.MLP"  # as a user's own YAML may still say
     assert identify(tree).digest == before
 
 
 def test_a_function_may_move_alone(monkeypatch):
-    monkeypatch.setitem(names.MOVED, "fedbench.data.partition.iid", "fedbench.data.partitions.equal.iid")
-    assert names.present("fedbench.data.partition.iid") == "fedbench.data.partitions.equal.iid"
-    assert names.present("fedbench.data.partition.other") == "fedbench.data.partitions.basic.other"
-    assert names.stable("fedbench.data.partitions.equal.iid") == "fedbench.data.partition.iid"
-    assert names.stable("fedbench.data.partitions.basic.other") == "fedbench.data.partition.other"
+    monkeypatch.setitem(MOVED, "fedbench.data.partition.iid", "fedbench.data.partitions.equal.iid")
+    assert present("fedbench.data.partition.iid") == "fedbench.data.partitions.equal.iid"
+    assert present("fedbench.data.partition.other") == "fedbench.data.partitions.basic.other"
+    assert stable("fedbench.data.partitions.equal.iid") == "fedbench.data.partition.iid"
+    assert stable("fedbench.data.partitions.basic.other") == "fedbench.data.partition.other"
 
 
 def test_the_table_of_moves_can_be_read_in_both_directions():
     """Of a tracker, which is no part of an identity, two former names lead to today's."""
-    firsts = [today for today in names.MOVED.values() if "trackers" not in today]
+    firsts = [today for today in MOVED.values() if "trackers" not in today]
     assert len(set(firsts)) == len(firsts)
-    assert not set(names.MOVED.values()) & set(names.MOVED)  # the right side is today's path, not a step on the way
-    for first, today in names.MOVED.items():
+    assert not set(MOVED.values()) & set(MOVED)  # the right side is today's path, not a step on the way
+    for first, today in MOVED.items():
         if not (ROOT / today.replace(".", "/")).with_suffix(".py").is_file():  # a function that has moved alone
-            assert names.present(first) == today
-            assert names.stable(today) == first or "trackers" in today
+            assert present(first) == today
+            assert stable(today) == first or "trackers" in today
             assert callable(function_of(today, "algo"))
             continue
-        assert names.present(f"{first}.f") == names.present(f"{today}.f") == f"{today}.f"
-        assert names.stable(f"{first}.f") == names.stable(f"{today}.f") == f"{first}.f"
+        assert present(f"{first}.f") == present(f"{today}.f") == f"{today}.f"
+        assert stable(f"{first}.f") == stable(f"{today}.f") == f"{first}.f"
 
 
 def targets(tree):

@@ -16,8 +16,7 @@ import fedbench
 from fedbench.cli import main
 from fedbench.config.compose import Composer
 from fedbench.config.groups import options
-from fedbench.config.names import present
-from fedbench.config.user_code import user_code_from
+from fedbench.config.targets import present, user_code_from
 from fedbench.reproduce.plan import plan
 
 HERE = Path(__file__).parent
