@@ -479,7 +479,7 @@ def test_an_error_of_an_own_method_is_one_line_with_its_place(fed, tmp_path):
     for sweep in ((), ("-m", "seed=0,1")):
         status, out, err = fed("--config-dir", "own", "algo=mine", *FAST, *sweep)
         assert (status, out) == (2, [])
-        assert err == "fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
+        assert err == f"fedbench: algo._target_=mine.mine: {tmp_path}/own/mine.py, line 2: KeyError: 'rate'\n"
     assert not (tmp_path / "results").exists()
 
 
