@@ -11,7 +11,7 @@ from fedbench.papers.registry import papers
 from fedbench.report.page import Chapter, Content
 from fedbench.report.paper import PaperReport
 from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, Table
+from fedbench.report.table import Cell, table_of
 from fedbench.runs.results import Results
 
 HOSTILE = """</style></script><script>alert(1)</script><img src=x onerror=alert(2)>"'&amp;&{{{{ 7*7 }}}}{{% x %}}{0}"""
@@ -25,8 +25,8 @@ def own_content(root):
     """A page of runs of no paper, with a comparison."""
     for algo in ("fedavg", "fedprox", "qfedavg", "term"):
         fake(root, None, algo)
-    rows = tuple((Cell(n), Cell(f"{v:.1f}", v, v == 3.5)) for n, v in (("b", 12.0), ("a", 3.5), ("c", -1.0)))
-    table = Table("means", (("method", False), ("loss", True)), rows, "over seeds")
+    rows = [(n, Cell(f"{v:.1f}", v, v == 3.5)) for n, v in (("b", 12.0), ("a", 3.5), ("c", -1.0))]
+    table = table_of("means", ("method", "loss"), rows, "over seeds")
     figure = DrawnFigure("own_curves", "own", svg=SVG, alt="curves of two methods")
     chapters = (Chapter("Comparison", "at the end", (table,)),)
     return Content("report", tables=tuple(run_tables(Results(root))), figures=(figure,), chapters=chapters)
@@ -63,7 +63,7 @@ def hostile_content(text=HOSTILE):
     printed = replace(printed, blocks=(replace(printed.blocks[0], lines=(broken, *others)),))
     verdicts = ((claim, multiverse(given, next(c for c in given.claims if c.id == claim.id), evidence)),)
     report = PaperReport(paper, (printed,), (figure,), verdicts)
-    grid = Table(put(), ((put(), False), (put(), True)), ((Cell(put()), Cell(put(), 1.0, True)),), put(), (put(),))
+    grid = table_of(put(), (put(), put()), [(put(), Cell(put(), 1.0, True))], put(), [put()])
     chapter = Chapter(put(), put(), (grid,), (), ((put(), put()),))
     content = Content(put(), (report,), (), (), ((put(), put()),), (put(),), (chapter,), put())
     return count, content

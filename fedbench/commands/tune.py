@@ -21,8 +21,7 @@ from fedbench.core.files import replace_file
 from fedbench.core.metrics import CATALOGUE
 from fedbench.report.comparison import compared_text
 from fedbench.report.page import Chapter, Content, page
-from fedbench.report.table import csv_text
-from fedbench.report.tuning import TuningFacts, trial_rows, tuned_chapter, tuned_markdown, tuned_rows
+from fedbench.report.tuning import tuned_chapter, tuned_json, tuned_markdown
 from fedbench.report.write import Extras, write_report
 from fedbench.runs.pool import Ended
 from fedbench.runs.results import TUNING
@@ -81,14 +80,11 @@ def _write_search(studies: Sequence[Study], found: Sequence[Tuned], command: str
         found: What they have found.
         command: The command as typed.
     """
-    request, config, folder = studies[0].request, studies[0].config, _folder(studies)
-    settings = (request.budget, request.seeds, request.sampler, request.pruning, config.data.validation)
-    facts = TuningFacts(command, studies[0].metric, config.rounds, *settings)
-    text, chapter = tuned_markdown(facts, found), tuned_chapter(facts, found)
+    study, config, folder = studies[0], studies[0].config, _folder(studies)
+    text, chapter = tuned_markdown(study, found, command), tuned_chapter(study, found, command)
     files = {
         "tuned.md": text,
-        "tuned.csv": csv_text(tuned_rows(facts, found)),
-        "trials.csv": csv_text(trial_rows(found)),
+        "tuned.json": tuned_json(study, found, command),
         "index.html": page(Content(f"Tuning on {config.task_name}", chapters=(chapter,))),
     }
     folder.mkdir(parents=True, exist_ok=True)

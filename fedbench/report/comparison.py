@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from fedbench.analysis.best_values import BestValues
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference, OverBlocks
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns, Difference
 from fedbench.analysis.stats import seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import best_names, p_text, plural
-from fedbench.report.table import Cell, Table, markdown
+from fedbench.report.table import Cell, Table, Values, markdown, table_of
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 _TONES = {"better": "good", "worse": "bad"}
@@ -41,37 +40,28 @@ def loose_ends(compared: ComparedRuns) -> list[str]:
 
 
 def compared_tables(compared: ComparedRuns) -> list[Table]:
-    """Return the tables of a comparison: means and differences of every setting, then the counts over settings.
-
-    Differences have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p adjusted over the
-    table. Three values or more in two settings or more also have average ranks (Demšar, JMLR 2006).
-    """
+    """Return the tables of a comparison: means and differences of every setting, then the counts over settings."""
     tables = []
     for block in compared.blocks:
-        tables.append(_means(compared, block))
-        tables += [_differences(compared, block)] if block.differences else []
-    if compared.over_blocks is not None:
-        tables += _over_blocks(compared, compared.over_blocks)
-    return tables
+        tables += [means_table(compared, block), *difference_tables(compared, block)]
+    return [*tables, *_over_blocks(compared)]
 
 
-def _means(compared: ComparedRuns, block: ComparedBlock) -> Table:
+def means_table(compared: ComparedRuns, block: ComparedBlock) -> Table:
+    """Return the means of the methods of a setting."""
     metric, best = compared.metric, best_of(block, compared.metric)
     notes = [f"{a} and {b} have no seed in common" for a, b in block.unpaired]
     if block.without_baseline:
         notes.append(f"{compared.baseline} has no runs in this setting")
-    rows = tuple(
-        (Cell(name), Cell(str(cell.n), cell.n), Cell(mean_text(cell, metric), cell.mean, name in best))
-        for name, cell in block.numbers.items()
-    )
-    heads = (("method", False), ("seeds", True), (metric.axis, True))
-    notes += block_notes(block, metric)
-    return Table(f"{block.title}: {metric.label}", heads, rows, "mean ± sample STD over seeds", tuple(notes))
+    rows = [(name, n.n, mean_cell(n, metric, name in best)) for name, n in block.numbers.items()]
+    title, heads = f"{block.title}: {metric.label}", ("method", "seeds", metric.axis)
+    return table_of(title, heads, rows, "mean ± sample STD over seeds", [*notes, *block_notes(block, metric)])
 
 
-def mean_text(cell: Measured, metric: MetricInfo) -> str:
-    """Return a mean with its sample STD over seeds as text."""
-    return metric.text(cell.mean) + ("" if cell.std is None else f" ± {metric.text(cell.std)}")
+def mean_cell(measured: Measured, metric: MetricInfo, best: bool = False, mark: str = "") -> Cell:
+    """Return a mean with its sample STD over seeds, and with a mark."""
+    spread = "" if measured.std is None else f" ± {metric.text(measured.std)}"
+    return Cell(metric.text(measured.mean) + spread + mark, measured.mean, best, std=measured.std)
 
 
 def best_of(block: ComparedBlock, metric: MetricInfo) -> set[str]:
@@ -93,33 +83,30 @@ def block_notes(block: ComparedBlock, metric: MetricInfo) -> list[str]:
     return notes + ([f"left out: {block.left_out}"] if block.left_out else [])
 
 
-def _differences(compared: ComparedRuns, block: ComparedBlock) -> Table:
+def difference_tables(compared: ComparedRuns, block: ComparedBlock) -> list[Table]:
+    """Return the table of differences between the methods of a setting; none if there are none.
+
+    They have their interval at 1 - alpha, the two-sided p of the sign-flip test, and this p adjusted over the table.
+    """
     metric, alpha = compared.metric, compared.alpha
+    if not block.differences:
+        return []
     unit = f" ({metric.difference_unit})" if metric.difference_unit else ""
-    numeric = ("seeds", f"difference{unit}", f"{100 * (1 - alpha):g} % interval", "p", "p (Holm)")
-    heads = (("method", False), ("minus", False), *((head, True) for head in numeric), ("verdict", False))
+    heads = ("method", "minus", "seeds", f"difference{unit}", "lower", "upper", "p", "p (Holm)", "verdict")
     caption = (
-        "mean differences, paired by seed; p: two-sided sign-flip test; p (Holm): adjusted over the table; verdict: "
-        f"p (Holm) ≤ {alpha:g}"
+        f"mean differences, paired by seed; lower, upper: {100 * (1 - alpha):g} % interval; p: two-sided sign-flip "
+        f"test; p (Holm): adjusted over the table; verdict: p (Holm) ≤ {alpha:g}"
     )
-    rows = tuple(_difference(d, metric) for d in block.differences)
+    rows: list[Values] = []
+    for difference in block.differences:
+        d, word = difference.paired, verdict_of(difference, metric)
+        ends = [Cell("–") if end is None else Cell(metric.text(end, "+"), end) for end in (d.low, d.high)]
+        tests = [Cell(p_text(p), p) for p in (d.two_sided, difference.adjusted)]
+        mean = Cell(metric.text(d.mean, "+"), d.mean)
+        verdict = Cell(word, tone=_TONES.get(word, ""))
+        rows.append((difference.first, difference.second, d.n, mean, *ends, *tests, verdict))
     notes = too_few(block.short, len(block.differences), alpha)
-    return Table(f"{block.title}: differences in {metric.label}", heads, rows, caption, tuple(notes))
-
-
-def _difference(difference: Difference, metric: MetricInfo) -> tuple[Cell, ...]:
-    d, word = difference.paired, verdict_of(difference, metric)
-    ends = "–" if d.low is None else f"{metric.text(d.low, '+')} to {metric.text(d.high, '+')}"
-    return (
-        Cell(difference.first),
-        Cell(difference.second),
-        Cell(str(d.n), d.n),
-        Cell(metric.text(d.mean, "+"), d.mean),
-        Cell(ends, d.low),
-        Cell(p_text(d.two_sided), d.two_sided),
-        Cell(p_text(difference.adjusted), difference.adjusted),
-        Cell(word, tone=_TONES.get(word, "")),
-    )
+    return [table_of(f"{block.title}: differences in {metric.label}", heads, rows, caption, notes)]
 
 
 def verdict_of(difference: Difference, metric: MetricInfo) -> str:
@@ -141,94 +128,47 @@ def too_few(short: Iterable[int], tests: int, alpha: float) -> list[str]:
     ]
 
 
-def _over_blocks(compared: ComparedRuns, over: OverBlocks) -> list[Table]:
-    names, directed = compared.names, compared.metric.direction is not None
+def _over_blocks(compared: ComparedRuns) -> list[Table]:
+    """Return the counts over settings; of three methods or more also their average ranks (Demšar, JMLR 2006)."""
+    over, names, directed = compared.over_blocks, compared.names, compared.metric.direction is not None
+    if over is None:
+        return []
     won = "won/undecided/lost" if directed else "higher/undecided/lower"
     caption = (
         f"{won} by the method of the row; a setting is decided if its two-sided p ≤ {compared.alpha:g}, not adjusted"
     )
-    heads = (("method", False), *((name, True) for name in names))
-    rows = tuple((Cell(a), *(_counts(over.counts.get((a, b))) for b in names)) for a in names)
+    rows: list[Values] = []
+    for a in names:
+        counts = [over.counts.get((a, b)) for b in names]
+        rows.append((a, *(Cell("–") if n is None else Cell("/".join(map(str, n)), n[0]) for n in counts)))
     notes = too_few(over.short, 1, compared.alpha)
     if over.ranks is None and len(names) > 2:
         notes.append(f"no average ranks: they need 2 settings with all methods, got {over.full}")
-    counted = Table(f"Over {len(compared.blocks)} settings", heads, rows, caption, tuple(notes))
-    return [counted, *([] if over.ranks is None else [_ranks(compared, over, directed)])]
-
-
-def _counts(counts: tuple[int, int, int] | None) -> Cell:
-    return Cell("–") if counts is None else Cell("/".join(map(str, counts)), counts[0])
-
-
-def _ranks(compared: ComparedRuns, over: OverBlocks, directed: bool) -> Table:
-    test = over.ranks
-    assert test is not None
-    caption = (
-        f"over {over.full} settings with all methods, 1 is {'best' if directed else 'highest'}; Friedman's test: "
-        f"chi-square {test.statistic:.2f}, p = {p_text(test.p)}; Nemenyi's critical difference at 0.05: "
-        f"{test.critical_difference:.2f}"
-    )
-    rows = tuple(
-        (Cell(name), Cell(f"{rank:.2f}", rank, directed and rank == min(test.ranks)))
-        for name, rank in zip(compared.names, test.ranks, strict=True)
-    )
-    notes = ("a method with a diverged run is last in its setting",) if over.diverged else ()
-    return Table("Average ranks", (("method", False), ("average rank", True)), rows, caption, notes)
-
-
-# ---- files, and best values
-
-
-def means_rows(compared: ComparedRuns) -> list[dict[str, Any]]:
-    """Return a row per setting and method with plain numbers; ``best`` is 1 where the mean is the best as printed."""
-    return [
-        {
-            "setting": block.title,
-            "method": method,
-            "metric": compared.metric.name,
-            "seeds": cell.n,
-            "mean": cell.mean,
-            "std": cell.std,
-            "best": int(method in best_of(block, compared.metric)),
-        }
-        for block in compared.blocks
-        for method, cell in block.numbers.items()
-    ]
-
-
-def difference_rows(compared: ComparedRuns) -> list[dict[str, Any]]:
-    """Return a row per tested pair with plain numbers; the interval is the one at 1 - alpha."""
-    return [
-        {
-            "setting": block.title,
-            "method": d.first,
-            "minus": d.second,
-            "metric": compared.metric.name,
-            "seeds": d.paired.n,
-            "difference": d.paired.mean,
-            "lower": d.paired.low,
-            "upper": d.paired.high,
-            "p": d.paired.two_sided,
-            "p_holm": d.adjusted,
-            "verdict": verdict_of(d, compared.metric),
-        }
-        for block in compared.blocks
-        for d in block.differences
-    ]
+    tables = [table_of(f"Over {len(compared.blocks)} settings", ("method", *names), rows, caption, notes)]
+    if (test := over.ranks) is not None:
+        caption = (
+            f"over {over.full} settings with all methods, 1 is {'best' if directed else 'highest'}; Friedman's test: "
+            f"chi-square {test.statistic:.2f}, p = {p_text(test.p)}; Nemenyi's critical difference at 0.05: "
+            f"{test.critical_difference:.2f}"
+        )
+        best = min(test.ranks) if directed else None
+        ranks = [(n, Cell(f"{r:.2f}", r, r == best)) for n, r in zip(names, test.ranks, strict=True)]
+        notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
+        tables.append(table_of("Average ranks", ("method", "average rank"), ranks, caption, notes))
+    return tables
 
 
 def best_text(best: BestValues) -> str:
     """Return the best values of a key as Markdown: the chosen value per setting, and what it reaches."""
-    rows, notes = [], []
+    rows: list[Values] = []
+    notes: list[str] = []
     for s in best.settings:
-        texts = [s.title, s.value, str(len(s.tried)), str(s.shown.n)]
-        texts += [mean_text(s.judged, best.by), mean_text(s.shown, best.metric), "yes" if s.edge else ""]
-        rows.append(tuple(map(Cell, texts)))
+        means = (mean_cell(s.judged, best.by), mean_cell(s.shown, best.metric))
+        rows.append((s.title, s.value, len(s.tried), s.shown.n, *means, "yes" if s.edge else ""))
         notes += [f"{s.title}: {best.key}={v} has runs that diverged or are not done" for v in s.left_out]
-    numeric = (best.key, "tried", "seeds", best.by.name, best.metric.name)
-    heads = (("setting", False), *((head, True) for head in numeric), ("edge", False))
+    heads = ("setting", best.key, "tried", "seeds", best.by.name, best.metric.name, "edge")
     caption = (
         f"{best.key} with the best mean of {best.by.name} at the last round; mean ± sample STD over seeds; edge: the "
         "first or last of the values tried, beyond which there may be better ones"
     )
-    return markdown([Table("", heads, tuple(rows), caption, tuple(notes))]).rstrip()
+    return markdown([table_of("", heads, rows, caption, notes)]).rstrip()

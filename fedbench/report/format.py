@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fedbench.analysis.table import Coverage
 from fedbench.core.metrics import MetricInfo
+from fedbench.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,9 @@ def coverage_text(covered: Coverage) -> str:
     )
 
 
+# ---- claims
+
+
 @dataclass(frozen=True)
 class Judged:
     """What pages count of a claim, also in ``summary.json``.
@@ -168,30 +173,80 @@ class Judged:
         return badge_of("headline", self.headline).word + self.details if self.headline else ""
 
 
-def count_claims(claims: Iterable[Judged], basis: str, *verdicts: str) -> int:
-    """Return the number of claims with a basis, and with one of the verdicts if any is given."""
-    return sum(c.basis == basis and (not verdicts or c.verdict in verdicts) for c in claims)
+STATES = {  # of claims: how a number of them is called, and its tone
+    "holds": ("hold", "good"),
+    "fails": ("fail", "bad"),
+    "depends": ("depend on the reading", "odd"),
+    "undecided": ("undecided", "warn"),
+    "partly measured": ("partly measured", "warn"),
+    "not run": ("not run", "mute"),
+    "not testable": ("not testable", "mute"),
+    "without runs": ("proof or print", "proof"),
+}
 
 
-def count_headlines(claims: Iterable[Judged], headline: str) -> int:
-    """Return the number of claims that runs decide with this headline."""
-    return sum(c.basis == "runs" and c.verdict in ("holds", "fails") and c.headline == headline for c in claims)
+@dataclass(frozen=True)
+class ClaimStates:
+    """Numbers of claims by state, of which every claim has one.
+
+    Attributes:
+        states: By ``Judged.state``.
+        robust: Of those that hold or fail, those that are robust.
+        reduced: Of those that hold, fail or depend on the reading, those whose runs are reduced.
+    """
+
+    states: Counter[str]
+    robust: int = 0
+    reduced: int = 0
+
+    @property
+    def total(self) -> int:
+        """All claims."""
+        return self.states.total()
+
+    @property
+    def testable(self) -> int:
+        """Those that runs can decide."""
+        return self.total - self.states["without runs"] - self.states["not testable"]
+
+    @property
+    def settled(self) -> int:
+        """Those that runs decide or show to depend on the reading."""
+        return self.states["holds"] + self.states["fails"] + self.states["depends"]
+
+    @property
+    def text(self) -> str:
+        """The numbers as text."""
+        parts = [f"{self.states[state]} {words}" for state, (words, _) in STATES.items() if self.states[state]]
+        return f"{self.settled} of {self.testable} claims about runs settled: {', '.join(parts)}"
 
 
-def tally_text(claims: Iterable[Judged]) -> str:
-    """Return claims by what decides them as text; what runs decide comes first."""
+def claim_states(claims: Iterable[Judged]) -> ClaimStates:
+    """Return how many claims are in which state."""
     found = list(claims)
-    hold, fail = (count_claims(found, "runs", verdict) for verdict in ("holds", "fails"))
-    parts = [
-        (count_claims(found, "runs", "undecided"), "measured and undecided"),
-        (count_claims(found, "runs", "partly measured"), "partly measured"),
-        (count_claims(found, "proof", "holds"), "shown by a proof"),
-        (count_claims(found, "proof", "fails"), "refuted by a proof"),
-        (count_claims(found, "print"), "checked on the printed numbers only"),
-        (count_claims(found, "runs", "not run"), "not run"),
-        (count_claims(found, "runs", "not testable"), "not testable"),
-    ]
-    text = f"runs decide {hold + fail} of {len(found)} claims"
-    if hold + fail:
-        text += f" ({hold} hold, {fail} fail; robust: {count_headlines(found, 'robust')})"
-    return "; ".join([text, ", ".join(f"{n} {word}" for n, word in parts if n)]).removesuffix("; ")
+    robust = sum(c.state in ("holds", "fails") and c.headline == "robust" for c in found)
+    reduced = sum(c.state in ("holds", "fails", "depends") and c.reduced for c in found)
+    return ClaimStates(Counter(c.state for c in found), robust, reduced)
+
+
+# ---- environment
+
+
+def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """Return the versions, devices and commits of runs, with the number of runs per value."""
+    facts: dict[str, Counter[str]] = {}
+    for run in runs:
+        meta = run.meta
+        named = {**meta.get("versions", {}), "device": meta.get("device_name"), "platform": meta.get("platform")}
+        commit = f"{meta.get('git_commit')}{' with changes' if meta.get('git_dirty') else ''}"
+        for key, value in {**named, "commit": commit}.items():
+            facts.setdefault(key, Counter())[str(value)] += 1
+    return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
+
+
+def environment_items(facts: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
+    """Return the environment as (name, text), with the number of runs per value if they differ."""
+    return tuple(
+        (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in counts.items()))
+        for key, counts in facts.items()
+    )

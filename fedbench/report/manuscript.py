@@ -1,25 +1,31 @@
-"""What a manuscript takes from runs: tables in LaTeX, figures as PDF of one column, and a reproducibility statement."""
+"""What a manuscript takes from runs: tables in LaTeX, figures as PDF of one column, and a reproducibility statement.
+
+The statement answers the questions of the NeurIPS paper checklist: experimental setting, significance, compute,
+licences, and what is needed to repeat the results.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.analysis.compare import ComparedBlock, ComparedRuns, compare
+from fedbench.analysis.settings import by_setting
 from fedbench.core.errors import RequestError
-from fedbench.core.files import replace_file, replaced_folder
+from fedbench.core.files import config_value, replace_file, replaced_folder
 from fedbench.core.metrics import MetricInfo
 from fedbench.report import plots
 from fedbench.report.canvas import draw
-from fedbench.report.comparison import best_of, block_notes, mean_text, too_few
+from fedbench.report.comparison import best_of, block_notes, mean_cell, too_few
 from fedbench.report.figures import curve_panels
-from fedbench.report.format import plural
-from fedbench.report.statement import Cite, statement
-from fedbench.report.table import Cell, Table, latex_text, tabular
+from fedbench.report.format import environment_items, environment_of, plural
+from fedbench.report.table import Cell, Values, latex_text, table_of, tabular
 from fedbench.runs.run import Run
 
+Cite = Callable[[str], tuple[str, str] | None]
 METRICS = ("accuracy_mean", "accuracy_worst30", "accuracy_std")
 BETTER, WORSE = "\N{ASTERISK OPERATOR}", "†"
 _FIRST = "% Written by fedbench report --latex, which replaces this file and those that it names"
@@ -63,7 +69,6 @@ def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptio
         NotWritten: If a file cannot be written.
     """
     compared = [compare(runs, options.key, m, options.baseline, options.alpha) for m in options.metrics]
-    tables = manuscript_tables(compared)
     main = target / "main.tex"
     if main.exists() and not main.read_text(encoding="utf-8", errors="replace").startswith(_FIRST):
         raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
@@ -71,14 +76,14 @@ def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptio
         for part in ("tables", "figures"):
             shutil.rmtree(new / part, ignore_errors=True)
         (new / "tables").mkdir()
-        for name, text in tables.items():
-            replace_file(new / "tables" / f"{name}.tex", text)
+        names = []
+        for name, text in manuscript_tables(compared).items():
+            names.append(f"tables/{name}.tex")
+            replace_file(new / names[-1], text)
         figures = _figures(runs, compared, new)
-        found = statement(runs, options.alpha, cite)
-        replace_file(new / "statement.md", found.markdown)
-        replace_file(new / "statement.tex", found.latex)
-        replace_file(new / "main.tex", _main(list(tables), figures))
-    return ["main.tex", *(f"tables/{name}.tex" for name in tables), *figures, "statement.md", "statement.tex"]
+        replace_file(new / "statement.tex", statement(runs, options.alpha, cite))
+        replace_file(new / "main.tex", _main(names, figures))
+    return ["main.tex", *names, *figures, "statement.tex"]
 
 
 def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
@@ -87,33 +92,48 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     Args:
         compared: The comparisons of the same runs by each metric.
     """
-    settings = len(compared[0].blocks)
-    names = [f"setting_{i + 1}" if settings > 1 else "setting" for i in range(settings)]
-    tables = {name: _of_setting(name, i, compared) for i, name in enumerate(names)}
-    if settings > 1:
-        tables |= {f"all_{c.metric.name}": _over_settings(c) for c in compared}
+    settings, tables = len(compared[0].blocks), {}
+    for i in range(settings):
+        name, title = f"setting_{i + 1}" if settings > 1 else "setting", compared[0].blocks[i].title
+        columns = [(_heading(c.metric), c, c.blocks[i]) for c in compared]
+        tables[name] = _float(name, f"{title}, test metrics at the last round", columns)
+    for c in compared if settings > 1 else ():
+        name, label = f"all_{c.metric.name}", c.metric.axis
+        columns = [(block.title, c, block) for block in c.blocks]
+        tables[name] = _float(name, f"{label[:1].upper()}{label[1:]} at the last round", columns)
     return tables
 
 
-def _of_setting(name: str, number: int, compared: Sequence[ComparedRuns]) -> str:
-    blocks = [c.blocks[number] for c in compared]
-    methods = [n for n in compared[0].names if n in blocks[0].numbers]
-    columns = [marked(c, b) for c, b in zip(compared, blocks, strict=True)]
-    rows = tuple((Cell(m), *(column[m] for column in columns)) for m in methods)
-    heads = (("Method", False), *((_heading(c.metric), True) for c in compared))
-    caption = f"{blocks[0].title}, test metrics at the last round: {_caption(compared[0], blocks)}"
-    notes = tuple(dict.fromkeys(n for c, b in zip(compared, blocks, strict=True) for n in _notes(c, b)))
-    return _float(name, Table("", heads, rows, caption, notes))
+def _float(name: str, what: str, columns: Sequence[tuple[str, ComparedRuns, ComparedBlock]]) -> str:
+    """Return a table as a float of one column of the page, or of both where it would not fit one.
 
-
-def _over_settings(compared: ComparedRuns) -> str:
-    columns = [marked(compared, b) for b in compared.blocks]
-    rows = tuple((Cell(m), *(column.get(m, Cell("–")) for column in columns)) for m in compared.names)
-    heads = (("Method", False), *((b.title, True) for b in compared.blocks))
-    label = compared.metric.axis
-    caption = f"{label[:1].upper()}{label[1:]} at the last round: {_caption(compared, compared.blocks)}"
-    notes = tuple(f"{b.title}: {n}" for b in compared.blocks for n in _notes(compared, b))
-    return _float(f"all_{compared.metric.name}", Table("", heads, rows, caption, notes))
+    Args:
+        name: Name of its label.
+        what: What the numbers are.
+        columns: Heading, comparison and setting of every column.
+    """
+    cells = [marked(compared, block) for _, compared, block in columns]
+    methods = [m for m in columns[0][1].names if any(m in column for column in cells)]
+    rows: list[Values] = [(m, *(column.get(m, Cell("–")) for column in cells)) for m in methods]
+    heads = [head for head, _, _ in columns]
+    notes: dict[str, None] = {}
+    for head, compared, block in columns:
+        where = f"{block.title}: " if head == block.title else ""
+        few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
+        notes |= dict.fromkeys(f"{where}{note}" for note in [*block_notes(block, compared.metric), *few])
+    caption = f"{what}: {_caption(columns[0][1], [block for _, _, block in columns])}"
+    star = "*" if len(heads) > _WIDEST or sum(map(len, heads)) > _WIDEST * 26 else ""
+    lines = [
+        rf"\begin{{table{star}}}[t]",
+        r"\centering",
+        rf"\caption{{{latex_text(caption)}}}",
+        rf"\label{{tab:{name}}}",
+        r"\small",
+        tabular(table_of("", ("Method", *heads), rows)).rstrip(),
+        *(rf"\par\smallskip{{\footnotesize {latex_text(note)}.}}" for note in notes),
+        rf"\end{{table{star}}}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
@@ -125,8 +145,8 @@ def marked(compared: ComparedRuns, block: ComparedBlock) -> dict[str, Cell]:
     best = best_of(block, compared.metric)
     against = {compared.baseline} if compared.baseline is not None else best
     return {
-        method: Cell(mean_text(cell, compared.metric) + _mark(block, method, against), cell.mean, method in best)
-        for method, cell in block.numbers.items()
+        method: mean_cell(numbers, compared.metric, method in best, _mark(block, method, against))
+        for method, numbers in block.numbers.items()
     }
 
 
@@ -164,28 +184,6 @@ def _caption(compared: ComparedRuns, blocks: Sequence[ComparedBlock]) -> str:
     return "; ".join(parts) + "."
 
 
-def _notes(compared: ComparedRuns, block: ComparedBlock) -> list[str]:
-    few = too_few(block.short, len(block.differences), compared.alpha) if block.differences else []
-    return [*block_notes(block, compared.metric), *few]
-
-
-def _float(name: str, table: Table) -> str:
-    """Return a table as a float of one column, or of both where it would not fit one."""
-    heads = [heading for heading, _ in table.columns[1:]]
-    star = "*" if len(heads) > _WIDEST or sum(map(len, heads)) > _WIDEST * 26 else ""
-    lines = [
-        rf"\begin{{table{star}}}[t]",
-        r"\centering",
-        rf"\caption{{{latex_text(table.caption)}}}",
-        rf"\label{{tab:{name}}}",
-        r"\small",
-        tabular(table).rstrip(),
-        *(rf"\par\smallskip{{\footnotesize {latex_text(note)}.}}" for note in table.notes),
-        rf"\end{{table{star}}}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _figures(runs: Sequence[Run], compared: Sequence[ComparedRuns], folder: Path) -> list[str]:
     """Draw the curves of every metric, a file per setting that is compared, and return their names."""
     names = []
@@ -208,9 +206,92 @@ def _main(tables: Sequence[str], figures: Sequence[str]) -> str:
         r"\usepackage[utf8]{inputenc}",
         r"\usepackage{booktabs,graphicx,url}",
         r"\begin{document}",
-        *(rf"\input{{tables/{name}}}" for name in tables),
+        *(rf"\input{{{name.removesuffix('.tex')}}}" for name in tables),
         *(_FIGURE.format(name=name) for name in figures),
         r"\input{statement}",
         r"\end{document}",
     ]
     return "\n".join(lines) + "\n"
+
+
+# ---- the reproducibility statement
+
+
+def statement(runs: Sequence[Run], alpha: float, cite: Cite) -> str:
+    """Return the reproducibility statement on runs as LaTeX, as the checklists of conferences ask for it.
+
+    Args:
+        runs: All runs that the results rest on, those that did not end well too.
+        alpha: Level of the tests.
+        cite: As in ``write_manuscript``.
+
+    Raises:
+        DamagedRun: If a run cannot be read.
+    """
+    done = [run for run in runs if run.done]
+    outcomes = sorted(Counter(run.outcome for run in runs).items())
+    settings = by_setting(done).values()
+    seeds = sorted({sum(run.counts for run in group) for group in settings})
+    spent = [run.seconds for run in done]
+    parts = {
+        "Runs": [
+            f"{len(runs)} runs: {', '.join(f'{n} {what}' for what, n in outcomes)}; runs that diverged are in no mean "
+            "and count as worse in the tests",
+            f"{sum(spent) / 3600:.3g} hours of training and evaluation in total, {max(spent, default=0):.1f} s per run "
+            "at most; runs that are not reported, such as trials of a search, are not in these numbers",
+        ],
+        "Settings": [_setting(group) for group in settings],
+        "Tuning": _tuning(done),
+        "Error bars and tests": [
+            f"Numbers are means ± sample standard deviations (n - 1) over {' or '.join(map(str, seeds))} seeds per "
+            "setting at the last round; bands in figures reach from the lowest to the highest seed",
+            "Differences are tested with two-sided exact sign-flip tests, paired by seed, with Holm's adjustment over "
+            f"the differences of a setting, at level {alpha:g}",
+        ],
+        "Environment": [f"{name}: {text}" for name, text in environment_items(environment_of(done))],
+        "Data and licences": _licences(done, cite),
+    }
+    lines = [r"\section*{Reproducibility statement}"]
+    for title, sentences in parts.items():
+        items = [rf"  \item {latex_text(sentence)}" for sentence in sentences]
+        lines += [rf"\paragraph{{{title}.}}", r"\begin{itemize}", *items, r"\end{itemize}"]
+    return "\n".join(lines) + "\n"
+
+
+def _setting(group: Sequence[Run]) -> str:
+    """Return data, model, rounds, seeds, and the keys of method and local solver of a setting."""
+    flat, meta = group[0].flat, group[0].meta
+    keys = [k for k in flat if k.startswith(("algo.", "local.")) and not k.endswith("_target_")]
+    typed = " ".join(f"{k}={config_value(flat[k])}" for k in keys if flat[k] is not None)
+    seeds = ", ".join(str(run.meta["seed"]) for run in group if run.counts)
+    split = "one per seed" if flat.get("data.seed") is None else f"that of seed {flat['data.seed']}"
+    return (
+        f"{meta['algo']} on {meta['data']} with model {meta['model']}: {flat['rounds']} rounds, participation "
+        f"{config_value(flat.get('participation'))}, seeds {seeds}, split of the data {split}; {typed}"
+    )
+
+
+def _tuning(done: Sequence[Run]) -> list[str]:
+    """Return on which seeds values were chosen, as the configurations record it."""
+    by_seeds: dict[str, set[str]] = {}
+    for run in done:
+        by_seeds.setdefault(", ".join(map(str, run.config.get("tuned_on") or [])), set()).add(run.meta["algo"])
+    how = "values chosen on validation examples with the tuning seeds {}, which no result has"
+    unknown = "the configurations record no tuning; to be added: how values were chosen"
+    return [
+        f"{', '.join(sorted(methods))}: {how.format(seeds) if seeds else unknown}"
+        for seeds, methods in sorted(by_seeds.items())
+    ]
+
+
+def _licences(done: Sequence[Run], cite: Cite) -> list[str]:
+    """Return licence, reference and files of every data set."""
+    sentences = []
+    for data, target in sorted({(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}):
+        found = cite(target) if target else None
+        what = f"licence: {found[0]}; reference: {found[1]}" if found else "to be added: licence and reference"
+        sentences.append(f"{data}: {what}")
+    return [
+        *sentences,
+        *dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial)),
+    ]

@@ -1,32 +1,84 @@
-"""A report about a paper: its tables, figures and claims, and the claims as Markdown and CSV."""
+"""A report about a paper: its tables, figures and claims, and the words for claims, in files and on the page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from fedbench.analysis.claims.multiverse import Multiverse
+from pydantic import TypeAdapter
+
+from fedbench.analysis.claims.comparison import Comparison
+from fedbench.analysis.claims.multiverse import Multiverse, is_measured
+from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
-from fedbench.papers.readings import ADOPTED
+from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.schema import Claim, Paper
-from fedbench.report.claims_text import (
-    AXIS_WORDS,
-    axes_of,
-    blocks_text,
-    choice_text,
-    counts_text,
-    direction,
-    judged,
-    needs,
-    read_as,
-    reading_counts,
-    reason,
-)
-from fedbench.report.format import Judged, badge_of
+from fedbench.report.format import ClaimStates, Judged, badge_of, claim_states, p_text, plural
 from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, Table, csv_text, markdown
+from fedbench.report.table import csv_text, markdown, table_of
+from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
+AXIS_WORDS = {"weighting": "weighting", "round": "round", "splits": "data splits", "variant": "settings"}
+_PAIRS = 20  # most pairs whose differences are listed
+
+
+@dataclass(frozen=True)
+class PaperSummary:
+    """The numbers of a report about a paper, as ``summary.json`` has them for the front page of published reports.
+
+    Attributes:
+        id: Id of the paper.
+        title: Its name.
+        citation: Its reference.
+        coverage: How many of the printed numbers have been measured.
+        claims: What is counted of its claims.
+        runs: Number of runs.
+        hours: Hours of training and evaluation.
+        figures: The pictures, without their content.
+    """
+
+    id: str
+    title: str
+    citation: str
+    coverage: Coverage
+    claims: tuple[Judged, ...]
+    runs: int
+    hours: float
+    figures: tuple[DrawnFigure, ...]
+
+    @property
+    def states(self) -> ClaimStates:
+        """Its claims by state."""
+        return claim_states(self.claims)
+
+
+def all_papers(summaries: Sequence[PaperSummary]) -> PaperSummary:
+    """Return the numbers of several papers together."""
+    return PaperSummary(
+        "",
+        "all papers",
+        "",
+        sum((s.coverage for s in summaries), Coverage()),
+        tuple(claim for s in summaries for claim in s.claims),
+        sum(s.runs for s in summaries),
+        sum(s.hours for s in summaries),
+        (),
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The content of ``summary.json``: the numbers of a report, by paper, and the environment of its runs."""
+
+    papers: tuple[PaperSummary, ...] = ()
+    environment: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+SUMMARY = TypeAdapter(Summary)
 
 
 @dataclass(frozen=True)
@@ -38,22 +90,31 @@ class PaperReport:
         tables: Its tables with what was measured.
         figures: Its figures.
         claims: Its claims with their verdicts under every reading.
+        runs: Its runs.
     """
 
     paper: Paper
     tables: tuple[TableData, ...]
     figures: tuple[DrawnFigure, ...]
     claims: tuple[tuple[Claim, Multiverse], ...]
+    runs: tuple[Run, ...] = ()
 
-    @property
-    def coverage(self) -> Coverage:
-        """How many of the printed numbers have been measured."""
-        return coverage(self.tables)
+    @cached_property
+    def summary(self) -> PaperSummary:
+        """Its numbers."""
+        return PaperSummary(
+            self.paper.id,
+            self.paper.name,
+            self.paper.citation,
+            coverage(self.tables),
+            tuple(judged(claim, found) for claim, found in self.claims),
+            len(self.runs),
+            sum(run.seconds for run in self.runs if run.done) / 3600,
+            tuple(replace(figure, svg="") for figure in self.figures if figure.svg),
+        )
 
-    @property
-    def judged(self) -> list[Judged]:
-        """What is counted of the claims."""
-        return [judged(claim, found) for claim, found in self.claims]
+
+# ---- files
 
 
 def claims_markdown(report: PaperReport) -> str:
@@ -64,8 +125,8 @@ def claims_markdown(report: PaperReport) -> str:
         verdict, one = found.adopted, judged(claim, found)
         word = badge_of(one.basis, one.verdict).word + (" (reduced)" if one.reduced else "")
         texts = (claim.id, word, one.readings, claim.printed, claim.text, claim.reference)
-        rows.append(tuple(map(Cell, (*texts, "; ".join(_counts_by_setup(found)), reason(verdict)))))
-    return markdown([Table("", tuple((head, False) for head in heads), tuple(rows))], f"{report.paper.name}: claims")
+        rows.append((*texts, "; ".join(_counts_by_setup(found)), reason(verdict)))
+    return markdown([table_of("", heads, rows)], f"{report.paper.name}: claims")
 
 
 def _counts_by_setup(found: Multiverse) -> list[str]:
@@ -114,3 +175,129 @@ def readings_csv(report: PaperReport) -> str:
             row |= {"adopted": reading == ADOPTED, "verdict": read_as(verdict), "blocks": blocks_text(verdict)}
             rows.append(row | {"counts": reading_counts(verdict)})
     return csv_text(rows)
+
+
+# ---- the words for claims
+
+
+def judged(claim: Claim, found: Multiverse) -> Judged:
+    """Return what pages count of a claim."""
+    verdict, headline = found.adopted, found.headline
+    details = "" if headline is None else headline.details(AXIS_WORDS)
+    word = "" if headline is None else headline.word
+    return Judged(claim.id, verdict.verdict, verdict.basis, word, details, verdict.reduced)
+
+
+def counts_text(verdict: Verdict) -> str:
+    """Return how many comparisons point which way; empty if the claim has none."""
+    n = verdict.counts
+    if not n.total:
+        return ""
+    total = plural(n.total, "comparison")
+    if not n.run:
+        return f"{total}, none run"
+    level = n.run - n.ahead - n.behind
+    return (
+        (f"{total}: " if n.run == n.total else f"{total}, {n.run} run: ")
+        + f"{n.ahead} point the paper's way ({n.significantly_ahead} significant), "
+        + f"{n.behind} against it ({n.significantly_behind} significant)"
+        + (f", {level} level" if level else "")
+    )
+
+
+def reason(verdict: Verdict) -> str:
+    """Return the evidence without the counts, with which it begins and which are shown apart."""
+    return verdict.evidence.partition("; ")[2] if verdict.counts.total > 1 else verdict.evidence
+
+
+def needs(claim: Claim, verdict: Verdict) -> str:
+    """Return what a decision needs; empty for a claim that is decided."""
+    return claim.needs if verdict.verdict in ("undecided", "partly measured", "not run") else ""
+
+
+def direction(c: Comparison) -> str:
+    """Return where a comparison points, and whether significantly by itself; both ways by the same measure."""
+    if c.mean is None:
+        return "not comparable" if c.uneven else "not run"
+    if not c.complete:
+        return "incomplete"
+    if c.greater is not None and c.greater <= ALPHA:
+        return "significantly for"
+    if c.less is not None and c.less <= ALPHA:
+        return "significantly against"
+    return "for" if c.mean > 0 else "against" if c.mean < 0 else "level"
+
+
+def lead_text(c: Comparison) -> str:
+    """Return the mean lead; empty for a comparison that has not been run."""
+    if c.mean is None:
+        return ""
+    return c.amount(c.mean) if math.isfinite(c.mean) else "diverged"
+
+
+def interval_text(c: Comparison) -> str:
+    """Return the 95 % interval of the mean lead; empty if there is none."""
+    return "" if c.low is None or c.high is None else f"{c.low:+.4g} to {c.high:+.4g}"
+
+
+def pairs_text(c: Comparison) -> str:
+    """Return the number of pairs: '10 seeds'; empty for a comparison that has not been run."""
+    return "" if c.mean is None else plural(c.n, c.blocks)
+
+
+def differences(c: Comparison) -> list[tuple[str, str]]:
+    """Return the lead in each block, or in each of the parts that the comparison consists of, as (name, text)."""
+    if c.mean is None:
+        return []
+    if c.parts:
+        return [
+            (p.label, "not run" if p.mean is None else f"{p.amount(p.mean)}, p = {p_text(p.greater)}") for p in c.parts
+        ]
+    return [(f"{c.blocks} {block}", c.amount(d)) for block, d in sorted(c.differences.items())[:_PAIRS]]
+
+
+def axes_of(found: Multiverse) -> list[str]:
+    """Return the axes along which the readings of a claim differ."""
+    return [axis for axis in AXES if any(axis in reading.differs_from(ADOPTED) for reading in found.verdicts)]
+
+
+def read_as(verdict: Verdict) -> str:
+    """Return the verdict under a reading, or that there are too few seeds or splits to decide."""
+    if verdict.verdict != "undecided" or is_measured(verdict):
+        return verdict.verdict
+    fewest = min((c for c in verdict.comparisons if c.n), key=lambda c: c.n, default=None)
+    return verdict.verdict if fewest is None else f"too few {fewest.blocks}s"
+
+
+def blocks_text(verdict: Verdict) -> str:
+    """Return the number of seeds or splits of a verdict's comparisons: '10 seeds', '2 to 6 splits'."""
+    run = [c for c in verdict.comparisons if c.n]
+    if not run:
+        return ""
+    low, high = min(c.n for c in run), max(c.n for c in run)
+    return plural(high, run[0].blocks) if low == high else f"{low} to {plural(high, run[0].blocks)}"
+
+
+def reading_counts(verdict: Verdict) -> str:
+    """Return the counts of a verdict with the outcome that its blocks did not allow."""
+    return "; ".join(filter(None, (counts_text(verdict), verdict.limit)))
+
+
+def choice_text(paper: Paper, axis: str, value: str | None) -> str:
+    """Return the value of a reading along an axis in words."""
+    if value is None or value == "adopted":
+        return "as in the tables" if axis in ("weighting", "round") else "as in the experiments"
+    if axis == "variant":
+        return next(v.title for v in paper.readings.variants if v.id == value)
+    return {"fixed": "split of the experiments", "drawn": "all splits that have been run"}.get(value, value)
+
+
+def alternatives(paper: Paper) -> list[tuple[str, str, str]]:
+    """Return the alternatives that the readings of a paper combine, as (axis, value, why it is defensible)."""
+    given = paper.readings
+    found = [
+        (AXIS_WORDS[axis], choice_text(paper, axis, a.value), a.why)
+        for axis, entries in (("weighting", given.weighting), ("round", given.round), ("splits", given.splits))
+        for a in entries
+    ]
+    return [*found, *((AXIS_WORDS["variant"], v.title, v.why) for v in given.variants)]

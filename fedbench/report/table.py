@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,17 @@ class Cell:
 
     Attributes:
         text: What is shown.
-        number: Sort key on the page; None for a text or a missing number.
+        number: The number that is shown, which is the sort key on the page; None for a text or a missing number.
         best: Whether it is the best number of its column.
         tone: ``good`` or ``bad`` for a verdict; empty otherwise.
+        std: The sample STD that is shown with the number, or None.
     """
 
     text: str
     number: float | None = None
     best: bool = False
     tone: str = ""
+    std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,38 @@ class Table:
 
     Attributes:
         title: Heading; empty for a table that continues the one before.
-        columns: Headings, and whether the column has numbers.
+        columns: Headings.
         rows: Rows with a cell per column.
         caption: What the numbers are.
         notes: Sentences below the table.
     """
 
     title: str
-    columns: tuple[tuple[str, bool], ...]
+    columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     notes: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Refuse a row without one cell per column."""
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(f"{self.title}: a row does not have one cell for each of the {len(self.columns)} columns")
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether a column has numbers."""
+        return [any(row[i].number is not None for row in self.rows) for i in range(len(self.columns))]
+
+
+Values = tuple[Cell | str | int, ...]  # of a row
+
+
+def table_of(
+    title: str, columns: Sequence[str], rows: Iterable[Values], caption: str = "", notes: Iterable[str] = ()
+) -> Table:
+    """Return a table of cells, texts and counts."""
+    cells = (tuple(v if isinstance(v, Cell) else Cell(v) if isinstance(v, str) else count(v) for v in r) for r in rows)
+    return Table(title, tuple(columns), tuple(cells), caption, tuple(notes))
+
+
+def count(number: int) -> Cell:
+    """Return the cell of a number of things."""
+    return Cell(str(number), number)
 
 
 def markdown(tables: Sequence[Table], title: str = "", lead: str = "", notes: Sequence[str] = ()) -> str:
@@ -80,10 +98,10 @@ def markdown(tables: Sequence[Table], title: str = "", lead: str = "", notes: Se
 
 
 def _markdown_rows(table: Table) -> str:
-    texts = [[heading for heading, _ in table.columns], *([cell.text for cell in row] for row in table.rows)]
+    texts = [list(table.columns), *([cell.text for cell in row] for row in table.rows)]
     rows = [[markdown_text(text).replace("|", r"\|") for text in row] for row in texts]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(table.columns))]
-    numeric = [numbers for _, numbers in table.columns]
+    numeric = table.numeric
     rule = ["-" * (w - n) + ":" * n for w, n in zip(widths, numeric, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -116,12 +134,12 @@ def latex(table: Table) -> str:
 
 def tabular(table: Table) -> str:
     """Return the tabular of a table, in which the best numbers are bold."""
-    columns = "".join("r" if numbers else "l" for _, numbers in table.columns)
+    columns = "".join("r" if numbers else "l" for numbers in table.numeric)
     rows = [[rf"\textbf{{{latex_text(c.text)}}}" if c.best else latex_text(c.text) for c in row] for row in table.rows]
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        " & ".join(latex_text(heading) for heading, _ in table.columns) + r" \\",
+        " & ".join(map(latex_text, table.columns)) + r" \\",
         r"\midrule",
         *(" & ".join(row) + r" \\" for row in rows),
         r"\bottomrule",
@@ -133,6 +151,19 @@ def tabular(table: Table) -> str:
 def latex_text(text: str) -> str:
     """Return text as one line with the reserved characters of LaTeX escaped."""
     return "".join(_LATEX.get(c, c) for c in one_line(text))
+
+
+def table_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Return the rows of tables for CSV: numbers in full precision, their STD in columns of their own, and texts."""
+    rows: list[dict[str, Any]] = []
+    for table in tables:
+        for cells in table.rows:
+            row: dict[str, Any] = {"table": table.title} if table.title else {}
+            for heading, cell in zip(table.columns, cells, strict=True):
+                row[heading] = cell.text if cell.number is None else cell.number
+                row |= {} if cell.std is None else {f"{heading} STD": cell.std}
+            rows.append(row)
+    return rows
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

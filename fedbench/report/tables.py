@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
 from fedbench.report.format import CELLS, best_names, with_spread
-from fedbench.report.table import Cell, Table, csv_text, latex, markdown, one_line
+from fedbench.report.table import Cell, Table, Values, count, csv_text, latex, markdown, one_line, table_of
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
@@ -24,10 +25,6 @@ OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): cl
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
     "widened by its ±."
-)
-_FURTHER = (
-    "A second table has the metrics that the paper does not print, in percent at the last round; (w): clients weighted "
-    "by their test examples."
 )
 
 
@@ -53,28 +50,24 @@ def further_columns(table: TableData) -> list[int]:
     return [i for i in range(len(table.columns)) if i not in main]
 
 
-def twin_of(table: TableData, place: int) -> int | None:
-    """Return the place of the column with the other weighting of a printed one; None if the table has none."""
-    name = table.columns[place].name
-    other = name.removesuffix("_weighted") if name.endswith("_weighted") else f"{name}_weighted"
-    return next((i for i in further_columns(table) if table.columns[i].name == other), None)
-
-
 def is_reduced(line: Line) -> bool:
     """Whether a row is marked as reduced."""
     return line.status == "reduced" or bool(line.found.reduced)
 
 
-def best_lines(table: TableData, block: Block, place: int) -> set[int]:
-    """Return the rows with the best mean of a column, where there are several; none for a paper's table.
+def best_columns(table: TableData, block: Block) -> list[set[int]]:
+    """Return for each row the columns in which it has the best mean of several; none for a paper's table.
 
     Rows with a seed that did not end well are never the best: their mean may leave out their worst run.
     """
-    if table.table is not None or len(block.lines) < 2:
-        return set()
-    whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others}
-    means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
-    return set(map(int, best_names(means, metric_info(table.columns[place].metric.field))))
+    found: list[set[int]] = [set() for _ in block.lines]
+    if table.table is None and len(block.lines) > 1:
+        whole = {str(i): line for i, line in enumerate(block.lines) if not line.found.others}
+        for place, column in enumerate(table.columns):
+            means = {i: m for i, line in whole.items() if (m := line.cells[place].mean) is not None}
+            for i in best_names(means, metric_info(column.metric.field)):
+                found[int(i)].add(place)
+    return found
 
 
 def _digits(cell: data.Cell, column: Column) -> int:
@@ -107,31 +100,44 @@ def basis_of(cell: data.Cell, column: Column, runs: int = 0) -> str:
         column: Its column.
         runs: Number of runs that the paper's number is a mean of; 0 for a table of no paper.
     """
-    if cell.mean is None:
-        return _impossible(cell, "") if cell.agreement == "impossible" else ""
-    if cell.printed is None:
-        return f"n = {cell.n}"
-    if cell.bounds is None or cell.prediction is None:
-        return "one seed gives no interval" + _impossible(cell, ". ")
-    digits, (low, high), wide = _digits(cell, column), cell.bounds, cell.printed.std
-    by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
-    text = (
-        f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
-        f"{cell.printed.mean:.{digits}f} lies {cell.place}"
-    )
-    if runs == 1 and wide is None:
-        low, high = cell.prediction
-        text += (
-            f". The paper reports one run; the 95 % prediction interval of a further run is {low:.{digits}f} to "
-            f"{high:.{digits}f}"
+    texts, digits = [], _digits(cell, column)
+    if cell.mean is not None and cell.printed is None:
+        texts.append(f"n = {cell.n}")
+    elif cell.bounds is not None and cell.prediction is not None and cell.printed is not None:
+        (low, high), wide = cell.bounds, cell.printed.std
+        by = f", widened by the paper's {wide:.{digits}f} on both sides" if wide else ""
+        texts.append(
+            f"n = {cell.n}, 95 % interval of the mean {low:.{digits}f} to {high:.{digits}f}{by}: "
+            f"{cell.printed.mean:.{digits}f} lies {cell.place}"
         )
-    return text + _impossible(cell, ". ")
+        if runs == 1 and wide is None:
+            low, high = cell.prediction
+            interval = f"the 95 % prediction interval of a further run is {low:.{digits}f} to {high:.{digits}f}"
+            texts.append(f"The paper reports one run; {interval}")
+    elif cell.mean is not None:
+        texts.append("one seed gives no interval")
+    if cell.printed is not None and cell.impossible:
+        texts.append(f"No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}")
+    return ". ".join(texts)
 
 
-def _impossible(cell: data.Cell, before: str) -> str:
-    if not cell.impossible:
-        return ""
-    return f"{before}No accuracies of unweighted clients have the printed numbers of this row: {cell.impossible}"
+def impossible_columns(table: TableData, line: Line) -> dict[str, list[str]]:
+    """Return why numbers of a row are impossible, with the labels of their columns."""
+    found: dict[str, list[str]] = {}
+    for column, cell in zip(table.columns, line.cells, strict=True):
+        if cell.agreement == "impossible":
+            found.setdefault(str(cell.impossible), []).append(column.metric.label)
+    return found
+
+
+def differs(table: TableData, line: Line) -> bool:
+    """Whether a number of a row differs from the paper's."""
+    return any(line.cells[i].agreement in ("outside", "impossible") for i in main_columns(table))
+
+
+def agreements(table: TableData) -> Counter[str]:
+    """Return the numbers of cells by their agreement with the paper."""
+    return Counter(line.cells[i].agreement for line in table.lines for i in main_columns(table))
 
 
 def row_note(line: Line) -> str:
@@ -197,42 +203,31 @@ def command_of(experiment: str, algo: str, wanted: Mapping[str, Any], found: Mat
 
 
 def text_tables(table: TableData) -> list[Table]:
-    """Return the tables of text of a table: per setup the printed columns, then the further ones if any is known."""
-    found = []
-    for block in table.blocks:
-        found.append(_text_table(table, block, main_columns(table)))
-        if _has_further(table, block):
-            found.append(_text_table(table, block, further_columns(table), main=False))
-    return found
+    """Return a table of text per setup, of a paper with the printed numbers next to the measured ones."""
+    return [_text_table(table, block) for block in table.blocks]
 
 
-def _has_further(table: TableData, block: Block) -> bool:
-    return any(line.cells[i].values for line in block.lines for i in further_columns(table))
-
-
-def _text_table(table: TableData, block: Block, places: Sequence[int], main: bool = True) -> Table:
-    beside = main and table.table is not None  # the paper's numbers stand next to the measured ones
+def _text_table(table: TableData, block: Block) -> Table:
+    places, of_paper = main_columns(table), table.table is not None
     settings = any(line.keys for line in block.lines)
-    status = table.table is not None or any(line.status != "full" for line in block.lines)
-    heads = [("method", False), *([("settings", False)] if settings else []), ("seeds", True)]
+    status = of_paper or any(line.status != "full" for line in block.lines)
+    best = best_columns(table, block)
+    heads = ["method", "settings", "seeds"] if settings else ["method", "seeds"]
     for i in places:
-        heads.append((table.columns[i].metric.label, True))
-        heads += [("paper", True), ("diff.", True), ("", True)] if beside else []
-    best = {i: best_lines(table, block, i) for i in places}
-    rows = []
-    for number, line in enumerate(block.lines):
-        row = [line.label, *([keys_text(line.keys)] if settings else []), str(len(line.found.runs))]
-        cells = [Cell(text) for text in row]
+        heads += [table.columns[i].metric.label, *(("paper", "diff.", "") if of_paper else ())]
+    rows: list[Values] = []
+    for line, marked in zip(block.lines, best, strict=True):
+        cells = [Cell(line.label), *([Cell(keys_text(line.keys))] if settings else []), count(len(line.found.runs))]
         for i in places:
             cell, column = line.cells[i], table.columns[i]
-            cells.append(Cell(measured(cell, column) or "–", cell.mean, number in best[i]))
-            if beside:
-                texts = (printed(cell, column) or "–", difference(cell, column) or "–", CELLS[cell.agreement].sign)
-                cells += map(Cell, texts)
-        rows.append((*cells, *([Cell(line.status)] if status else [])))
-    title = block.setup.title if block.setup and main else ""
-    notes = tuple(_row_notes(block)) if main else ()
-    return Table(title, (*heads, *([("status", False)] if status else [])), tuple(rows), "", notes)
+            cells.append(Cell(measured(cell, column) or "–", cell.mean, i in marked))
+            if of_paper:
+                cells.append(Cell(printed(cell, column) or "–", None if cell.printed is None else cell.printed.mean))
+                cells.append(Cell(difference(cell, column) or "–", cell.difference))
+                cells.append(Cell(CELLS[cell.agreement].sign))
+        rows.append((*cells, *([line.status] if status else [])))
+    title = block.setup.title if block.setup else ""
+    return table_of(title, [*heads, *(["status"] if status else [])], rows, "", _row_notes(block))
 
 
 def _row_notes(block: Block) -> list[str]:
@@ -252,13 +247,13 @@ def table_markdown(table: TableData) -> str:
     """Return a table as Markdown: per column the measured and the printed number, their difference and the verdict."""
     lead = OWN_CAPTION
     if table.table is not None:
-        further = f" {_FURTHER}" if any(_has_further(table, block) for block in table.blocks) else ""
-        lead = f"{table.table.caption}. {_LEGEND}{further}"
+        lead = f"{table.table.caption}. {_LEGEND}"
     impossible = [
-        f"{block.setup.title}, {line.label} {keys_text(line.keys)}".rstrip() + f": {reasons[0]}"
+        f"{block.setup.title}, {line.label} {keys_text(line.keys)}".rstrip() + f": {why}"
         for block in table.blocks
         for line in block.lines
-        if block.setup and (reasons := [c.impossible for c in line.cells if c.agreement == "impossible"])
+        for why in impossible_columns(table, line)
+        if block.setup
     ]
     return markdown(text_tables(table), title_of(table), lead, [*notes_of(table), *impossible])
 

@@ -1,9 +1,9 @@
-"""What tuning has found: the chosen values of every method and all trials, as tables and CSV."""
+"""What tuning has found: the chosen values of every method and all trials, as tables and JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import stdev
 from typing import Any
 
@@ -11,150 +11,102 @@ from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import plural
 from fedbench.report.page import Chapter
-from fedbench.report.table import Cell, Table, markdown
+from fedbench.report.table import Cell, Table, Values, markdown, table_of
+from fedbench.tuning.search import Study
 from fedbench.tuning.trials import Trial, Tuned, edges
 
-Fields = dict[str, Any]
 _PRUNING = {"none": "", "halving": "; successive halving: a third of the trials goes on at every rung"}
 
 
-@dataclass(frozen=True)
-class TuningFacts:
-    """How methods were tuned, the same for all.
+def tuned_facts(study: Study, found: Sequence[Tuned], command: str) -> list[tuple[str, str]]:
+    """Return how methods were tuned, the same for all, and their spaces, as (name, text).
 
-    Attributes:
+    Args:
+        study: The search for one of the methods.
+        found: What the searches have found.
         command: The command.
-        metric: The metric that trials are judged by.
-        rounds: Number of rounds of a whole trial.
-        budget: Number of trials per method.
-        seeds: The tuning seeds.
-        sampler: Where trials come from.
-        pruning: How bad trials end early.
-        validation: Fraction of each client's training examples that trials are judged on.
     """
-
-    command: str
-    metric: MetricInfo
-    rounds: int
-    budget: int
-    seeds: tuple[int, ...]
-    sampler: str
-    pruning: str
-    validation: float
-
-    def items(self) -> tuple[tuple[str, str], ...]:
-        """Return the facts as (name, text)."""
-        budget = (
-            f"{self.budget} trials per method, each on {plural(len(self.seeds), 'tuning seed')} "
-            f"({', '.join(map(str, self.seeds))}), which no result may have"
-        )
-        selection = (
-            f"best mean of {self.metric.name} after {self.rounds} rounds, on {self.validation:g} of each client's "
-            "training examples, held out; test examples play no part"
-        )
-        trials = f"{self.sampler}{_PRUNING[self.pruning]}"
-        return ("command", self.command), ("budget", budget), ("trials", trials), ("selection", selection)
-
-
-def tuned_chapter(facts: TuningFacts, found: Sequence[Tuned]) -> Chapter:
-    """Return the chosen values of every method and all trials as a chapter of the page."""
-    spaces = tuple((f"space of {t.method}", _space(t)) for t in found)
-    lead = "Every method has the same number of trials, judged on validation examples"
-    tables = (_chosen(facts, found), *(_trials(facts, t) for t in found))
-    return Chapter("Tuning", lead, tables, facts=(*facts.items(), *spaces))
-
-
-def tuned_markdown(facts: TuningFacts, found: Sequence[Tuned]) -> str:
-    """Return the table of what was chosen as Markdown, with the facts and the spaces."""
-    said = [*(f"{name}: {text}" for name, text in facts.items()), *(f"space of {t.method}: {_space(t)}" for t in found)]
-    return markdown([_chosen(facts, found)], notes=said)
-
-
-def _chosen(facts: TuningFacts, found: Sequence[Tuned]) -> Table:
-    rows = []
-    for tuned in found:
-        best, whole = tuned.best, sum(facts.rounds in t.scores for t in tuned.trials)
-        values = (
-            (Cell("all trials diverged or failed"), Cell("–"))
-            if best is None
-            else (Cell(values_text(best)), Cell(score_text(facts.metric, best), best.mean()))
-        )
-        counts = Cell(str(len(tuned.trials)), len(tuned.trials)), Cell(str(whole), whole)
-        rows.append((Cell(tuned.method), *counts, *values, Cell(edges_text(tuned))))
-    heads = (
-        *(("method", False), ("trials", True), ("to the end", True), ("chosen", False), (facts.metric.axis, True)),
-        ("at the edge of its range", False),
+    request, config = study.request, study.config
+    budget = (
+        f"{request.budget} trials per method, each on {plural(len(request.seeds), 'tuning seed')} "
+        f"({', '.join(map(str, request.seeds))}), which no result may have"
     )
-    note = "a value at the edge of its range may be better outside: widen the range"
-    return Table("Chosen values", heads, tuple(rows), notes=(note,) if any(map(edges_text, found)) else ())
+    selection = (
+        f"best mean of {study.metric.name} after {config.rounds} rounds, on {config.data.validation:g} of each "
+        "client's training examples, held out; test examples play no part"
+    )
+    facts = [("command", command), ("budget", budget), ("trials", request.sampler + _PRUNING[request.pruning])]
+    return [*facts, ("selection", selection), *((f"space of {t.method}", _space(t)) for t in found)]
 
 
-def _trials(facts: TuningFacts, tuned: Tuned) -> Table:
+def tuned_chapter(study: Study, found: Sequence[Tuned], command: str) -> Chapter:
+    """Return the chosen values of every method and all trials as a chapter of the page."""
+    lead = "Every method has the same number of trials, judged on validation examples"
+    tables = (_chosen(study, found), *(_trials(study.metric, t) for t in found))
+    return Chapter("Tuning", lead, tables, facts=tuple(tuned_facts(study, found, command)))
+
+
+def tuned_markdown(study: Study, found: Sequence[Tuned], command: str) -> str:
+    """Return the table of what was chosen as Markdown, with the facts and the spaces."""
+    facts = [f"{name}: {text}" for name, text in tuned_facts(study, found, command)]
+    return markdown([_chosen(study, found)], notes=facts)
+
+
+def tuned_json(study: Study, found: Sequence[Tuned], command: str) -> str:
+    """Return the searches as JSON: the request, and per method all trials with the scores of every rung and seed.
+
+    Scores are in the unit of the runs; null where a run diverged or failed.
+    """
+    request, config = study.request, study.config
+    methods: dict[str, Any] = {}
+    for t in found:
+        trials = [{"values": trial.values, "scores": trial.scores} for trial in t.trials]
+        chosen = None if t.best is None else t.best.number
+        methods[t.method] = {"space": [axis.text for axis in t.space], "trials": trials, "chosen": chosen}
+    facts = {"command": command, "metric": study.metric.name, "rounds": config.rounds, "budget": request.budget}
+    facts |= {"seeds": request.seeds, "sampler": request.sampler, "pruning": request.pruning}
+    return json.dumps(facts | {"validation": config.data.validation, "methods": methods}, indent=1) + "\n"
+
+
+def _chosen(study: Study, found: Sequence[Tuned]) -> Table:
+    rows: list[Values] = []
+    for tuned in found:
+        best, whole = tuned.best, sum(study.config.rounds in t.scores for t in tuned.trials)
+        values, score, ends = "all trials diverged or failed", Cell("–"), {}
+        if best is not None:
+            values, score, ends = values_text(best), _score(study.metric, best), edges(tuned.space, best.values)
+        edge = ", ".join(f"{key} ({end})" for key, end in ends.items())
+        rows.append((tuned.method, len(tuned.trials), whole, values, score, edge))
+    heads = ("method", "trials", "to the end", "chosen", study.metric.axis, "at the edge of its range")
+    notes = ["a value at the edge of its range may be better outside: widen the range"]
+    return table_of("Chosen values", heads, rows, notes=notes if any(row[-1] for row in rows) else [])
+
+
+def _trials(metric: MetricInfo, tuned: Tuned) -> Table:
     """Return all trials of a method; scores of trials that ended early are of fewer rounds."""
     keys = [axis.key for axis in tuned.space]
-    numeric = [all(_number(t.values[key]) is not None for t in tuned.trials) for key in keys]
-    heads = (("trial", False), *zip(keys, numeric, strict=True), ("rounds", True), (facts.metric.axis, True))
-    rows = []
+    rows: list[Values] = []
     for trial in tuned.trials:
-        values = (Cell(config_value(trial.values[key]), _number(trial.values[key])) for key in keys)
-        mean = trial.mean()
-        score = Cell("diverged or failed")
-        if mean is not None:
-            score = Cell(score_text(facts.metric, trial), mean, trial is tuned.best)
-        rows.append((Cell(str(trial.number + 1)), *values, Cell(str(trial.rounds), trial.rounds), score))
-    return Table(f"Trials of {tuned.method}", heads, tuple(rows), "the chosen one is marked")
+        values = [Cell(config_value(trial.values[key]), _number(trial.values[key])) for key in keys]
+        score = _score(metric, trial, trial is tuned.best)
+        rows.append((str(trial.number + 1), *values, trial.rounds, score))
+    heads = ("trial", *keys, "rounds", metric.axis)
+    return table_of(f"Trials of {tuned.method}", heads, rows, "the chosen one is marked")
 
 
-def tuned_rows(facts: TuningFacts, found: Sequence[Tuned]) -> list[Fields]:
-    """Return a row per method: budget, space, selection, seeds, chosen values and score in the unit of the runs."""
-    return [
-        {
-            "method": t.method,
-            "trials": len(t.trials),
-            "to_the_end": sum(facts.rounds in trial.scores for trial in t.trials),
-            "budget": facts.budget,
-            "sampler": facts.sampler,
-            "pruning": facts.pruning,
-            "selection": facts.metric.name,
-            "rounds": facts.rounds,
-            "validation": facts.validation,
-            "seeds": " ".join(map(str, facts.seeds)),
-            "space": _space(t),
-            "chosen": "" if t.best is None else values_text(t.best),
-            "score": None if t.best is None else t.best.mean(),
-            "edge": edges_text(t),
-        }
-        for t in found
-    ]
-
-
-def trial_rows(found: Sequence[Tuned]) -> list[Fields]:
-    """Return a row per trial, rung and tuning seed, with the score in the unit of the runs; None where it diverged."""
-    rows = []
-    for t in found:
-        for trial in t.trials:
-            known: Fields = {"method": t.method, "trial": trial.number, "values": values_text(trial)}
-            for rounds, scores in trial.scores.items():
-                rows += [known | {"rounds": rounds, "index": i, "score": s} for i, s in enumerate(scores)]
-    return rows
+def _score(metric: MetricInfo, trial: Trial, best: bool = False) -> Cell:
+    """Return the mean of a trial over the tuning seeds at its last rung, with the sample STD of several."""
+    mean = trial.mean()
+    if mean is None:
+        return Cell("diverged or failed")
+    seeds = [metric.factor * s for s in trial.scores[trial.rounds] if s is not None]
+    spread = f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else ""
+    return Cell(metric.text(metric.factor * mean) + spread, metric.factor * mean, best)
 
 
 def values_text(trial: Trial) -> str:
     """Return the values of a trial as typed on the command line."""
     return " ".join(f"{k}={config_value(v)}" for k, v in trial.values.items())
-
-
-def score_text(metric: MetricInfo, best: Trial) -> str:
-    """Return the mean of a trial over the tuning seeds at its last rung, with the sample STD of several."""
-    seeds = [metric.factor * s for s in best.scores[best.rounds] if s is not None]
-    return metric.text(sum(seeds) / len(seeds)) + (f" ± {metric.text(stdev(seeds))}" if len(seeds) > 1 else "")
-
-
-def edges_text(tuned: Tuned) -> str:
-    """Return which chosen values lie at an edge of their range; empty if there are none."""
-    if tuned.best is None:
-        return ""
-    return ", ".join(f"{key} ({end})" for key, end in edges(tuned.space, tuned.best.values).items())
 
 
 def _space(tuned: Tuned) -> str:

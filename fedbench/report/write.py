@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pandas as pd
 
@@ -29,23 +26,31 @@ from fedbench.papers.schema import Paper
 from fedbench.report.comparison import (
     compared_tables,
     compared_text,
-    difference_rows,
+    difference_tables,
     lead_of,
     loose_ends,
-    means_rows,
+    means_table,
 )
 from fedbench.report.figures import paper_figures, run_figures
-from fedbench.report.format import coverage_text, tally_text
+from fedbench.report.format import coverage_text, environment_items, environment_of
 from fedbench.report.manuscript import manuscript_tables
 from fedbench.report.page import Chapter, Content, page
-from fedbench.report.paper import PaperReport, claims_csv, claims_markdown, comparisons_csv, readings_csv
-from fedbench.report.table import csv_text
+from fedbench.report.paper import (
+    SUMMARY,
+    PaperReport,
+    Summary,
+    claims_csv,
+    claims_markdown,
+    comparisons_csv,
+    readings_csv,
+)
+from fedbench.report.table import csv_text, table_rows
 from fedbench.report.tables import table_csv, table_latex, table_markdown
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import PUBLISHED, Results
 from fedbench.runs.run import Run
 
-SUMMARY = "summary.json"
+SUMMARY_FILE = "summary.json"
 COMPARED = "compared"  # folder of a comparison in a report
 _GENERATED = ("tables", "figures", COMPARED)  # folders of a report, whose earlier files are removed
 
@@ -110,7 +115,8 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         raise RequestError(str(error)) from error
     name_left_out(damaged)
     own = [table_markdown(table) for table in content.tables if table.paper is None]
-    totals = [f"{p.paper.name}: {coverage_text(p.coverage)}; {tally_text(p.judged)}" for p in content.papers]
+    summaries = [report.summary for report in content.papers]
+    totals = [f"{s.title}: {coverage_text(s.coverage)}; {s.states.text}" for s in summaries]
     return "\n".join([*own, *totals, f"written: {target}"])
 
 
@@ -165,7 +171,8 @@ def _write(runs: Sequence[Run], place: Path, damaged: Sequence[str], new: Path, 
         tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
         figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
         claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
-        reports.append(PaperReport(paper, tables, figures, claims))
+        mine = tuple(run for run in runs if _paper_of(run.meta["experiment"]) == paper.id)
+        reports.append(PaperReport(paper, tables, figures, claims, mine))
         _write_claims(reports[-1], new / "tables")
     printed = [table for report in reports for table in report.tables]
     others = run_tables(runs, printed)
@@ -173,7 +180,8 @@ def _write(runs: Sequence[Run], place: Path, damaged: Sequence[str], new: Path, 
     compared = None if extras.compare is None else extras.compare(runs)
     if compared is not None:
         _write_compared(compared, new / COMPARED)
-    replace_file(new / SUMMARY, json.dumps(_summary(reports, runs), indent=1) + "\n")
+    summary = Summary(tuple(report.summary for report in reports), environment_of(runs))
+    replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
     return Content(
         papers=tuple(reports),
         tables=tuple(others),
@@ -205,8 +213,10 @@ def _write_claims(report: PaperReport, folder: Path) -> None:
 def _write_compared(compared: ComparedRuns, folder: Path) -> None:
     folder.mkdir()
     replace_file(folder / "compared.md", compared_text(compared) + "\n")
-    replace_file(folder / "means.csv", csv_text(means_rows(compared)))
-    replace_file(folder / "differences.csv", csv_text(difference_rows(compared)))
+    means = [means_table(compared, block) for block in compared.blocks]
+    differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
+    replace_file(folder / "means.csv", csv_text(table_rows(means)))
+    replace_file(folder / "differences.csv", csv_text(table_rows(differences)))
     for name, text in manuscript_tables([compared]).items():
         replace_file(folder / f"{name}.tex", text)
 
@@ -228,50 +238,3 @@ def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], i
     names = [f"{LABELS}/{e}.json" for e in sorted(experiments)]
     files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
     write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)
-
-
-# ---- what the overview of published reports reads
-
-
-def _summary(reports: Sequence[PaperReport], runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the numbers of a report: coverage, verdicts, runs and hours of every paper, and its figures."""
-    return {
-        "papers": [
-            _paper_summary(p, [r for r in runs if _paper_of(r.meta["experiment"]) == p.paper.id]) for p in reports
-        ],
-        "environment": environment_of(runs),
-    }
-
-
-def _paper_summary(report: PaperReport, runs: Sequence[Run]) -> dict[str, Any]:
-    paper, covered = report.paper, report.coverage
-    return {
-        "id": paper.id,
-        "title": paper.name,
-        "citation": paper.citation,
-        "coverage": {"full": covered.full, "reduced": covered.reduced, "not_run": covered.not_run},
-        "claims": [asdict(claim) for claim in report.judged],
-        "runs": len(runs),
-        "hours": sum(run.seconds for run in runs if run.done) / 3600,
-        "figures": [{k: v for k, v in asdict(f).items() if k != "svg"} for f in report.figures if f.svg],
-    }
-
-
-def environment_of(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
-    """Return the versions, devices and commits of runs, with the number of runs per value."""
-    facts: dict[str, Counter[str]] = {}
-    for run in runs:
-        meta = run.meta
-        named = {**meta.get("versions", {}), "device": meta.get("device_name"), "platform": meta.get("platform")}
-        commit = f"{meta.get('git_commit')}{' with changes' if meta.get('git_dirty') else ''}"
-        for key, value in {**named, "commit": commit}.items():
-            facts.setdefault(key, Counter())[str(value)] += 1
-    return {key: dict(sorted(counts.items())) for key, counts in facts.items()}
-
-
-def environment_items(facts: Mapping[str, Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
-    """Return the environment as (name, text), with the number of runs per value if they differ."""
-    return tuple(
-        (key, "; ".join(v if len(counts) == 1 else f"{v} ({n} runs)" for v, n in counts.items()))
-        for key, counts in facts.items()
-    )

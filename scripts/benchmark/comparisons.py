@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.runs.results import TUNING, Results
@@ -165,32 +164,30 @@ def _tuning(folder: Path, setting: str, runs: Sequence[Run]) -> Fields:
 def _studies(folder: Path, setting: str, runs: Sequence[Run]) -> dict[str, Fields]:
     """Return the search of every method, from the tables that the command has written next to the trials' runs."""
     studies: dict[str, Fields] = {}
-    for file in sorted((folder / TUNING / "tables").glob("*/tuned.csv")):
-        trials = pd.read_csv(file.with_name("trials.csv"))
-        for tuned in pd.read_csv(file).to_dict("records"):
-            method = str(tuned["method"])
+    for file in sorted((folder / TUNING / "tables").glob("*/tuned.json")):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        for method, tuned in found["methods"].items():
             if method in studies:
                 raise RequestError(f"{folder} has several searches; use a directory of its own for each budget")
             places = (folder / TUNING / "studies" / setting / method).glob("*/runs")
-            mine, space = [run for run in runs if run.meta["algo"] == method], tuned["space"].split()
+            mine = [run for run in runs if run.meta["algo"] == method]
+            keys = [axis.partition("=")[0] for axis in tuned["space"]]
             studies[method] = {
-                "metric": tuned["selection"],
-                "seeds": [int(seed) for seed in str(tuned["seeds"]).split()],
-                "space": space,
-                "trials": [_trial(rows) for _, rows in trials[trials["method"] == method].groupby("trial")],
-                "chosen": {key: mine[0].flat.get(key) for key in (a.partition("=")[0] for a in space)}
-                if mine
-                else None,
+                "metric": found["metric"],
+                "seeds": found["seeds"],
+                "space": tuned["space"],
+                "trials": [{"values": t["values"], "score": _score(t["scores"])} for t in tuned["trials"]],
+                "chosen": {key: mine[0].flat.get(key) for key in keys} if mine else None,
                 "seconds": sum(_seconds(run) for place in places for run in Results(place)),
             }
     return studies
 
 
-def _trial(rows: pd.DataFrame) -> Fields:
-    """Return the values of a trial and its mean score after its last rung; None if a run of it diverged or failed."""
-    values = {o.key: o.value for o in parse_overrides(str(rows["values"].iloc[0]).split())}
-    scores = rows.loc[rows["rounds"] == rows["rounds"].max(), "score"]
-    return {"values": values, "score": None if scores.isna().any() else float(scores.mean())}
+def _score(scores: Mapping[str, Sequence[float | None]]) -> float | None:
+    """Return the mean score of a trial after its last rung; None if a run of it diverged or failed."""
+    last = scores[max(scores, key=int)]
+    known = [score for score in last if score is not None]
+    return sum(known) / len(known) if len(known) == len(last) else None
 
 
 def _environment(runs: Sequence[Run]) -> dict[str, str]:

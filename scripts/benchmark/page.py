@@ -18,7 +18,7 @@ from fedbench.core.metrics import metric_info
 from fedbench.report.canvas import draw
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, Table, csv_text
+from fedbench.report.table import Cell, Table, Values, csv_text, table_of
 
 NOTES = "notes.yaml"
 FAIRNESS = ("accuracy_worst10", "accuracy_worst30", "accuracy_std", "angle_degrees")
@@ -90,22 +90,20 @@ def _results(found: Comparisons, lines: Sequence[Line], figures: Path) -> Chapte
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    heads = [("method", False), ("setting", False), ("seeds", True)]
-    heads += [(metric_info(m).axis, True) for m in _SHOWN]
-    heads += [("MB per round", True), ("seconds", True), ("missing", False)]
+    axes = [metric_info(m).axis for m in _SHOWN]
+    heads = ["method", "setting", "seeds", *axes, "MB per round", "seconds", "missing"]
     best = {(s, m): _best(lines, s, m) for s in {line.setting for line in lines} for m in _SHOWN}
     rows = []
     for line in lines:
-        cells = [Cell(line.method), Cell(line.setting), Cell(str(line.done), line.done)]
-        cells += [_cell(line, m, best[line.setting, m]) for m in _SHOWN]
+        cells = [_cell(line, m, best[line.setting, m]) for m in _SHOWN]
         cells += [_plain(line, "bytes_per_round", 1e-6, 3), _plain(line, "seconds_train", 1.0, 1)]
-        rows.append((*cells, Cell(line.reason)))
+        rows.append((line.method, line.setting, line.done, *cells, line.reason))
     caption = (
         "mean ± sample STD over the seeds whose runs are done; STD and angle as defined in docs/metrics.md. MB per "
         "round: uploads and messages of the whole cohort, in 10⁶ bytes; seconds: median training time of a run"
     )
     note = "the best mean of each setting is marked; a dash is a missing number, for the reason in the last column"
-    return Table("All methods", tuple(heads), tuple(rows), caption, (note,))
+    return table_of("All methods", heads, rows, caption, [note])
 
 
 def _best(lines: Sequence[Line], setting: str, metric: str) -> float | None:
@@ -137,13 +135,13 @@ def _fronts(found: Comparisons) -> Chapter:
         rows = []
         for i, method in enumerate(fronts[0].methods):
             if any(front.share[i] > 0 for front in fronts):
-                rows.append((Cell(method), *(_share(front, i) for front in fronts)))
-        heads = (("method", False), *((f"mean and {metric_info(m).label}", True) for m in FAIRNESS))
+                rows.append((method, *(_share(front, i) for front in fronts)))
+        heads = ("method", *(f"mean and {metric_info(m).label}" for m in FAIRNESS))
         caption = "share (%) of bootstrap samples of the seeds in which the method's means are on the front"
         note = (
             "marked: on the front of the means over all seeds; methods that are on no front in any sample are left out"
         )
-        grids.append(Table(f"Fronts of {setting}", heads, tuple(rows), caption, (note,)))
+        grids.append(table_of(f"Fronts of {setting}", heads, rows, caption, [note]))
     lead = "A method is on the front of two metrics if no other is at least as good in both and better in one"
     return Chapter("Pareto fronts", lead, tuple(grids))
 
@@ -173,20 +171,20 @@ def _ranks(found: Comparisons, tests: Sequence[tuple[str, RankTest]], figures: P
         for label, t in tests
     ]  # fmt: skip
     rows = [_rank_row(m, tests) for m, _ in tests[0][1].ordered]
-    heads = (("method", False), *((f"rank by {label}", True) for label, _ in tests))
+    heads = ("method", *(f"rank by {label}" for label, _ in tests))
     left = without_ranks(found)
     notes = (f"left out, since they are not in every setting: {', '.join(left)}",) if left else ()
     lead = (
         "Blocks are the settings, each with the means over its seeds (Demšar, 2006): seeds of one setting are no "
         "independent samples of settings. A method with a run that diverged is the last of its setting"
     )
-    grid = Table("Average ranks over the settings", heads, tuple(rows), "1 is best; ties share the mean rank", notes)
+    grid = table_of("Average ranks over the settings", heads, rows, "1 is best; ties share the mean rank", notes)
     return [Chapter("Average ranks", lead, (grid,), (figure,), tuple(facts))]
 
 
-def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> tuple[Cell, ...]:
+def _rank_row(method: str, tests: Sequence[tuple[str, RankTest]]) -> Values:
     values = [dict(t.ordered)[method] for _, t in tests]
-    return (Cell(method), *(Cell(f"{v:.2f}", v) for v in values))
+    return (method, *(Cell(f"{v:.2f}", v) for v in values))
 
 
 def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any]) -> Chapter:
@@ -204,17 +202,14 @@ def _tuning(found: Comparisons, lines: Sequence[Line], notes: Mapping[str, Any])
         for method, study in tuning["studies"].items():
             spaces[method] = " ".join(study["space"])
             rows.append(_study_row(setting, method, study, hours[setting, method]))
-    heads = (("method", False), ("setting", False), ("trials", True), ("ended well", True), ("chosen", False))
-    heads = (*heads, ("validation", True), ("minutes", True))
-    trials = Table(
-        "What was tuned", heads, tuple(rows), "every method has the same budget, judged on validation examples"
-    )
-    axes = tuple((Cell(method), Cell(space)) for method, space in sorted(spaces.items()))
-    space = Table("Spaces", (("method", False), ("axes", False)), axes, "axes of the search per method")
+    heads = ("method", "setting", "trials", "ended well", "chosen", "validation", "minutes")
+    caption = "every method has the same budget, judged on validation examples"
+    trials = table_of("What was tuned", heads, rows, caption)
+    space = table_of("Spaces", ("method", "axes"), sorted(spaces.items()), "axes of the search per method")
     return Chapter("Settings and tuning", "", (trials, space), facts=tuple(facts))
 
 
-def _study_row(setting: str, method: str, study: dict[str, object], hours: float) -> tuple[Cell, ...]:
+def _study_row(setting: str, method: str, study: dict[str, object], hours: float) -> Values:
     info = metric_info(str(study["metric"]))
     trials = study["trials"]
     assert isinstance(trials, list)
@@ -223,12 +218,7 @@ def _study_row(setting: str, method: str, study: dict[str, object], hours: float
     chosen = study["chosen"]
     text = " ".join(f"{k}={config_value(v)}" for k, v in chosen.items()) if isinstance(chosen, dict) else "none"
     score = Cell("–") if best is None else Cell(info.text(info.factor * best), info.factor * best)
-    counts = (len(trials), len(scores))
-    return (
-        *(Cell(method), Cell(setting)),
-        *(Cell(str(n), n) for n in counts),
-        *(Cell(text), score, Cell(f"{60 * hours:.1f}", 60 * hours)),
-    )
+    return (method, setting, len(trials), len(scores), text, score, Cell(f"{60 * hours:.1f}", 60 * hours))
 
 
 def _environment(found: Comparisons) -> tuple[tuple[str, str], ...]:

@@ -78,7 +78,8 @@ def test_six_seeds_by_hand(tmp_path):
             "minus": "base",
             "seeds": "6",
             "difference": "+2.00",
-            "95 % interval": f"{2 - half:+.2f} to {2 + half:+.2f}",
+            "lower": f"{2 - half:+.2f}",
+            "upper": f"{2 + half:+.2f}",
             "p": "0.0312",  # 2 / 64
             "p (Holm)": "0.0312",
             "verdict": "better",
@@ -93,7 +94,7 @@ def test_exchanging_baseline_and_method_turns_everything_round(tmp_path):
     write_runs(tmp_path, "new", [0.5 + s for s in STEPS])
     (row,) = tables(report(tmp_path, baseline="new"))[1]
     assert (row["method"], row["minus"], row["difference"], row["verdict"]) == ("base", "new", "-2.00", "worse")
-    assert row["95 % interval"] == "-2.94 to -1.06"
+    assert (row["lower"], row["upper"]) == ("-2.94", "-1.06")
     assert row["p"] == "0.0312"
 
 
@@ -145,7 +146,7 @@ def test_runs_are_paired_by_seed(tmp_path):
         t if i == 0 else [tuple(r.values()) for r in t] for i, t in enumerate(tables(report(tmp_path)))
     )
     assert [r["seeds"] for r in means] == ["4", "4"]
-    assert row == ["new", "3", "-5.00", "-5.00 to -5.00", "0.2500", "0.2500", "undecided"]
+    assert row == ["new", "3", "-5.00", "-5.00", "-5.00", "0.2500", "0.2500", "undecided"]
 
 
 def test_all_pairs_are_adjusted_together(tmp_path):
@@ -161,7 +162,7 @@ def test_all_pairs_are_adjusted_together(tmp_path):
     assert [r["verdict"] for r in tables(report(tmp_path, alpha=0.1))[1]] == ["undecided", "worse", "worse"]
     half = 2.015048 * math.sqrt(4 / 5) / math.sqrt(6)  # t(0.95, 5), as tabulated
     wide = tables(report(tmp_path, alpha=0.1))[1][1]
-    assert wide["90 % interval"] == f"{-2 - half:+.2f} to {-2 + half:+.2f}"
+    assert (wide["lower"], wide["upper"]) == (f"{-2 - half:+.2f}", f"{-2 + half:+.2f}")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """``fedbench tune`` and ``fedbench compare``: one budget, validation examples, seeds apart, and results that hold."""
 
-import csv
+import json
 import re
 import textwrap
 
@@ -63,11 +63,13 @@ def test_the_best_trial_on_validation_examples_is_chosen(fed, tmp_path):
     assert "budget: 5 trials per method, each on 2 tuning seeds (1000, 1001)" in text
     assert "test examples play no part" in text
     assert "algo.mu=0.001,0.01,0.1,0.5,1" in text
-    (table,) = tmp_path.glob("results/tuning/tables/*/tuned.csv")
-    (row,) = csv.DictReader(table.read_text().splitlines())
-    assert float(row["score"]) == pytest.approx(best, rel=1e-12)
-    assert (row["trials"], row["budget"], row["seeds"]) == ("5", "5", "1000 1001")
-    assert row["selection"] == "val_accuracy_mean"
+    (table,) = tmp_path.glob("results/tuning/tables/*/tuned.json")
+    found = json.loads(table.read_text())
+    (tuned,) = found["methods"].values()
+    (scores,) = tuned["trials"][tuned["chosen"]]["scores"].values()
+    assert sum(scores) / 2 == pytest.approx(best, rel=1e-12)
+    assert (len(tuned["trials"]), found["budget"], found["seeds"]) == (5, 5, [1000, 1001])
+    assert found["metric"] == "val_accuracy_mean"
 
 
 def test_test_examples_play_no_part(fed, tmp_path, monkeypatch):
@@ -266,7 +268,7 @@ def test_compare_tunes_runs_and_tests(fed, tmp_path):
     assert set(found["data.validation"]) == {0.0}  # all training examples
     (folder,) = tmp_path.glob("results/tuning/tables/*")
     names = {p.name for p in folder.iterdir()}
-    assert {"tuned.md", "tuned.csv", "trials.csv", "compared.md"} <= names
+    assert {"tuned.md", "tuned.json", "compared.md"} <= names
     assert (tmp_path / "results" / "synthetic_leaf" / "report" / "index.html").exists()
     status, again, _ = fed("--config-dir", "own", "compare", *given)
     assert status == 0  # from disk

@@ -13,9 +13,13 @@ from fedbench.analysis.departures import Unit
 from fedbench.analysis.matching import MatchedRuns
 from fedbench.papers.readings import ADOPTED, Reading
 from fedbench.papers.registry import papers
-from fedbench.report.claims_text import (
+from fedbench.report.format import BADGES, CLAIMS, Judged, badge_of, claim_states
+from fedbench.report.paper import (
+    PaperReport,
     alternatives,
     blocks_text,
+    claims_markdown,
+    comparisons_csv,
     counts_text,
     differences,
     direction,
@@ -26,9 +30,8 @@ from fedbench.report.claims_text import (
     pairs_text,
     read_as,
     reading_counts,
+    readings_csv,
 )  # fmt: skip
-from fedbench.report.format import BADGES, CLAIMS, Judged, badge_of, tally_text
-from fedbench.report.paper import PaperReport, claims_markdown, comparisons_csv, readings_csv
 
 PAPER = papers()["adafedadam"]
 
@@ -157,9 +160,8 @@ def test_claims_are_counted_by_what_decides_them():
         Judged("d", "holds", "proof"),
         Judged("e", "fails", "print"),
     ]
-    assert tally_text(claims) == (
-        "runs decide 2 of 5 claims (1 hold, 1 fail; robust: 1); 1 measured and undecided, 1 shown by a proof, "
-        "1 checked on the printed numbers only"
+    assert claim_states(claims).text == (
+        "2 of 3 claims about runs settled: 1 hold, 1 depend on the reading, 1 undecided, 2 proof or print"
     )
     assert [c.state for c in claims] == ["holds", "depends", "undecided", "without runs", "without runs"]
 

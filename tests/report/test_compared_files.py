@@ -92,23 +92,28 @@ def test_a_method_with_a_run_that_diverged_is_not_the_best(tmp_path):
         fake(tmp_path, None, algo, seeds=SEEDS)
     words = ("report", str(tmp_path), "--compare", "algo", "--metric", "test_loss")
     assert call(*words)[0] == 0
-    file = tmp_path / "report" / "compared" / "means.csv"
-    (best,) = [r["method"] for r in read_csv(file.read_text()) if int(r["best"])]
+    file = tmp_path / "report" / "compared" / "setting.tex"
+    (best,) = bold(file)
     (run,) = (tmp_path / "synthetic_leaf" / best).glob("*/seed_0")
     shutil.rmtree(run)
     fake(tmp_path, None, best, seeds=[0], status="diverged")
     assert call(*words)[0] == 0
-    assert {r["method"]: int(r["best"]) for r in read_csv(file.read_text())}[best] == 0
+    assert best not in bold(file)
 
 
-def test_means_in_full_precision_with_the_best_marked(written):
+def bold(file):
+    """The methods whose number is bold."""
+    return re.findall(r"^(\w+) & \\textbf", file.read_text(), re.M)
+
+
+def test_means_in_full_precision(written):
     rows = {r["method"]: r for r in read_csv((written[0] / "out" / "compared" / "means.csv").read_text())}
     means = {algo: mean(losses(algo)) for algo in ("fedavg", "qfedavg")}
     for algo, value in means.items():
         row = rows[algo]
-        assert (int(row["seeds"]), row["metric"]) == (7, "test_loss")
-        assert (float(row["mean"]), float(row["std"])) == pytest.approx((value, stdev(losses(algo))), rel=1e-12)
-        assert bool(int(row["best"])) is (value == min(means.values()))  # of a loss
+        assert (int(row["seeds"]), row["table"]) == (7, "synthetic_leaf: test loss")
+        found = float(row["test loss"]), float(row["test loss STD"])
+        assert found == pytest.approx((value, stdev(losses(algo))), rel=1e-12)
 
 
 def test_differences_have_the_exact_p(written):
@@ -118,5 +123,5 @@ def test_differences_have_the_exact_p(written):
     assert float(row["difference"]) == pytest.approx(mean(d), rel=1e-12)
     sums = [sum(v if bits >> k & 1 else -v for k, v in enumerate(d)) for bits in range(2**7)]
     p = sum(abs(s) >= abs(sum(d)) - 1e-9 for s in sums) / 2**7
-    assert float(row["p"]) == float(row["p_holm"]) == p
+    assert float(row["p"]) == float(row["p (Holm)"]) == p
     assert row["verdict"] == ("undecided" if p > 0.05 else "better" if mean(d) < 0 else "worse")

@@ -9,13 +9,12 @@ from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.report.manuscript import BETTER, METRICS, WORSE, ManuscriptOptions, marked, write_manuscript
-from fedbench.report.statement import statement
+from fedbench.report.manuscript import BETTER, METRICS, WORSE, ManuscriptOptions, marked, statement, write_manuscript
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
 NAMES = ["main.tex", "tables/setting.tex", *(f"figures/{m}_1.pdf" for m in METRICS)]
-NAMES += ["statement.md", "statement.tex"]
+NAMES += ["statement.tex"]
 
 
 def with_numbers(root, numbers):
@@ -103,10 +102,10 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
     fake(tmp_path, None, "qfedavg", seeds=(0,), status="failed")
     fake(tmp_path, None, "fedprox", seeds=(2, 3), preset={"tuned_on": [1000, 1001]})
     runs = list(Results(tmp_path))
-    text = statement(runs, 0.05, {"its.source": ("MIT", "A paper")}.get).markdown
-    assert "- 5 runs: 4 done, 1 failed" in text
-    assert "seeds 0, 1, one split of the data (seed 3)" in text
-    assert "synthetic_leaf: licence: MIT; reference: A paper" in text
+    text = statement(runs, 0.05, {"its.source": ("MIT", "A paper")}.get)
+    assert r"\item 5 runs: 4 done, 1 failed" in text
+    assert "seeds 0, 1, split of the data that of seed 3" in text
+    assert r"synthetic\_leaf: licence: MIT; reference: A paper" in text
     assert "fedprox: values chosen on validation examples" in text
     assert "with the tuning seeds 1000, 1001" in text
     assert "fedavg: the configurations record no tuning" in text
@@ -116,7 +115,7 @@ def test_the_statement_counts_runs_and_names_the_licence(tmp_path):
         for s in seeds
         for part in ("train", "eval")
     ]
-    assert f"{sum(spent) / 4:.1f} s per run on average" in text
+    assert f"{sum(spent) / 3600:.3g} hours of training and evaluation in total" in text
 
 
 def test_only_files_of_an_earlier_call_are_replaced(tmp_path):
@@ -145,5 +144,5 @@ def test_a_metric_that_was_not_measured_is_refused(tmp_path):
 
 def test_the_page_of_the_documentation_names_the_files():
     text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
-    for name in ("main.tex", "tables/setting.tex", "statement.md", "statement.tex"):
+    for name in ("main.tex", "tables/setting.tex", "statement.tex"):
         assert f"`{name}`" in text

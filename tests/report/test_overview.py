@@ -14,8 +14,8 @@ from fedbench.core.errors import RequestError
 from fedbench.papers.registry import papers
 from fedbench.report import write
 from fedbench.report.canvas import method_look
-from fedbench.report.format import Judged
-from fedbench.report.overview import ClaimStates, claim_states, is_collection, write_overview
+from fedbench.report.format import ClaimStates, Judged, claim_states
+from fedbench.report.overview import is_collection, write_overview
 from fedbench.report.plots import DrawnFigure, Panel, Series, curves, drawn
 from fedbench.report.write import write_report
 
@@ -97,10 +97,10 @@ def test_the_counts_of_a_small_bundle(shelf):
     """Table 1 prints 60 numbers; of the 12 of Table 2 it has 6, and of the 6 of Table 3 one."""
     page = (shelf / "index.html").read_text()
     distinct = 60 + 6 + 5
-    assert f"5 of {distinct} distinct printed numbers measured in full and 1 reduced" in chapter(page, PAPER.id)
+    assert f"6 of {distinct} distinct printed numbers measured, 5 in full and 1 reduced" in chapter(page, PAPER.id)
     assert "12 runs, 18.0 hours" in chapter(page, PAPER.id)  # of an hour of training and half an hour of evaluation
     rows = [text(row) for row in re.findall(r'<tr class="counts">.*?</tr>', page, re.S)]
-    assert f"FedCAda {distinct} 5 1 {distinct - 6} 12 18.0" in rows
+    assert any(row.startswith(f"FedCAda {distinct} 5 1 {distinct - 6} ") for row in rows)
     claims = next(row for row in rows if row.startswith(f"FedCAda {len(PAPER.claims)} "))
     states = list(map(int, claims.split()[2:10]))
     assert sum(states) == len(PAPER.claims)

@@ -13,7 +13,7 @@ from page_example import HOSTILE, hostile_content, own_content
 
 from fedbench.report.page import Chapter, Content, href, page, panels, run_name
 from fedbench.report.plots import DrawnFigure
-from fedbench.report.table import Cell, Table
+from fedbench.report.table import Cell, table_of
 
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta", "path", "rect", "use", "circle"}
 EMPTY = Content("Empty")
@@ -108,14 +108,6 @@ def test_a_figure_is_an_image_of_its_own():
     assert "nothing to draw yet" in read.text
 
 
-def test_names_that_look_alike_get_ids_of_their_own():
-    figures = tuple(DrawnFigure(name, "") for name in ("a/b", "a-b", "A B", "", "…"))
-    ids = Reader(page(replace(EMPTY, figures=figures))).values("id")
-    assert [i for i in ids if i.startswith("figure")] == [
-        "figure-a-b", "figure-a-b-2", "figure-a-b-3", "figure", "figure-2",
-    ]  # fmt: skip
-
-
 def test_hostile_text_stays_text_wherever_it_stands_and_nothing_is_left_out():
     count, content = hostile_content()
     plain = Reader(page(hostile_content("plain {0}")[1]))
@@ -186,7 +178,7 @@ def test_a_page_without_papers_has_no_word_of_them(tmp_path):
 def test_the_best_of_a_column_is_marked_with_more_than_a_colour(tmp_path):
     """In every column of the table that has a better direction, once in the chapter, and in the legend."""
     fake(tmp_path, None, "fedavg")
-    table = Table("t", (("method", False), ("loss", True)), ((Cell("a"), Cell("1", 1.0, best=True)),))
+    table = table_of("t", ("method", "loss"), [("a", Cell("1", 1.0, best=True))])
     read = Reader(page(replace(EMPTY, chapters=(Chapter("C", tables=(table,)),))))
     stars = [a for tag, a in read.tags if tag == "use" and a["href"] == "#i-star"]
     assert len(stars) == 1 + 1

@@ -114,9 +114,8 @@ def test_what_is_said(mixed):
     }
     assert f" of {len(distinct)} distinct printed numbers measured, " in short
     assert "0 in full" not in short and "0 reduced" not in short
-    decided, others = short.split("runs decide ")[1].split(f" of {len(ADAM.claims)} claims")
-    rest = others.rpartition("; ")[2]
-    assert int(decided) + sum(int(n) for n in rest.split() if n.isdigit()) == len(ADAM.claims)
+    states = short.partition(" settled: ")[2].split(", ")
+    assert sum(int(state.split()[0]) for state in states) == len(ADAM.claims)
 
 
 # ---- reduced, wherever it appears
