@@ -15,9 +15,9 @@ from fedbench.core.errors import RequestError, choice
 from fedbench.core.files import NotWritten, user_path
 from fedbench.papers.registry import papers
 from fedbench.report.comparison import best_text, compared_text
-from fedbench.report.manuscript import METRICS, ManuscriptOptions, write_manuscript
+from fedbench.report.manuscript import METRICS, write_manuscript
 from fedbench.report.overview import is_collection, write_overview
-from fedbench.report.write import Extras, name_left_out, write_report
+from fedbench.report.write import name_left_out, write_report
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
@@ -70,17 +70,17 @@ def _report(folder: Path, asked: Namespace, into: Path | None) -> str:
 
     # no date by default, so that equal runs give equal bytes
     footer = f"Written on {datetime.now(UTC):%Y-%m-%d} by fedbench {fedbench.__version__}" if asked.dated else ""
-    said = write_report(folder, into, asked.paper, Extras(compare=work if asked.compare else None, footer=footer))
+    said = write_report(folder, into, asked.paper, compare=work if asked.compare else None, footer=footer)
     return "\n".join([compared_text(found[-1]), "", said.splitlines()[-1]]) if found else said
 
 
 def _manuscript(folder: Path, asked: Namespace, into: Path | None) -> str:
     """Write what a manuscript takes and return the names of the files."""
     metrics = METRICS if asked.metric is None else tuple(dict.fromkeys(asked.metric.split(",")))
-    options = ManuscriptOptions(asked.compare or "algo", metrics, asked.baseline, asked.alpha)
-    target = into or folder / "paper"
+    runs, target = runs_below(folder), into or folder / "paper"
+    compared = [compare(runs, asked.compare or "algo", m, asked.baseline, asked.alpha) for m in metrics]
     try:
-        names = write_manuscript(runs_below(folder), target, options, citation)
+        names = write_manuscript(runs, target, compared, citation)
     except NotWritten as error:
         raise RequestError(str(error)) from error
     return "\n".join(f"written: {target / name}" for name in names)

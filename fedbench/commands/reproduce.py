@@ -13,7 +13,7 @@ from fedbench.commands.sweep import start
 from fedbench.config.compose import Composer, compose_run
 from fedbench.config.overrides import parse_overrides
 from fedbench.core.errors import RequestError, number
-from fedbench.report.write import Extras, write_report
+from fedbench.report.write import write_report
 from fedbench.reproduce.carry_out import carry_out as carry_out_plan
 from fedbench.reproduce.carry_out import missing_files, outcomes, rows_within, unreadable_data, write_labels
 from fedbench.reproduce.deadline import Deadline
@@ -102,7 +102,7 @@ def _carry_out(
 
     with deadline or nullcontext():
         carry_out_plan(runs, faults, common, train)
-    print(write_report(results, extras=Extras(papers=tuple(dict.fromkeys(run.paper.id for run in runs)))))
+    print(write_report(results, papers=list(dict.fromkeys(run.paper.id for run in runs))))
     found = outcomes(runs, faults, ended, common)
     late = sum(e.status == "planned" for e in found) if deadline is not None and deadline.over else 0
     if late:

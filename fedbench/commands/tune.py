@@ -22,7 +22,7 @@ from fedbench.core.metrics import CATALOGUE
 from fedbench.report.comparison import compared_text
 from fedbench.report.page import Chapter, Content, page
 from fedbench.report.tuning import tuned_chapter, tuned_json, tuned_markdown
-from fedbench.report.write import Extras, write_report
+from fedbench.report.write import write_report
 from fedbench.runs.pool import Ended
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import Run, read_run
@@ -131,6 +131,6 @@ def _write_comparison(request: TuningRequest, studies: Sequence[Study], runs: Se
     compared = compare(runs, "algo", request.metric, request.baseline)
     text = compared_text(compared)
     replace_file(folder / "compared.md", text + "\n")
-    extras = Extras(compare=lambda _: compared, chapters=(tuning,))
-    page = write_report(config.results_dir / config.task_name, extras=extras).splitlines()[-1]
-    return f"{text}\n\nwritten: {folder}\n{page}"
+    place = config.results_dir / config.task_name
+    said = write_report(place, compare=lambda _: compared, chapters=(tuning,)).splitlines()[-1]
+    return f"{text}\n\nwritten: {folder}\n{said}"

@@ -9,10 +9,9 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.analysis.compare import ComparedBlock, ComparedRuns, compare
+from fedbench.analysis.compare import ComparedBlock, ComparedRuns
 from fedbench.analysis.settings import by_setting
 from fedbench.core.errors import RequestError
 from fedbench.core.files import config_value, replace_file, replaced_folder
@@ -37,38 +36,20 @@ _FIGURE = r"""\begin{{figure}}[t]
 \end{{figure}}"""
 
 
-@dataclass(frozen=True)
-class ManuscriptOptions:
-    """What the tables of a manuscript show.
-
-    Attributes:
-        key: Configuration key whose values are compared.
-        metrics: Keys of ``rounds.jsonl``, a column each.
-        baseline: The value that all others are compared with; None marks differences from the best.
-        alpha: Level of the tests.
-    """
-
-    key: str = "algo"
-    metrics: tuple[str, ...] = METRICS
-    baseline: str | None = None
-    alpha: float = 0.05
-
-
-def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptions, cite: Cite) -> list[str]:
+def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[ComparedRuns], cite: Cite) -> list[str]:
     """Write tables, figures and statement, and return the names of the files.
 
     Args:
         runs: The runs; unfinished ones count in the statement only.
         target: Directory to write into, new or written by an earlier call.
-        options: What the tables show.
+        compared: The comparisons of the runs by each metric.
         cite: Returns licence and reference of the source that a ``_target_`` names; None for one that is unknown.
 
     Raises:
-        RequestError: If there is nothing to compare, a metric was not measured, or the directory has another main.tex.
+        RequestError: If the directory has another main.tex.
         DamagedRun: If a run cannot be read; nothing has changed then.
         NotWritten: If a file cannot be written.
     """
-    compared = [compare(runs, options.key, m, options.baseline, options.alpha) for m in options.metrics]
     main = target / "main.tex"
     if main.exists() and not main.read_text(encoding="utf-8", errors="replace").startswith(_FIRST):
         raise RequestError(f"{main} was not written by fedbench; name another directory with --into")
@@ -81,7 +62,7 @@ def write_manuscript(runs: Sequence[Run], target: Path, options: ManuscriptOptio
             names.append(f"tables/{name}.tex")
             replace_file(new / names[-1], text)
         figures = _figures(runs, compared, new)
-        replace_file(new / "statement.tex", statement(runs, options.alpha, cite))
+        replace_file(new / "statement.tex", statement(runs, compared[0].alpha, cite))
         replace_file(new / "main.tex", _main(names, figures))
     return ["main.tex", *names, *figures, "statement.tex"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -16,7 +16,6 @@ from fedbench.analysis.compare import ComparedRuns
 from fedbench.analysis.kept_rounds import kept_of
 from fedbench.analysis.matching import Evidence
 from fedbench.analysis.run_rows import run_rows
-from fedbench.analysis.table import TableData
 from fedbench.analysis.tables import paper_table, run_tables
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten, replace_file, replaced_folder, replacing
@@ -47,7 +46,7 @@ from fedbench.report.paper import (
 from fedbench.report.table import csv_text, table_rows
 from fedbench.report.tables import table_csv, table_latex, table_markdown
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
-from fedbench.runs.results import PUBLISHED, Results
+from fedbench.runs.results import Results
 from fedbench.runs.run import Run
 
 SUMMARY_FILE = "summary.json"
@@ -55,26 +54,15 @@ COMPARED = "compared"  # folder of a comparison in a report
 _GENERATED = ("tables", "figures", COMPARED)  # folders of a report, whose earlier files are removed
 
 
-@dataclass(frozen=True)
-class Extras:
-    """What a report has besides tables, figures and claims.
-
-    Attributes:
-        papers: Papers that it is about, even if it has no runs of them.
-        also: Writes more files into the directory of the report.
-        compare: Compares runs of the report; None for no comparison.
-        chapters: Further chapters of the page.
-        footer: Text at the end of the page.
-    """
-
-    papers: tuple[str, ...] = ()
-    also: Callable[[Sequence[Run], Path], None] | None = None
-    compare: Callable[[Sequence[Run]], ComparedRuns] | None = None
-    chapters: tuple[Chapter, ...] = ()
-    footer: str = ""
-
-
-def write_report(folder: Path, into: Path | None = None, only: str | None = None, extras: Extras | None = None) -> str:
+def write_report(
+    folder: Path,
+    into: Path | None = None,
+    only: str | None = None,
+    papers: Sequence[str] = (),
+    compare: Callable[[Sequence[Run]], ComparedRuns] | None = None,
+    chapters: tuple[Chapter, ...] = (),
+    footer: str = "",
+) -> str:
     """Write the report of all runs in a directory and return its tables and location as text.
 
     Args:
@@ -83,18 +71,20 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         into: Directory of the report, which then has no links to its runs, can be moved, and has a bundle of what it
             needs of the runs (``fedbench.runs.bundle``); None for ``folder/report``.
         only: Id of a paper, to report only its runs; None for all runs.
-        extras: What else the report has.
+        papers: Ids of papers that it is about, even if it has no runs of them.
+        compare: Compares runs of the report; None for no comparison.
+        chapters: Further chapters of the page.
+        footer: Text at the end of the page.
 
     Raises:
         RequestError: If the folder has no runs, its bundle is damaged, or the report cannot be written.
     """
-    more = extras or Extras()
-    store = Results(folder, [*more.papers, *_begun_in(folder)] if only is None else [only])
+    store = Results(folder, [*papers, *_begun_in(folder)] if only is None else [only])
     if into is not None and store.bundle is None and into.resolve() == folder.resolve():
         raise RequestError(f"--into {into} contains the runs; it must be another directory")
     runs = [r for r in store if only is None or only == _paper_of(r.meta["experiment"])]
-    damaged = [why for why in store.damaged if only is None or _concerns(why, only)]
-    if not runs and not more.papers:
+    damaged = [why for why in store.damaged if only is None or f"{only}/" in why]
+    if not runs and not papers:
         text = f"{folder} contains no runs; it must be a results_dir of earlier runs, such as results"
         raise RequestError("\n".join([text, *(f"left out: {why}" for why in damaged)]))
     target = into or folder / "report"
@@ -103,12 +93,13 @@ def write_report(folder: Path, into: Path | None = None, only: str | None = None
         with replaced_folder(target) as new:
             if into is not None:
                 runs = [as_published(run) for run in runs]
-            content = _write(runs, store.place, damaged, new, more)
+            content = _write(runs, papers, store.place, new)
+            if compare is not None:
+                chapters = (_write_compared(compare(runs), new / COMPARED), *chapters)
+            content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
             replace_file(new / "index.html", page(content, target if linked else None))
             with replacing(new / "runs.parquet") as part:
                 pd.DataFrame(run_rows(runs, store.root)).to_parquet(part, index=False)
-            if more.also is not None:
-                more.also(runs, new)
             if into is not None:
                 _write_bundle(runs, store, damaged, new)
     except NotWritten as error:
@@ -127,16 +118,6 @@ def _begun_in(folder: Path) -> list[str]:
     return [paper for paper in known_papers() if (folder / paper).is_dir()]
 
 
-def _concerns(why: str, paper: str) -> bool:
-    """Return whether a message is about a damaged run of a paper, or about its published report."""
-    return paper == _paper_of(experiment_of(why)) or why.startswith(f"{PUBLISHED}/{paper}/")
-
-
-def experiment_of(message: str) -> str:
-    """Return the experiment of a damaged run, by its path ``<experiment>/<algo>/<hash>/seed_<s>`` in the message."""
-    return "/".join(PurePosixPath(message.partition(": ")[0]).parts[:-3][-2:])
-
-
 def name_left_out(damaged: Sequence[str]) -> None:
     """Name on the standard error the runs that are left out, with their reasons."""
     for why in damaged:
@@ -153,88 +134,65 @@ def _begun(runs: Sequence[Run], named: Sequence[str] = ()) -> list[Paper]:
     return [paper for paper in known_papers().values() if paper.id in begun]
 
 
-def _write(runs: Sequence[Run], place: Path, damaged: Sequence[str], new: Path, extras: Extras) -> Content:
+def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -> Content:
     """Write tables, figures, claims and summary of a report, and return what its page shows.
 
     Args:
         runs: The runs.
+        papers: Papers that it is about, even if there are no runs of them.
         place: Directory of the label counts.
-        damaged: Messages about runs that are left out.
         new: Directory to write into.
-        extras: What else the report has.
     """
     for part in _GENERATED:
         shutil.rmtree(new / part, ignore_errors=True)
+    (new / "tables").mkdir()
     evidence, reports = Evidence(runs), []
-    for paper in _begun(runs, extras.papers):
+    for paper in _begun(runs, papers):
         refuse_bad_checks(paper)
         tables = tuple(paper_table(paper, t, evidence) for t in paper.tables.values())
         figures = tuple(paper_figures(paper, evidence, place, new / "figures"))
         claims = tuple((claim, multiverse(paper, claim, evidence)) for claim in paper.claims)
         mine = tuple(run for run in runs if _paper_of(run.meta["experiment"]) == paper.id)
         reports.append(PaperReport(paper, tables, figures, claims, mine))
-        _write_claims(reports[-1], new / "tables")
     printed = [table for report in reports for table in report.tables]
     others = run_tables(runs, printed)
-    _write_tables([*printed, *others], new / "tables")
-    compared = None if extras.compare is None else extras.compare(runs)
-    if compared is not None:
-        _write_compared(compared, new / COMPARED)
+    files: dict[str, str] = {}
+    for table in [*printed, *others]:
+        name = table.name.replace("/", "_")
+        files |= {f"{name}.md": table_markdown(table), f"{name}.csv": table_csv(table)}
+        files[f"{name}.tex"] = table_latex(table)
+    for report in reports:
+        name = report.paper.id
+        files |= {f"{name}_claims.md": claims_markdown(report), f"{name}_claims.csv": claims_csv(report)}
+        files |= {f"{name}_comparisons.csv": comparisons_csv(report), f"{name}_readings.csv": readings_csv(report)}
+    for name, text in files.items():
+        replace_file(new / "tables" / name, text)
     summary = Summary(tuple(report.summary for report in reports), environment_of(runs))
     replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
     return Content(
         papers=tuple(reports),
         tables=tuple(others),
         figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),
-        environment=environment_items(environment_of(runs)),
-        notes=tuple(damaged),
-        chapters=(*([_compared_chapter(compared)] if compared else []), *extras.chapters),
-        footer=extras.footer,
+        environment=environment_items(summary.environment),
     )
 
 
-def _write_tables(tables: Sequence[TableData], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for table in tables:
-        name = table.name.replace("/", "_")
-        replace_file(folder / f"{name}.md", table_markdown(table))
-        replace_file(folder / f"{name}.csv", table_csv(table))
-        replace_file(folder / f"{name}.tex", table_latex(table))
-
-
-def _write_claims(report: PaperReport, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / f"{report.paper.id}_claims.md", claims_markdown(report))
-    replace_file(folder / f"{report.paper.id}_claims.csv", claims_csv(report))
-    replace_file(folder / f"{report.paper.id}_comparisons.csv", comparisons_csv(report))
-    replace_file(folder / f"{report.paper.id}_readings.csv", readings_csv(report))
-
-
-def _write_compared(compared: ComparedRuns, folder: Path) -> None:
-    folder.mkdir()
-    replace_file(folder / "compared.md", compared_text(compared) + "\n")
+def _write_compared(compared: ComparedRuns, folder: Path) -> Chapter:
+    """Write the files of a comparison and return its chapter of the page."""
     means = [means_table(compared, block) for block in compared.blocks]
     differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
-    replace_file(folder / "means.csv", csv_text(table_rows(means)))
-    replace_file(folder / "differences.csv", csv_text(table_rows(differences)))
-    for name, text in manuscript_tables([compared]).items():
-        replace_file(folder / f"{name}.tex", text)
-
-
-def _compared_chapter(compared: ComparedRuns) -> Chapter:
+    files = {f"{name}.tex": text for name, text in manuscript_tables([compared]).items()}
+    files["compared.md"] = compared_text(compared) + "\n"
+    files |= {"means.csv": csv_text(table_rows(means)), "differences.csv": csv_text(table_rows(differences))}
+    folder.mkdir()
+    for name, text in files.items():
+        replace_file(folder / name, text)
     notes = tuple(("note", text) for text in loose_ends(compared))
     return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
 
 
 def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], into: Path) -> None:
     """Write the bundle from which the report in ``into`` can be written again."""
-    experiments = {
-        paper.setups[setup].experiment
-        for paper in _begun(runs)
-        for figure in paper.figures.values()
-        for setup in figure.setups
-        if figure.kind == "labels"
-    }
-    names = [f"{LABELS}/{e}.json" for e in sorted(experiments)]
-    files = {name: (store.place / name).read_bytes() for name in names if (store.place / name).exists()}
+    found = [path for paper in _begun(runs) for path in sorted((store.place / LABELS / paper.id).rglob("*.json"))]
+    files = {path.relative_to(store.place).as_posix(): path.read_bytes() for path in found}
     write_bundle(into, {run.path.relative_to(store.root).as_posix(): run for run in runs}, kept_of, damaged, files)

@@ -55,7 +55,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_report(monkeypatch):
     """Leave the report out, where a test is not about it."""
-    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder, extras: f"written: {folder}")
+    monkeypatch.setattr("fedbench.commands.reproduce.write_report", lambda folder, papers: f"written: {folder}")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from report_runs import call, files
 from tools import ROOT
 
 from fedbench.analysis.compare import compare
-from fedbench.report.manuscript import BETTER, METRICS, WORSE, ManuscriptOptions, marked, statement, write_manuscript
+from fedbench.report.manuscript import BETTER, METRICS, WORSE, marked, statement, write_manuscript
 from fedbench.runs.results import Results
 
 SEEDS = range(6)
@@ -86,7 +86,7 @@ def test_several_settings_have_a_table_each_and_one_per_metric(tmp_path):
         fake(tmp_path / "runs", None, algo, seeds=SEEDS)
         fake(tmp_path / "runs", "smoke", algo, seeds=SEEDS)
     runs = list(Results(tmp_path / "runs"))
-    names = write_manuscript(runs, tmp_path / "out", ManuscriptOptions(metrics=METRICS[:1]), lambda _: None)
+    names = write_manuscript(runs, tmp_path / "out", [compare(runs, "algo", METRICS[0])], lambda _: None)
     assert [n for n in names if n.startswith("tables/")] == [
         "tables/setting_1.tex", "tables/setting_2.tex", "tables/all_accuracy_mean.tex",
     ]  # fmt: skip

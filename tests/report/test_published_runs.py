@@ -10,7 +10,7 @@ from fake_runs import fake, fake_row
 from report_runs import ADAM, MOMENTUM, call, files
 from test_publish import LABELS, fill_figures
 
-from fedbench.report.write import Extras, write_report
+from fedbench.report.write import write_report
 from fedbench.runs.results import Results
 
 PUBLISHED = ("adafedadam", "adafed", "fedcada")
@@ -79,7 +79,7 @@ def table4(results):
 
 
 def test_the_published_runs_of_a_paper_that_is_named_are_reported(shelf):
-    write_report(shelf, extras=Extras(papers=("adafedadam",)))
+    write_report(shelf, papers=("adafedadam",))
     assert table4(shelf) == ["3"] * 3
     runs = pd.read_parquet(shelf / "report" / "runs.parquet")
     assert runs["path"].tolist() == [

@@ -28,7 +28,7 @@ from report_runs import (
 from table_readers import read_csv
 
 from fedbench.analysis.run_rows import run_rows
-from fedbench.report.write import Extras, write_report
+from fedbench.report.write import write_report
 from fedbench.runs.results import Results
 
 
@@ -329,7 +329,7 @@ def test_links_lead_to_runs_that_are_there(mixed):
 
 def test_a_paper_without_runs_is_a_report(tmp_path):
     """No data were available: no row of the page has runs."""
-    said = write_report(tmp_path, extras=Extras(papers=("fafed",)))
+    said = write_report(tmp_path, papers=("fafed",))
     assert "FAFED" in said
     assert len(pd.read_parquet(tmp_path / "report" / "runs.parquet")) == 0
     rows = rows_of(tmp_path / "report" / "tables" / "fafed_table_s1.csv")
