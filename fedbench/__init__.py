@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.core.algorithm import Algorithm, Averaging, Stage, descent, server_descent
-    from fedbench.runs.api import run
+    from fedbench.runs.cached_run import run
     from fedbench.runs.results import load_results
 
     __version__: str
 
 __all__ = ["Algorithm", "Averaging", "Stage", "descent", "load_results", "run", "server_descent"]
 
-_OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.api"}
+_OTHER_HOMES = {"load_results": "fedbench.runs.results", "run": "fedbench.runs.cached_run"}
 
 
 def __getattr__(name: str) -> Any:

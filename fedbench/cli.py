@@ -16,7 +16,7 @@ from fedbench.config.schema import TOP_KEYS
 from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError, nearest
 from fedbench.core.files import NotWritten
-from fedbench.runs.interrupts import as_exceptions, at_once, exit_status, interruption
+from fedbench.runs.process import answered_by, end_at_once, exit_status, interruption, raise_interrupted
 from fedbench.runs.run import DamagedRun
 
 _TYPED_ALONE = ("algo", "data", "model", "experiment", "seed", "rounds")  # keys that are likely typed without a value
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     loud = os.environ.get("HYDRA_FULL_ERROR") == "1" or "debug=true" in args
     try:
-        with as_exceptions():
+        with answered_by(raise_interrupted):
             status = _carried_out([a for a in args if a != "debug=true"], loud)
             sys.stdout.flush()
             return status
@@ -57,7 +57,7 @@ def _carried_out(args: list[str], loud: bool) -> int:
         raise _unknown_argument(parser, unknown[0])
     asked.word, asked.typed, asked.loud = word, rest, loud
     sweeps = word == "run" and asked.multirun and not asked.cfg
-    with at_once():
+    with answered_by(end_at_once):
         command = import_module(f"fedbench.commands.{'sweep' if sweeps else _FILES.get(word, word)}")
     with user_code_from(getattr(asked, "config_dir", None)):
         status: int = command.carry_out(asked)

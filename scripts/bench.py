@@ -51,7 +51,6 @@ from fedbench.runs.build_engine import make_engine
 from fedbench.runs.recorder import Recorder
 from fedbench.runs.trackers import Tracker
 from fedbench.runs.training import PreparedRun, Session
-from fedbench.simulation.diagnostics import DIAGNOSTICS
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.task import Task
 
@@ -240,10 +239,9 @@ def fed_rounds(
         w=start,
         sampler=sampler,
         tracker=Tracker(),
-        diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional),
     )
     session = Session(prepared, Recorder(folder))
-    snapshots = session.rounds()
+    snapshots = session.snapshots()
     session.record(next(snapshots))
     for _ in range(rounds):
         begun = time.perf_counter()

@@ -21,7 +21,6 @@ from fedbench.config.groups import options
 from fedbench.core.errors import RequestError
 from fedbench.core.files import replace_file
 from fedbench.runs.build import build
-from fedbench.runs.data_sets import DataSets
 
 SETTINGS = ("synthetic", "mnist_2class", "femnist", "cifar10")
 _NOTES = Path(__file__).parents[1] / "results" / "published" / "fairness" / "notes.yaml"
@@ -52,10 +51,10 @@ def methods() -> list[str]:
 
 def refusals(setting: str, given: list[str], overrides: list[str]) -> dict[str, str]:
     """Return the methods that cannot run in a setting, with the reason that a run would print."""
-    composer, data, found = Composer(None), DataSets(), {}
+    composer, found = Composer(None), {}
     for method in given:
         try:
-            build(composer.config([f"experiment=fairness/{setting}", f"algo={method}", *overrides]), data)
+            build(composer.config([f"experiment=fairness/{setting}", f"algo={method}", *overrides]))
         except RequestError as error:
             found[method] = str(error)
     return found

@@ -240,6 +240,6 @@ def test_a_method_of_the_same_name_in_another_directory_is_not_mistaken_for_it(t
     del sys.modules["door_method"], sys.modules["door_rate"]
 
 
-def test_a_config_dir_that_is_no_path_is_refused():
-    with pytest.raises(RequestError, match="config_dir must be a path, got 3"):
+def test_a_config_dir_that_is_no_directory_is_refused():
+    with pytest.raises(RequestError, match="config_dir=3 is not a directory"):
         fedbench.run(f"algo=fedavg {SMALL}", config_dir=3)

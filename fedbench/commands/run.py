@@ -31,4 +31,4 @@ def carry_out(asked: Namespace) -> int:
     for remark in outcome.run.meta.get("remarks", []):
         print(f"fedbench: {remark}", file=sys.stderr)
     print(outcome.run.path, flush=True)
-    return 0 if outcome.status == "done" else 1
+    return 0 if outcome.run.meta["status"] == "done" else 1

@@ -19,7 +19,7 @@ from fedbench.config.overrides import Override, parse_overrides, quoted
 from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError, integer
 from fedbench.report.tables import summary
-from fedbench.runs.build_method import method_of
+from fedbench.runs.build import method_of
 from fedbench.runs.cached_run import not_writable
 from fedbench.runs.pool import Ended, Runs, announce, carry_out_all, jobs_by_default, shared_gpus, start_importing
 from fedbench.runs.progress import hidden

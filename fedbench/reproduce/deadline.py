@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 
 from fedbench.core.errors import RequestError
-from fedbench.runs.interrupts import answered_signals, interruption
+from fedbench.runs.process import answered_signals, interruption
 
 
 class Deadline:

@@ -3,61 +3,60 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from fedbench.config.schema import LocalConfig, RunConfig
 from fedbench.config.targets import Component, call, function_of
-from fedbench.core.algorithm import Stage
+from fedbench.core.algorithm import Algorithm, Stage
 from fedbench.core.errors import RequestError
 from fedbench.core.files import Tree
-from fedbench.core.randomness import Purpose, generator, sample_cohort
+from fedbench.core.optim import sgd
+from fedbench.core.randomness import Purpose, cohort_size, generator, sample_cohort
 from fedbench.data.augment import Augmentation
 from fedbench.data.dataset import FederatedDataset
 from fedbench.models.base import traits_of
-from fedbench.runs.build_data import federated
+from fedbench.runs.build_data import shared_data
 from fedbench.runs.build_engine import kernel_used, make_engine
-from fedbench.runs.build_method import stages_of
-from fedbench.runs.custom_components import check_logits, checked_module
-from fedbench.runs.tensors import read_tensors
 from fedbench.runs.trackers import Guarded, Tracker
 from fedbench.runs.training import PreparedRun
-from fedbench.simulation.checks import is_own
-from fedbench.simulation.diagnostics import DIAGNOSTICS, CustomMetric
-from fedbench.simulation.engine import Engine
+from fedbench.simulation.checks import checked, is_own, kind, place_of, raised
+from fedbench.simulation.diagnostics import CustomMetric
+from fedbench.simulation.engine import Engine, allocation_failed
 from fedbench.simulation.local_work import LocalWork
 from fedbench.simulation.task import Task
 
+_STAND_INS: dict[str, object] = {"clients": 1, "examples": [1], "tensors": [1]}  # where nothing is run
+_FEW = 2  # examples that a model of the user's own is tried on
 
-def build(
-    config: RunConfig, load: Callable[[RunConfig], FederatedDataset] = federated, cores: int | None = None
-) -> PreparedRun:
+
+def build(config: RunConfig, cores: int | None = None) -> PreparedRun:
     """Make everything a run needs, and refuse what cannot be run before anything is written.
 
     Args:
         config: The configuration.
-        load: Returns the data set of a configuration, on the host.
         cores: Number of cores that the run may use; None is all of this process.
 
     Raises:
         RequestError: If values do not fit the algorithm, the data set or the model, or data are missing.
     """
     local, precision = config.local, config.engine.precision
-    device = _device(config.device)
+    device = _device(config.device, precision)
     dtype = torch.float64 if precision == "float64" else torch.float32  # of the parameters
-    _round_products(device, precision)
-    data = load(config).to(device, dtype)
-    _refuse_too_many(config, data)
+    data = shared_data(config).to(device, dtype)
     task = Task(_model(config, data), device, dtype, bf16=precision == "bf16")
-    stages = stages_of(config, data, task)
-    data = _suited(data, task)
-    _refuse_sequences(config, stages, data)
-    w = _initial(task, config)
+    stages = _stages(config, data, task)
+    if (table := task.take_table()) is not None:
+        data = replace(data, table=table.to(device, dtype))
+    data = replace(data, work_values=task.traits.work_values)
+    w = task.init(generator(config.seed, Purpose.INIT)) if config.init_path is None else _read(config.init_path, task)
     if is_own(type(task.model).forward):
-        check_logits(task, data, w, config.engine.mode)
+        _check_logits(task, data, w, config.engine.mode)
     # a trace shows the calling thread alone
     engine_config = replace(config.engine, workers=1) if config.engine.profile else config.engine
     work = LocalWork(
@@ -66,11 +65,10 @@ def build(
         local.epochs,
         local.steps,
         random=task.traits.random,
-        augment=_augmentation(local, data),
+        augment=_augmentation(local, data) if local.crop or local.flip else None,
         schedule=local.schedule,
     )
     engine = make_engine(task, data, work, engine_config, cores)
-    sampler = sample_cohort(config.participation, by_size=config.sampling == "size")
     return PreparedRun(
         config=config,
         stages=stages,
@@ -79,12 +77,88 @@ def build(
         work=work,
         engine=engine,
         w=w,
-        sampler=sampler,
-        tracker=_tracker(config.tracker),
-        metrics=_metrics(config),
-        diagnostics=tuple(name for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)),
+        sampler=sample_cohort(config.participation, by_size=config.sampling == "size"),
+        tracker=Tracker() if config.tracker.target is None else Guarded(call(config.tracker, "tracker")),
+        metrics=tuple(
+            CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
+            for name, component in config.metrics.items()
+        ),
         facts=_facts(config, data, task, engine, stages),
     )
+
+
+def method_of(config: RunConfig, **facts: object) -> Algorithm | list[Stage]:
+    """The method, or its stages; without facts of the data and the model a quick check of the keys.
+
+    Args:
+        config: The configuration.
+        facts: Those of ``_STAND_INS`` that are known: the number of clients with training examples, the training
+            examples of every client, and the sizes of the model's tensors (ADR 0002).
+
+    Raises:
+        RequestError: If values do not fit the method.
+    """
+    given = {"local": sgd(**asdict(config.local.solver)), "rounds": config.rounds, **_STAND_INS, **facts}
+    options = dict(config.algo.options)
+    for key, section in config.algo.options.items():
+        if isinstance(section, dict) and "_target_" in section:  # an option that is a method itself
+            inner = Component.of(f"algo.{key}", section)
+            options[key] = call(inner, f"algo.{key}", **given)
+            if not isinstance(options[key], Algorithm):
+                raise RequestError(f"algo.{key} must be a method of one stage, got {inner.target}")
+    made: object = call(replace(config.algo, options=options), "algo", **given)
+    if isinstance(made, Algorithm) or (isinstance(made, list) and all(isinstance(s, Stage) for s in made)):
+        return made
+    raise RequestError(
+        f"algo._target_={config.algo.target} must return an Algorithm or a list of Stages, got {type(made).__name__}"
+    )
+
+
+def _stages(config: RunConfig, data: FederatedDataset, task: Task) -> list[Stage]:
+    """Return the stages of the method, with the user's own functions checked in their first call.
+
+    Raises:
+        RequestError: If the sampling of clients or the data do not fit the method.
+    """
+    name, participation = config.names.algo, config.participation
+    if isinstance(participation, int) and participation > data.num_clients:
+        raise RequestError(
+            f"participation={participation} exceeds the number of clients, {data.num_clients}; use participation=1.0 "
+            "for all of them"
+        )
+    able = int((data.train.counts > 0).sum())
+    made = method_of(config, clients=able, examples=data.train.counts.tolist(), tensors=task.layout.sizes)
+    stages = [Stage(made, config.rounds)] if isinstance(made, Algorithm) else made
+    part, by_size = cohort_size(participation, data.num_clients) < able, config.sampling == "size"
+    for stage in stages:
+        algorithm = stage.algorithm
+        if by_size and algorithm.weights == "size":
+            key = next((k for k, v in config.algo.options.items() if v == "size"), None)  # the option that sets them
+            remedy = f"set algo.{key}=uniform, or " if key else "use "
+            raise RequestError(
+                f"sampling=size with weights by size counts large clients twice; {remedy}sampling=uniform"
+            )
+        if by_size and algorithm.uniform and part:
+            raise RequestError(
+                f"{name} needs cohorts that are drawn uniformly: {algorithm.uniform}; use sampling=uniform"
+            )
+        if algorithm.everyone and (stage.sampler or stage.eligible or part):
+            where = "and in every stage" if len(stages) > 1 else f"participation=1.0, got {participation}"
+            raise RequestError(f"{name} needs all clients in every round, {where}: {algorithm.everyone}")
+        if algorithm.blends_examples and data.tokens is not None and task.traits.table is None:
+            raise RequestError(
+                "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
+            )
+        if stage.after and data.shares_examples:
+            raise RequestError(
+                f"{name} relabels examples by their losses, and some belong to several clients; set "
+                "data.partition.as_published=false"
+            )
+        if stage.after and data.y.dim() > 1:
+            raise RequestError(
+                f"{name} relabels examples by their losses, but data={config.names.data} has a label per token"
+            )
+    return [stage._replace(algorithm=checked(stage.algorithm)) for stage in stages]
 
 
 def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine, stages: Sequence[Stage]) -> Tree:
@@ -111,22 +185,26 @@ def _facts(config: RunConfig, data: FederatedDataset, task: Task, engine: Engine
     }
 
 
-def _round_products(device: torch.device, precision: str) -> None:
-    """Let a GPU's matrix products round their factors to 19 bits, or not: for the whole process.
+def _device(name: str, precision: str) -> torch.device:
+    """Return the device, and let a GPU's matrix products round their factors to 19 bits, or not: for all runs.
 
     Its convolutions repeat the same bits: their kernels are not chosen by a stopwatch, nor add up in any order.
     """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = torch.device(name if name != "auto" else "cuda" if count else "cpu")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        found = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
+        raise RequestError(f"device={name}, but PyTorch finds {found}; use device=auto or device=cpu")
     if precision in ("tf32", "bf16") and device.type != "cuda":  # bf16: torch's gradients of convolutions over images
         # of one pixel hold what was in memory before, on a CPU and in version 2.13
         raise RequestError(f"engine.precision={precision} needs a CUDA device; use float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     if device.type == "cuda":
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return device
 
 
-def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | None:
-    if not (local.crop or local.flip):
-        return None
+def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation:
     if len(data.shape) != 3:
         raise RequestError(f"local.crop and local.flip are for images, got examples of shape {list(data.shape)}")
     if local.crop and data.mean is None:
@@ -136,46 +214,20 @@ def _augmentation(local: LocalConfig, data: FederatedDataset) -> Augmentation | 
     return Augmentation(local.crop, local.flip)
 
 
-def _refuse_too_many(config: RunConfig, data: FederatedDataset) -> None:
-    if isinstance(config.participation, int) and config.participation > data.num_clients:
-        raise RequestError(
-            f"participation={config.participation} exceeds the number of clients, {data.num_clients}; use "
-            "participation=1.0 for all of them"
-        )
-
-
-def _refuse_sequences(config: RunConfig, stages: Sequence[Stage], data: FederatedDataset) -> None:
-    """Refuse methods that need examples of numbers, or one label or one owner per example."""
-    blends = any(stage.algorithm.blends_examples for stage in stages)
-    if blends and data.tokens is not None and data.table is None:
-        raise RequestError(
-            "mixup blends examples, and these are tokens; set algo.mixup=false or model.embedding=frozen"
-        )
-    relabels = any(stage.after for stage in stages)
-    if relabels and data.shares_examples:
-        raise RequestError(
-            f"{config.names.algo} relabels examples by their losses, and some belong to several clients; set "
-            "data.partition.as_published=false"
-        )
-    if data.y.dim() > 1 and relabels:
-        raise RequestError(
-            f"{config.names.algo} relabels examples by their losses, but data={config.names.data} has a label per token"
-        )
-
-
-def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
+def _model(config: RunConfig, data: FederatedDataset) -> nn.Module:
     """Return the model, on the meta device, if it reads the data's examples and answers in the form of its labels."""
-    given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
     maker = function_of(config.model.target, "model")
-    takes = inspect.signature(maker).parameters
-    if data.tokens is not None and "tokens" not in takes:
+    if data.tokens is not None and "tokens" not in inspect.signature(maker).parameters:
         raise RequestError(
             f"data={config.names.data} consists of tokens, which model={config.names.model} cannot read; "
             "use a model of tokens, such as lstm_char"
         )
+    given = {"input_shape": data.shape, "classes": data.classes, "tokens": data.tokens}
     vectors = None if data.vectors is None else torch.from_numpy(data.vectors())
     with torch.device("meta"):  # only shapes matter: parameters are functions of w, and no global generator is used
-        model = checked_module(call(config.model, "model", **given, vectors=vectors), maker)
+        model: object = call(config.model, "model", **given, vectors=vectors)
+    if not isinstance(model, nn.Module):
+        raise RequestError(f"model: {place_of(maker)} made {type(model).__name__}; expected a torch.nn.Module")
     per_token = traits_of(model).per_token
     if per_token is not None and per_token != (data.y.dim() > 1):
         per = "every token" if data.y.dim() > 1 else "every example"
@@ -185,44 +237,42 @@ def _model(config: RunConfig, data: FederatedDataset) -> torch.nn.Module:
     return model
 
 
-def _suited(data: FederatedDataset, task: Task) -> FederatedDataset:
-    """Return the data in the form in which the model reads them."""
-    table = task.take_table()
-    if table is not None:
-        data = replace(data, table=table.to(task.device, task.dtype))
-    return replace(data, work_values=task.traits.work_values)
+@torch.no_grad()
+def _check_logits(task: Task, data: FederatedDataset, w: Tensor, mode: str) -> None:
+    """Try a model of the user's own on two examples, in one piece and, where the engine will, vectorised over clients.
+
+    Raises:
+        RequestError: If the model raises an error, or returns anything but finite logits.
+    """
+    rows = torch.arange(min(_FEW, len(data.y)), device=data.x.device)
+    x, y = data.features(rows), data.labels(rows)
+    where, wanted = f"model: {place_of(type(task.model).forward)}", f"{[*y.shape, data.classes]}"
+    how = f"examples {list(x.shape)}"
+    try:
+        logits: object = task.predict(w, x)
+        if mode == "stacked":
+            how = "vectorised over clients; engine.mode=loop takes one client after another"
+            task.apply_each(task.layout.views(w.expand(_FEW, -1).contiguous()), torch.stack([x] * _FEW))
+    except Exception as error:
+        if isinstance(error, RequestError) or allocation_failed(error):
+            raise
+        raise RequestError(f"{where} {raised(error)} ({how})") from error
+    if not isinstance(logits, Tensor) or f"{list(logits.shape)}" != wanted:
+        per = "example" if y.dim() == 1 else "token"
+        raise RequestError(f"{where} returned {kind(logits)} for {how}; expected logits {wanted}, a row per {per}")
+    if not bool(torch.isfinite(logits).all()):
+        raise RequestError(f"{where} returned logits {wanted} of the initial model that are not finite")
 
 
-def _initial(task: Task, config: RunConfig) -> Tensor:
-    path = config.init_path
-    if path is None:
-        return task.init(generator(config.seed, Purpose.INIT))
-    named = read_tensors(path, "init.path")
+def _read(path: Path, task: Task) -> Tensor:
+    """Return the initial model [P] in a file.
+
+    Raises:
+        RequestError: If the file does not exist, is not in the safetensors format, or is of another model.
+    """
+    try:
+        named = load_file(path)
+    except Exception as error:  # of a corrupt file the library raises KeyError and others besides its own error
+        fault = " ".join(str(error).split()) or type(error).__name__
+        raise RequestError(f"init.path={path} cannot be read as a .safetensors file: {fault[:300]}") from error
     return task.layout.flatten(named).to(task.device, task.dtype)
-
-
-def _device(name: str) -> torch.device:
-    cuda = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if cuda else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (not cuda or (device.index or 0) >= torch.cuda.device_count()):
-        found = torch.cuda.device_count() if cuda else 0
-        tail = "s" if found > 1 else ""
-        raise RequestError(
-            f"device={name}, but PyTorch finds {found or 'no'} CUDA device{tail}; use device=auto or device=cpu"
-        )
-    return device
-
-
-def _metrics(config: RunConfig) -> tuple[CustomMetric, ...]:
-    return tuple(
-        CustomMetric(name, function_of(component.target, f"metrics.{name}"), component.options)
-        for name, component in config.metrics.items()
-    )
-
-
-def _tracker(component: Component) -> Tracker:
-    if component.target is None:
-        return Tracker()
-    return Guarded(call(component, "tracker"))

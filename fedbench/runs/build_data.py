@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +20,25 @@ from fedbench.data.files.fetch import Files, mirrors
 from fedbench.data.noise_and_validation import with_label_noise, with_validation
 from fedbench.data.partitions.basic import Partition
 from fedbench.data.partitions.given import Given, checked
-from fedbench.runs.custom_components import checked_examples
-from fedbench.simulation.checks import is_own, place_of
+from fedbench.simulation.checks import is_own, kind, place_of
+
+_MOST_BYTES = 2**30  # of the data sets that a process keeps
+_kept: dict[str, FederatedDataset] = {}  # by configuration, the latest last; runs cannot change what they share
+
+
+def shared_data(config: RunConfig) -> FederatedDataset:
+    """Return the data set that a configuration asks for, on the host; the latest ones are read once for all runs.
+
+    Raises:
+        RequestError: If files are missing, or the request does not fit the data.
+    """
+    facts = config.identity.facts
+    key = repr((config.data, config.data_dir, facts["files"], facts["code"]))
+    found = _kept.pop(key, None) or federated(config)
+    _kept[key] = found
+    while len(_kept) > 1 and sum(d.x.nbytes + d.y.nbytes for d in _kept.values()) > _MOST_BYTES:
+        del _kept[next(iter(_kept))]
+    return found
 
 
 def federated(config: RunConfig) -> FederatedDataset:
@@ -31,7 +50,7 @@ def federated(config: RunConfig) -> FederatedDataset:
     data = config.data
     examples = read_examples(config)
     rule = data.partition
-    given = _given(rule, examples) if rule is not None and _sees_all(rule) else None
+    given = None if rule is None else _given(rule, examples)
     if rule and given is None and examples.owner is not None:
         raise RequestError(f"data={config.names.data} assigns examples to clients itself; remove data.partition")
     assembled = assemble(
@@ -44,15 +63,11 @@ def federated(config: RunConfig) -> FederatedDataset:
         seed=data.seed,
         given=given,
     )
-    if assembled.shares_examples and data.noise.clients:
+    changed = "data.noise" if data.noise.clients else "data.validation" if data.validation else None
+    if changed and assembled.shares_examples:
         raise RequestError(
-            "data.noise needs examples that belong to one client each, since one client's noise would be in the labels "
-            "of others; set data.partition.as_published=false"
-        )
-    if assembled.shares_examples and data.validation:
-        raise RequestError(
-            "data.validation needs examples that belong to one client each, since another client would train on those "
-            "that are held out; set data.partition.as_published=false"
+            f"{changed} needs examples that belong to one client each, since it would change those of others; set "
+            "data.partition.as_published=false"
         )
     noisy = with_label_noise(assembled, data.noise, data.seed)[0] if data.noise.clients else assembled
     return with_validation(noisy, data.validation, data.seed) if data.validation else noisy
@@ -69,7 +84,9 @@ def read_examples(config: RunConfig) -> Examples:
     with mirrors(data.mirrors):
         found: Examples = call(data.source, "data.source", **given)
     source = function_of(data.source.target, "data.source")
-    return checked_examples(found, source) if is_own(source) else found
+    if is_own(source):
+        _check_examples(found, source)
+    return found
 
 
 def official_files(config: RunConfig) -> tuple[Files, ...]:
@@ -84,24 +101,6 @@ def without_downloads(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, download=False))
 
 
-def _sees_all(rule: Component) -> bool:
-    """Return whether a rule takes all examples with their official split, and gives clients indices of its own."""
-    if rule.target is None:
-        return False
-    return "held_out" in inspect.signature(function_of(rule.target, "data.partition")).parameters
-
-
-def _given(rule: Component, examples: Examples) -> Given:
-    found = call(rule, "data.partition", y=examples.y, held_out=examples.tested)
-    where = place_of(function_of(rule.target, "data.partition"))
-    if not isinstance(found, Given):
-        raise RequestError(
-            f"data.partition: {where} returned {type(found).__name__}; a rule that takes held_out must return a Given "
-            "(fedbench.data.partitions.given)"
-        )
-    return checked(found, len(examples.y), f"data.partition: {where}") if is_own_rule(rule) else found
-
-
 def as_given(data: FederatedDataset) -> Given:
     """Return the training and test examples of a data set's clients as a partition that is given by indices."""
     train, test = data.train.split(), data.test.split()
@@ -110,21 +109,79 @@ def as_given(data: FederatedDataset) -> Given:
     return Given(data.names, train, test)
 
 
-def is_own_rule(rule: Component) -> bool:
-    """Return whether a partition is the user's own function."""
-    return is_own(function_of(rule.target, "data.partition"))
+def _given(rule: Component, examples: Examples) -> Given | None:
+    """Return the partition of a rule that gives indices into all examples; None if it divides the training examples."""
+    if rule.target is None:
+        return None
+    function = function_of(rule.target, "data.partition")
+    if "held_out" not in inspect.signature(function).parameters:
+        return None
+    found, where = call(rule, "data.partition", y=examples.y, held_out=examples.tested), place_of(function)
+    if not isinstance(found, Given):
+        raise RequestError(
+            f"data.partition: {where} returned {type(found).__name__}; a rule that takes held_out must return a Given "
+            "(fedbench.data.partitions.given)"
+        )
+    return checked(found, len(examples.y), f"data.partition: {where}") if is_own(function) else found
 
 
 def _partition(rule: Component) -> Partition:
+    function = function_of(rule.target, "data.partition")
+    where = f"data.partition: {place_of(function)}"
+
     def parts(y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         found = call(rule, "data.partition", y=y, clients=clients, rng=rng)
-        if not is_own_rule(rule):
+        if not is_own(function):
             return list(found)
-        where = f"data.partition: {place_of(function_of(rule.target, 'data.partition'))}"
         if not isinstance(found, list | tuple) or len(found) != clients:
-            got = f"{len(found)}" if isinstance(found, list | tuple) else f"{type(found).__name__}"
+            got = len(found) if isinstance(found, list | tuple) else type(found).__name__
             raise RequestError(f"{where} returned {got}; expected a list of {clients} arrays, one per client")
-        names = tuple(f"{k}" for k in range(clients))
-        return list(checked(Given(names, [np.asarray(rows) for rows in found]), len(y), where, empty=True).train)
+        given = Given(tuple(map(str, range(clients))), [np.asarray(rows) for rows in found])
+        return list(checked(given, len(y), where, empty=True).train)
 
     return parts
+
+
+def _check_examples(e: object, source: Callable[..., Any]) -> None:
+    """Check that the arrays that a source of the user's own has returned fit together.
+
+    Raises:
+        RequestError: Naming the function, the array and the fault.
+    """
+    where = f"data.source: {place_of(source)} returned"
+    if not isinstance(e, Examples):
+        raise RequestError(f"{where} {kind(e)}; expected fedbench.data.examples.Examples")
+    count, clients = len(e.y), len(e.names)
+    whole = "a NumPy array of integers from 0 to"
+    rules = (
+        ("y", _within(e.y, e.classes), f"{whole} classes - 1 = {e.classes - 1}, at least one"),
+        (
+            "x",
+            isinstance(e.x, np.ndarray) and e.x.dtype.kind in "biuf" and np.isfinite(e.x).all(),
+            "a NumPy array of finite numbers, one entry per example",
+        ),
+        ("x", len(e.x) == count, f"as many examples as y has, {count}"),
+        (
+            "held_out",
+            e.held_out is None or kind(e.held_out) == f"[{count}] bool",
+            f"[{count}] bool, True for test examples",
+        ),
+        (
+            "owner",
+            e.owner is None or (_within(e.owner, clients) and e.owner.shape == (count,)),
+            f"integers of shape [{count}], indices into names, of which there are {clients}",
+        ),
+    )
+    for name, fits, expected in rules:
+        if not fits:
+            value = getattr(e, name)
+            span = f", {value.min()} to {value.max()}" if _integers(value) else ""
+            raise RequestError(f"{where} {name} {kind(value)}{span}; expected {expected}")
+
+
+def _integers(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0 and value.size > 0 and value.dtype.kind in "iu"
+
+
+def _within(value: object, end: int) -> bool:
+    return isinstance(value, np.ndarray) and _integers(value) and value.min() >= 0 and value.max() < end

@@ -8,7 +8,7 @@ from fedbench.config.schema import EngineConfig, Mode
 from fedbench.core.algorithm import Stage
 from fedbench.core.errors import RequestError
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.cores import available_cores
+from fedbench.runs.process import available_cores
 from fedbench.simulation.compiled.dense import DenseKernel, expressible
 from fedbench.simulation.compiled.library import kernels
 from fedbench.simulation.engine import Engine, client_bytes, free_bytes, keep_memory

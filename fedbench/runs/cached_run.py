@@ -1,20 +1,34 @@
-"""Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise."""
+"""Carry out a configuration: answer from disk if the run is done, resume it if it was begun, train it otherwise.
+
+A run that has kept its state is continued with more rounds. What it has kept is the checkpoint of the round before the
+last, so that the longer run records the last round of the shorter one itself: what is measured in a last round is
+measured in no other.
+"""
 
 from __future__ import annotations
 
+import inspect
+import shutil
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from fedbench.config.compose import Composer
+from fedbench.config.identity import identify
+from fedbench.config.overrides import to_overrides
 from fedbench.config.schema import RunConfig
+from fedbench.config.targets import function_of, user_code_from
 from fedbench.core.errors import RequestError
-from fedbench.runs.data_sets import DataSets
-from fedbench.runs.extend import continue_shorter
-from fedbench.runs.interrupts import at_once
-from fedbench.runs.recorder import STATE, Recorder, put_away
-from fedbench.runs.run import Run, damaged, is_done, read_run
+from fedbench.core.files import user_path
+from fedbench.runs.process import answered_by, end_at_once
+from fedbench.runs.run import CHECKPOINT, STATE, DamagedRun, Run, is_done, read_run
+
+if TYPE_CHECKING:
+    from fedbench.runs.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -22,23 +36,18 @@ class Outcome:
     """The result of carrying out a configuration.
 
     Attributes:
-        run: The run on disk.
+        run: The run on disk, which is done or has diverged.
         fresh: Whether it was trained just now.
     """
 
     run: Run
     fresh: bool
 
-    @property
-    def status(self) -> str:
-        """Status of the run: done or diverged."""
-        return str(self.run.meta["status"])
-
     def line(self) -> str:
         """Return a summary of one line."""
         meta, last = self.run.meta, self.run.last_round()
         what = f"{meta['experiment'] or meta['data']} {meta['algo']} seed {meta['seed']}: "
-        if self.status == "diverged":
+        if meta["status"] == "diverged":
             return what + f"diverged at round {meta['rounds']}"
         mean, weighted = (last[f"accuracy_mean{k}"] for k in ("", "_weighted"))
         result = "no test data" if mean is None else f"accuracy {100 * mean:.2f} % ({100 * weighted:.2f} % by samples)"
@@ -46,14 +55,36 @@ class Outcome:
         return what + f"{result} after {meta['rounds']} round{'' if meta['rounds'] == 1 else 's'}, {how}"
 
 
-def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | None = None) -> Outcome:
+def run(overrides: str | Sequence[str] | Mapping[str, Any] = "", *, config_dir: str | Path | None = None) -> Run:
+    """Run one experiment and return it; a run that is done already is read from disk.
+
+    Args:
+        overrides: What would follow ``fedbench`` on the command line, as one string (split as a shell would) or a
+            sequence; or a nested mapping: ``{"algo": "fedavg", "local": {"lr": 0.1}}``.
+        config_dir: A directory with config files and Python files of your own, as ``--config-dir``.
+
+    Returns:
+        The run on disk, with ``config``, ``meta``, ``rounds()`` and ``clients()``. Its ``meta["status"]`` is done or
+        diverged.
+
+    Raises:
+        RequestError: If the request is wrong; nothing is left on disk.
+        Exception: Whatever ended the training; calling ``run`` again resumes it.
+    """
+    folder = None if config_dir is None else user_path("config_dir", config_dir)
+    if folder is not None and not folder.is_dir():
+        raise RequestError(f"config_dir={folder} is not a directory")
+    with user_code_from(folder):
+        return cached_run(Composer(folder).config(to_overrides(overrides))).run
+
+
+def cached_run(config: RunConfig, cores: int | None = None) -> Outcome:
     """Return the outcome of a configuration, training what is not on disk.
 
     If another process is working on the same run, wait for it and answer from disk.
 
     Args:
         config: The configuration.
-        load: The data sets that this process has read; None reads those of the run.
         cores: Number of cores that the run may use; None is all of this process.
 
     Raises:
@@ -63,17 +94,14 @@ def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | Non
         Exception: Any error that ended the training; the run's ``meta.json`` has the status failed.
     """
     path = config.path
-    state_of = config.rounds - 1 if config.keep_state else None
-    if is_done(path) and not config.force:
-        if (path / "checkpoint").exists():  # of a process that was killed right after it had written DONE
-            with _locked(path):
-                put_away(path, state_of)
+    if is_done(path) and not config.force and not (path / CHECKPOINT).exists():
         return _from_disk(config)
-    with at_once():
+    with answered_by(end_at_once):
         from fedbench.runs.build import build  # imports torch, which takes seconds
-        from fedbench.runs.training import run
+        from fedbench.runs.recorder import Recorder
+        from fedbench.runs.training import train
 
-    prepared = build(config, load or DataSets(), cores)
+    prepared = build(config, cores)
     try:
         recorder = Recorder(path)
         lock = _locked(path)
@@ -84,9 +112,9 @@ def cached_run(config: RunConfig, load: DataSets | None = None, cores: int | Non
             recorder.clear()
         fresh = not is_done(path)  # otherwise another process has finished it meanwhile
         if fresh:
-            facts = continue_shorter(config, recorder)
-            run(replace(prepared, facts=prepared.facts | facts), recorder)
-        put_away(path, state_of)
+            _continue_shorter(config, recorder)
+            train(prepared, recorder)
+        _put_away(path, config.keep_state)
         return Outcome(read_run(path), fresh=True) if fresh else _from_disk(config)
     finally:
         if is_done(path):  # a process that waits holds this very file, and finds DONE
@@ -110,19 +138,71 @@ def _locked(path: Path) -> FileLock:
     return lock
 
 
+def _put_away(path: Path, keep_state: bool) -> None:
+    """Remove the checkpoint of a finished run, or keep it as the state that a longer run continues from."""
+    folder = path / CHECKPOINT
+    if keep_state and any(folder.glob("round_*")):
+        shutil.rmtree(path / STATE, ignore_errors=True)
+        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
+        folder.replace(path / STATE)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _from_disk(config: RunConfig) -> Outcome:
     """Return the outcome of a finished run whose files have their checksums."""
     path, run = config.path, read_run(config.path)
     run.verify()
-    if (f"seed_{run.meta['seed']}", run.meta["hash"]) != (path.name, path.parent.name):
-        raise damaged(path, f"meta.json is of seed {run.meta['seed']} of {run.meta['hash']}: a copy of another run")
+    lacks = []
     if config.keep_state and not (path / STATE).exists():
-        print(f"fedbench: {path} has kept no state to continue from; force=true trains again", file=sys.stderr)
-    every = run.config.get("eval_train_every", 1)  # runs of fedbench 0.1.0 measured it in every round
+        lacks.append("has kept no state to continue from")
+    every = run.config.get("eval_train_every", 1)
     if config.eval_train_every % every:
-        print(
-            f"fedbench: {path} has training losses with eval_train_every={every}, not {config.eval_train_every}; "
-            "force=true trains again",
-            file=sys.stderr,
-        )
+        lacks.append(f"has training losses with eval_train_every={every}, not {config.eval_train_every}")
+    for what in lacks:
+        print(f"fedbench: {path} {what}; force=true trains again", file=sys.stderr)
     return Outcome(run, fresh=False)
+
+
+def _continue_shorter(config: RunConfig, recorder: Recorder) -> None:
+    """Begin a run with the state of the longest shorter one of its setting and seed, if one has kept its state."""
+    if recorder.folder.exists():  # the run has begun
+        return
+    found: list[Run] = []
+    for state in config.path.parent.parent.glob(f"*/{config.path.name}/{STATE}"):
+        try:
+            run = read_run(state.parent)
+        except DamagedRun as error:
+            print(f"fedbench: it is not continued: {error}", file=sys.stderr)
+            continue
+        rounds = run.config["rounds"]
+        serves = rounds < config.rounds and run.config["eval_train_every"] == config.eval_train_every
+        if run.counts and serves and identify({**config.tree, "rounds": rounds}).digest == run.path.parent.name:
+            found.append(run)
+    if not found:
+        return
+    shorter = max(found, key=lambda run: int(run.config["rounds"]))
+    path, rounds = shorter.path, shorter.config["rounds"]
+    where = f"{path} (rounds={rounds})"
+    if depends_on_rounds(config):
+        what = "local.schedule=cosine" if config.local.schedule.depends_on_rounds else config.names.algo
+        why = f"{what} depends on the total number of rounds and cannot continue {where}"
+        print(f"fedbench: starting over: {why}", file=sys.stderr)
+        return
+    try:
+        reached = recorder.adopt(path, {"continues": {"hash": path.parent.name, "rounds": rounds}})
+    except (OSError, ValueError) as error:
+        print(f"fedbench: starting over: the state in {path / STATE} cannot be used: {error}", file=sys.stderr)
+        recorder.clear()
+    else:
+        print(f"fedbench: continuing from round {reached} of {where}", file=sys.stderr)
+
+
+def depends_on_rounds(config: RunConfig) -> bool:
+    """Return whether a run is made for its number of rounds: its method, or a part of it, or its schedule takes it."""
+    if config.local.schedule.depends_on_rounds:
+        return True
+    parts = {"algo": config.algo.target}
+    for key, value in config.algo.options.items():
+        if isinstance(value, dict) and "_target_" in value:
+            parts[f"algo.{key}"] = value["_target_"]
+    return any("rounds" in inspect.signature(function_of(target, what)).parameters for what, target in parts.items())

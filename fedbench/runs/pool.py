@@ -30,18 +30,14 @@ from fedbench.config.targets import user_code_from
 from fedbench.core.errors import RequestError
 from fedbench.core.files import NotWritten
 from fedbench.runs.cached_run import cached_run
-from fedbench.runs.cores import available_cores
-from fedbench.runs.data_sets import DataSets
-from fedbench.runs.interrupts import as_exceptions, interruption, raise_if_interrupted
-from fedbench.runs.pool_view import PoolView
-from fedbench.runs.progress import hidden
+from fedbench.runs.process import answered_by, available_cores, interruption, raise_interrupted
+from fedbench.runs.progress import PoolView, hidden
 
 _DENSE_BYTES = 2**30  # of memory, which are set aside for a run of a dense model
 _OTHER_BYTES = 4 * 2**30  # for a run of any other model
 _PATIENCE = 25.0  # seconds for a run to finish its round and save it; schedulers usually give 30
 _PRELOADED = ["torch", "pandas", "pyarrow.parquet", "safetensors.torch"]
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_DATA = DataSets()  # that this process has read
 
 
 @dataclass(frozen=True)
@@ -105,51 +101,67 @@ def carry_out_all(runs: Runs, jobs: int, gpus: Sequence[str] = (), ended: list[E
     """
     found: list[Ended] = [] if ended is None else ended
     jobs = min(jobs, max(1, len(runs.overrides)))
-    with PoolView(runs.overrides, jobs) as view:
-
-        def over(number: int, result: Ended) -> None:
-            view.ended(number, result.status)
-            if not runs.quiet:
-                result.say()
-            found.append(result)
-
-        if jobs > 1:
-            _Places(runs, jobs, gpus, view, over).work_through()
-            return found
-        for number, overrides in enumerate(runs.overrides):
-            config = _composed(runs, overrides)
-            if isinstance(config, RunConfig):
-                view.begins(number, config)
-                with user_code_from(runs.own):
-                    config = carry_out(config, overrides, loud=runs.loud)
-            over(number, config)
+    if jobs > 1:
+        _Places(runs, jobs, gpus, found).work_through()
+        return found
+    for overrides in runs.overrides:
+        config = _composed(runs, overrides)
+        result = config if isinstance(config, Ended) else carry_out(config, overrides, own=runs.own, loud=runs.loud)
+        _note(runs, result, found)
     return found
 
 
-def carry_out(config: RunConfig, overrides: Sequence[str], cores: int | None = None, loud: bool = False) -> Ended:
+def carry_out(
+    config: RunConfig, overrides: Sequence[str], cores: int | None = None, own: Path | None = None, loud: bool = False
+) -> Ended:
     """Return the result of one run.
 
     Args:
         config: Its configuration.
         overrides: Its overrides.
         cores: Number of cores that it may use; None is all of this process.
+        own: A config tree of the user's own.
         loud: Print the traceback if it fails.
     """
-    typed = tuple(overrides)
     try:
-        outcome = cached_run(config, _DATA, cores)
-    except RequestError as error:
-        raise_if_interrupted(error)
-        return Ended(typed, "refused", error=str(error))
+        with user_code_from(own):
+            outcome = cached_run(config, cores)
     except Exception as error:
-        raise_if_interrupted(error)
-        if loud:
-            traceback.print_exc()
-        path = config.path if (config.path / "meta.json").exists() else None
-        return Ended(typed, "failed", path, str(error) if isinstance(error, NotWritten) else _text(error))
-    run = outcome.run
-    remarks = tuple(run.meta.get("remarks", ()))
-    return Ended(typed, outcome.status, run.path, lines=(outcome.line(), str(run.path)), remarks=remarks)
+        return _unfinished(error, overrides, config.path, loud)
+    meta, path = outcome.run.meta, outcome.run.path
+    lines, remarks = (outcome.line(), str(path)), tuple(meta.get("remarks", ()))
+    return Ended(tuple(overrides), meta["status"], path, lines=lines, remarks=remarks)
+
+
+def _composed(runs: Runs, overrides: Sequence[str]) -> RunConfig | Ended:
+    """Return the configuration of a run, or the result of one that is refused."""
+    try:
+        with user_code_from(runs.own):
+            return runs.compose(overrides)
+    except Exception as error:
+        return _unfinished(error, overrides)
+
+
+def _unfinished(error: Exception, overrides: Sequence[str], path: Path | None = None, loud: bool = False) -> Ended:
+    """Return the result of a run that an error has ended.
+
+    Raises:
+        KeyboardInterrupt: If the error came up during a signal.
+    """
+    if (cause := interruption(error)) is not None:
+        raise cause from None
+    if isinstance(error, RequestError):
+        return Ended(tuple(overrides), "refused", error=str(error))
+    if loud:
+        traceback.print_exception(error)
+    text = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
+    return Ended(tuple(overrides), "failed", path if path and (path / "meta.json").exists() else None, text)
+
+
+def _note(runs: Runs, result: Ended, found: list[Ended]) -> None:
+    if not runs.quiet:
+        result.say()
+    found.append(result)
 
 
 def jobs_by_default(configs: Iterable[RunConfig], runs: int) -> int:
@@ -206,55 +218,54 @@ class _Places:
         runs: The runs.
         jobs: Number of places.
         gpus: The GPUs that they share out.
-        view: Shows how far the runs are.
-        over: Called with the number and the result of every run.
+        found: The list that results are added to.
     """
 
-    def __init__(
-        self, runs: Runs, jobs: int, gpus: Sequence[str], view: PoolView, over: Callable[[int, Ended], None]
-    ) -> None:
-        self._runs, self._view, self._over = runs, view, over
+    def __init__(self, runs: Runs, jobs: int, gpus: Sequence[str], found: list[Ended]) -> None:
+        self._runs, self._found = runs, found
+        self._view = PoolView(runs.overrides, jobs)
         self._cores = max(1, available_cores() // jobs)
-        self._environments = [{**os.environ, **({_VISIBLE: gpus[k % len(gpus)]} if gpus else {})} for k in range(jobs)]
+        self._visible = [{_VISIBLE: gpus[k % len(gpus)]} if gpus else {} for k in range(jobs)]
         self._pools: dict[int, ProcessPoolExecutor] = {}
-        self._free = list(range(jobs))
-        self._others = set(multiprocessing.active_children())
         self._at_work: dict[Future[Ended], tuple[int, int]] = {}  # the number of the run, and its place
+        self._others = set(multiprocessing.active_children())
 
     def work_through(self) -> None:
         """Carry out all runs."""
-        try:
-            for number, overrides in enumerate(self._runs.overrides):
-                config = _composed(self._runs, overrides)
-                if not isinstance(config, RunConfig):
-                    self._over(number, config)
-                    continue
-                while not self._free:
-                    self._await_one()
-                self._begin(number, config)
-            while self._at_work:
-                self._await_one()
-        except BaseException:
-            self._stop()
-            raise
-        finally:
-            for pool in self._pools.values():
-                pool.shutdown(wait=False, cancel_futures=True)
+        with self._view.bars, hidden():
+            try:
+                for number, overrides in enumerate(self._runs.overrides):
+                    config = _composed(self._runs, overrides)
+                    if isinstance(config, Ended):
+                        self._over(number, config)
+                        continue
+                    while len(self._at_work) == len(self._visible):
+                        self._await()
+                    self._begin(number, config)
+                while self._at_work:
+                    self._await()
+            except BaseException:
+                self._stop()
+                raise
+            finally:
+                for pool in self._pools.values():
+                    pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, number: int, config: RunConfig) -> None:
-        place = self._free.pop(0)
+        taken = {place for _, place in self._at_work.values()}
+        place = next(k for k in range(len(self._visible)) if k not in taken)
         if place not in self._pools:
-            given = (self._environments[place],)
+            given = ({**os.environ, **self._visible[place]},)
             self._pools[place] = ProcessPoolExecutor(1, _context(), initializer=_prepare, initargs=given)
         self._view.begins(number, config)
         task = (config, tuple(self._runs.overrides[number]), self._cores, self._runs.own, self._runs.loud)
         self._at_work[self._pools[place].submit(_work, *task)] = (number, place)
 
-    def _await_one(self) -> None:
-        done, _ = wait(self._at_work, return_when=FIRST_COMPLETED)
+    def _await(self) -> None:
+        """Wait until a run has ended, or for a moment."""
+        done, _ = wait(self._at_work, self._view.every, FIRST_COMPLETED)
         for future in done:
             number, place = self._at_work.pop(future)
-            self._free.append(place)
             try:
                 result = future.result()
             except BrokenProcessPool:
@@ -262,6 +273,11 @@ class _Places:
                 short = "its process was killed; if memory was short, run fewer at a time (--jobs)"
                 result = Ended(tuple(self._runs.overrides[number]), "failed", error=short)
             self._over(number, result)
+        self._view.look()
+
+    def _over(self, number: int, result: Ended) -> None:
+        self._view.ended(number, result.status)
+        _note(self._runs, result, self._found)
 
     def _stop(self) -> None:
         """Let all runs finish their round and save it; a second Ctrl-C ends them at once."""
@@ -273,23 +289,6 @@ class _Places:
         finally:
             for process in processes:
                 process.kill()
-
-
-def _composed(runs: Runs, overrides: Sequence[str]) -> RunConfig | Ended:
-    """Return the configuration of a run, or the result of one that is refused."""
-    try:
-        with user_code_from(runs.own):
-            return runs.compose(overrides)
-    except RequestError as error:
-        raise_if_interrupted(error)
-        return Ended(tuple(overrides), "refused", error=str(error))
-    except Exception as error:
-        raise_if_interrupted(error)
-        return Ended(tuple(overrides), "failed", error=_text(error))
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _context() -> multiprocessing.context.BaseContext:
@@ -308,18 +307,15 @@ def _prepare(environment: Mapping[str, str]) -> None:
     """Prepare a process: Ctrl-C is for its parent, and it ends with it. CUDA reads its variable at its first use."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _work(config: RunConfig, overrides: Sequence[str], cores: int, own: Path | None, loud: bool) -> Ended:
     try:
-        with as_exceptions(), hidden(), user_code_from(own):
-            return carry_out(config, overrides, cores, loud)
-    except BaseException as error:
-        if interruption(error) is None:
-            raise
+        with answered_by(raise_interrupted), hidden():
+            return carry_out(config, overrides, cores, own, loud)
+    except KeyboardInterrupt:
         return Ended(tuple(overrides), "interrupted", config.path)
 
 

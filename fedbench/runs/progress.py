@@ -1,20 +1,23 @@
-"""The progress of one run: a bar on a terminal, elsewhere a line every ten seconds."""
+"""How far runs are: on a terminal a bar for each of them, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from fedbench.config.schema import RunConfig
+from fedbench.runs.run import last_row
 
 EVERY = 10.0  # seconds between lines where there is no terminal
+_OFTEN = 0.5  # seconds between two looks at the files of several runs on a terminal
 _SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
 
 
@@ -28,66 +31,6 @@ def hidden() -> Iterator[None]:
         _SHOWN.reset(token)
 
 
-class Ticker:
-    """Calls a function again and again, in a thread, inside a ``with`` block.
-
-    Args:
-        call: The function.
-        seconds: Time from one call to the next; the first comes after that time.
-    """
-
-    def __init__(self, call: Callable[[], None], seconds: float) -> None:
-        self._call, self._seconds, self._over = call, seconds, threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-
-    def _work(self) -> None:
-        while not self._over.wait(self._seconds):
-            self._call()
-
-    def __enter__(self) -> Ticker:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-
-class RunProgress:
-    """The round of a run, its accuracy, clients per second and the time left.
-
-    Args:
-        title: Title of the run.
-        total: Number of rounds.
-        done: Number of rounds already done.
-    """
-
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self._title, self._total, self._first, self.round = title, total, done, done
-        self._measured, self._clients, self._start = "", 0, time.perf_counter()
-
-    def advance(self, round: int, clients: int, measured: Mapping[str, Any] | None) -> None:
-        """Note that ``clients`` clients have completed ``round``, and what was measured of the model, if it was."""
-        self.round = round
-        self._clients += clients
-        if measured is not None:
-            self._measured = measured_text(measured)
-
-    @property
-    def facts(self) -> str:
-        """What was measured last, and the clients per second."""
-        return f"{self._measured}{self._clients / max(1e-9, time.perf_counter() - self._start):,.0f} clients/s"
-
-    def line(self) -> str:
-        """Return all of it as a line."""
-        trained = self.round - self._first
-        left = (time.perf_counter() - self._start) * (self._total - self.round) / trained if trained > 0 else None
-        ends = "" if left is None else f", {duration(left)} left"
-        return f"fedbench: {self._title}: round {self.round} of {self._total}, {self.facts}{ends}\n"
-
-
 @contextmanager
 def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
     """Show the progress of a run inside this block, on standard error.
@@ -98,30 +41,108 @@ def shown_progress(title: str, total: int, done: int = 0) -> Iterator[Callable[.
         done: Number of rounds already done.
 
     Yields:
-        A function to be called after every round, as ``RunProgress.advance``.
+        A function to be called after every round with its number, its number of clients, and what was measured of the
+        model, or None.
     """
-    progress = RunProgress(title, total, done)
-    if not _SHOWN.get():
-        yield progress.advance
-    elif not sys.stderr.isatty():
-        with Ticker(lambda: _write(progress.line()), EVERY):
-            yield progress.advance
-    else:
-        columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[facts]}"))
-        about = (TextColumn("{task.description}"), BarColumn(bar_width=10))
-        with Progress(*columns, *about, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(title, total=total, completed=done, facts="")
+    terminal, shown = sys.stderr.isatty(), _SHOWN.get()
+    start = said = time.perf_counter()
+    measured, served = "", 0
+    bars = _bars(shown and terminal)
+    bar = bars.add_task(title, total=total, completed=done, facts="")
 
-            def advance(round: int, clients: int, measured: Mapping[str, Any] | None) -> None:
-                progress.advance(round, clients, measured)
-                bar.update(task, completed=round, facts=progress.facts)
+    def advance(round: int, clients: int, row: Mapping[str, Any] | None) -> None:
+        nonlocal measured, served, said
+        measured, served = measured if row is None else measured_text(row), served + clients
+        if not shown:
+            return
+        now = time.perf_counter()
+        facts = f"{measured}{served / max(1e-9, now - start):,.0f} clients/s"
+        if terminal:
+            bars.update(bar, completed=round, facts=facts)
+        elif now - said >= EVERY:
+            said = now
+            left = f", {duration((now - start) * (total - round) / (round - done))} left" if round > done else ""
+            _say(f"{title}: round {round} of {total}, {facts}{left}")
 
-            yield advance
+    with bars:
+        yield advance
 
 
-def _write(line: str) -> None:
+class PoolView:
+    """Shows how far several runs are, through their files, whichever process carries them out.
+
+    Args:
+        runs: Overrides per run.
+        jobs: Number of runs at a time.
+
+    Attributes:
+        bars: The bars; a context manager inside which they are shown.
+        every: Seconds from one call of ``look`` to the next.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[str]], jobs: int) -> None:
+        common = set.intersection(*(set(run) for run in runs)) if len(runs) > 1 else set()
+        self._names = [" ".join(o for o in run if o not in common) or f"run {n}" for n, run in enumerate(runs, 1)]
+        self._jobs, self._terminal = jobs, sys.stderr.isatty()
+        self._going: dict[int, tuple[RunConfig, float, TaskID]] = {}  # with the time when each began, and its bar
+        self._over: Counter[str] = Counter()
+        self._took: list[float] = []
+        self._said = time.monotonic()
+        self.bars = _bars(self._terminal)
+        self.every = _OFTEN if self._terminal else EVERY
+        self._all = self.bars.add_task("runs", total=len(runs), facts="")
+
+    def begins(self, number: int, config: RunConfig) -> None:
+        """Note that a run begins."""
+        bar = self.bars.add_task(self._names[number], total=config.rounds, facts="")
+        self._going[number] = config, time.monotonic(), bar
+
+    def ended(self, number: int, status: str) -> None:
+        """Note the status in which a run has ended."""
+        self._over[status] += 1
+        if number in self._going:
+            _, began, bar = self._going.pop(number)
+            self._took.append(time.monotonic() - began)
+            self.bars.remove_task(bar)
+        self.bars.update(self._all, completed=self._over.total(), facts=self._states())
+
+    def look(self) -> None:
+        """Show how far the runs are."""
+        if not self._terminal:
+            if time.monotonic() - self._said >= EVERY:
+                self._said = time.monotonic()
+                _say(self.line())
+            return
+        for config, _, bar in self._going.values():
+            try:
+                row = last_row(config.path / "rounds.jsonl") or {}
+            except (OSError, ValueError):
+                continue  # the run itself reports what is wrong with its files
+            self.bars.update(bar, completed=int(row.get("round", 0)), facts=measured_text(row))
+
+    def line(self) -> str:
+        """Return how far the runs are in one line."""
+        over, left = self._over.total(), ""
+        if self._took:
+            mean = sum(self._took) / len(self._took)
+            left = f"; about {duration(mean * (len(self._names) - over) / self._jobs)} left"
+        return f"{over} of {len(self._names)} runs are over: {self._states()}{left}"
+
+    def _states(self) -> str:
+        going = [f"{len(self._going)} running"] if self._going else []
+        return ", ".join([f"{n} {status}" for status, n in sorted(self._over.items())] + going)
+
+
+def _bars(shown: bool) -> Progress:
+    """Return bars on standard error, or ones that are not shown."""
+    numbers = (MofNCompleteColumn(), TimeRemainingColumn(), BarColumn(bar_width=10))
+    texts = (TextColumn("{task.fields[facts]}"), TextColumn("{task.description}"))
+    return Progress(*numbers, *texts, console=Console(stderr=True), transient=True, disable=not shown)
+
+
+def _say(line: str) -> None:
     """Print a line: one write, so that lines of several processes do not mix."""
-    sys.stderr.write(line)
+    sys.stderr.write(f"fedbench: {line}\n")
     sys.stderr.flush()
 
 

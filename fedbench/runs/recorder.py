@@ -1,36 +1,224 @@
 """Writes a run as it happens; it is complete when DONE exists, and readable without the code that made it.
 
-Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files are replaced.
+Only ``rounds.jsonl`` grows in place; a resumed run cuts it back to its checkpoint. All other files are replaced. A
+checkpoint counts once its manifest is in place, as a run does once DONE is: both are written last, have the checksums
+of all files that belong to them, and are on the disk, in the sense of fsync, before anything older is removed.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import math
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from fedbench.core.files import (
-    NotWritten,
+    check_files,
     file_checksum,
+    read_with_checksum,
     replace_file,
     replacing,
     to_disk,
     with_checksum,
     writing,
 )
-from fedbench.runs.checkpoints import Checkpoint, Checkpoints
-from fedbench.runs.run import DONE, DamagedRun, Fields
+from fedbench.runs.run import CHECKPOINT, DONE, STATE, DamagedRun, Fields
 
-if TYPE_CHECKING:
-    from torch import Tensor
+_MANIFEST = "manifest.json"
+_FILES = ("config.yaml", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
 
-STATE = "state"  # directory of the state that a longer run continues from
-_FILES = ("config.yaml", "meta.json", "rounds.jsonl", "clients.parquet", "model.safetensors", "personal.safetensors")
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that resuming a run needs.
+
+    Attributes:
+        tensors: Tensors by name.
+        progress: Numbers by name, among them ``round``.
+        files: Files of tensors that are too large for memory, by name; saving copies them.
+    """
+
+    tensors: dict[str, Tensor]
+    progress: dict[str, Any]
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes one run and its checkpoints.
+
+    Methods raise NotWritten if a file cannot be written.
+
+    Args:
+        path: The run's directory, created if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path, self.folder, self.rounds = path, path / CHECKPOINT, path / "rounds.jsonl"
+        self._tables: dict[str, Any] = {}  # checksums of the per-client tables of the last checkpoint
+
+    def clear(self) -> None:
+        """Remove the files of an earlier run."""
+        with writing(self.path):
+            for file in (self.path / DONE, *self.path.glob("*.json"), *(self.path / name for name in _FILES)):
+                file.unlink(missing_ok=True)
+            for folder in (self.folder, self.path / STATE):
+                shutil.rmtree(folder, ignore_errors=True)
+        self._tables = {}
+
+    def begin(self, config: Fields, meta: Fields) -> None:
+        """Write the resolved configuration and the first facts of the run."""
+        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
+        self.write_meta(meta)
+
+    def write_meta(self, meta: Fields) -> None:
+        """Write ``meta.json``, the facts of the run."""
+        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n", lasting=True)
+
+    def append(self, row: Fields) -> None:
+        """Append a line to ``rounds.jsonl``."""
+        with writing(self.rounds), self.rounds.open("a", encoding="utf-8") as file:
+            file.write(to_json(row) + "\n")
+
+    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
+        """Keep the per-client table of a round with the checkpoint until the run is done."""
+        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        content = pd.DataFrame({"round": round, **lists}).to_parquet(index=False)
+        replace_file(self.folder / f"clients_{round:09d}.parquet", content)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then remove the previous one, which counts until then."""
+        new = self.folder / f"round_{checkpoint.progress['round']:09d}"
+        with writing(self.folder):
+            new.mkdir(parents=True, exist_ok=True)
+            save_tensors(checkpoint.tensors, new / "state.safetensors")
+            for name, path in checkpoint.files.items():
+                shutil.copyfile(path, new / f"{name}.bin")
+            to_disk(self.rounds)
+            new_tables = [table for table in self.folder.glob("clients_*") if table.name not in self._tables]
+            self._tables |= _on_disk(self.folder, new_tables)
+            content = {
+                "progress": checkpoint.progress,
+                "rounds": file_checksum(self.rounds),
+                "sealed": _on_disk(self.folder, new.iterdir()) | self._tables,
+            }
+            to_disk(new)
+            replace_file(self.folder / _MANIFEST, with_checksum(content), lasting=True)
+            to_disk(self.folder)
+            for old in self.folder.glob("round_*"):
+                if old != new:
+                    shutil.rmtree(old)
+
+    def load(self) -> Checkpoint | None:
+        """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
+
+        Raises:
+            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
+                changed.
+        """
+        if not (self.folder / _MANIFEST).exists():
+            return None
+        try:
+            content = _checked(self.folder)
+            length, digest = content["rounds"]
+            if hashlib.sha256(self.rounds.read_bytes()[:length]).hexdigest() != digest:
+                raise ValueError("rounds.jsonl has changed since it was written: its checksum differs")
+            place = self.folder / f"round_{content['progress']['round']:09d}"
+            tensors = load_file(place / "state.safetensors")
+        except (OSError, ValueError) as error:
+            raise DamagedRun(f"{self.path}: {error}") from error
+        with writing(self.rounds), self.rounds.open("ab") as file:
+            file.truncate(length)
+        self._tables = {name: content["sealed"][name] for name in content["sealed"] if name.startswith("clients_")}
+        with writing(self.folder):
+            for table in self.folder.glob("clients_*"):
+                if table.name not in self._tables:
+                    table.unlink()
+        return Checkpoint(tensors, content["progress"], {file.stem: file for file in place.glob("*.bin")})
+
+    def adopt(self, other: Path, facts: Fields) -> int:
+        """Begin with the state that another run has kept, where there is no checkpoint, and return its round.
+
+        Args:
+            other: The other run's directory.
+            facts: What is added to ``progress``.
+
+        Raises:
+            OSError: If it cannot be copied.
+            ValueError: If it has changed since it was written.
+        """
+        content = _checked(other / STATE)
+        shutil.copyfile(other / "rounds.jsonl", self.rounds)
+        shutil.copytree(other / STATE, self.folder)
+        content["progress"] |= facts
+        replace_file(self.folder / _MANIFEST, with_checksum(content))
+        return int(content["progress"]["round"])
+
+    def finish(
+        self,
+        model: Mapping[str, Tensor],
+        personal: Mapping[str, Tensor] | None,
+        documents: Mapping[str, Fields],
+        meta: Fields,
+    ) -> None:
+        """Write everything that a finished run leaves, and last DONE with the checksums of all its files.
+
+        Args:
+            model: The global model by the names of its parameters.
+            personal: The clients' own models [N, ...], likewise; None if clients are judged on the global one.
+            documents: The documents of diagnostics, each for a file ``<name>.json``.
+            meta: The final facts.
+        """
+        for name, tensors in (("model", model), ("personal", personal)):
+            if tensors is not None:
+                with replacing(self.path / f"{name}.safetensors") as part:
+                    save_tensors(tensors, part)
+        if tables := sorted(self.folder.glob("clients_*")):
+            content = pd.concat([pd.read_parquet(table) for table in tables]).to_parquet(index=False)
+            replace_file(self.path / "clients.parquet", content)
+        for name, document in documents.items():
+            replace_file(self.path / f"{name}.json", to_json(document) + "\n")
+        self.write_meta(meta)
+        with writing(self.path):
+            names = (*_FILES, "meta.json", *(f"{name}.json" for name in documents))
+            files = [self.path / name for name in names if (self.path / name).exists()]
+            replace_file(self.path / DONE, with_checksum({"sealed": _on_disk(self.path, files)}), lasting=True)
+            to_disk(self.path)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors, which may share memory and be on any device, in the safetensors format.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    written: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, v in tensors.items():
+        place = v.untyped_storage().data_ptr()  # the format refuses tensors that share memory
+        written[name] = v.detach().clone() if place in memory else v.detach().contiguous()
+        memory.add(place)
+    try:
+        save_file(written, path)
+        os.umask(mask := os.umask(0))
+        path.chmod(0o666 & ~mask)  # safetensors lets its owner alone read it
+    except SafetensorError as error:
+        full = "StorageFull" in str(error) or "No space" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
 
 
 def to_json(value: Mapping[str, Any], indent: int | None = None) -> str:
@@ -46,113 +234,17 @@ def _finite(value: Any) -> Any:
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-class Recorder:
-    """Writes one run.
-
-    Methods raise NotWritten if a file cannot be written.
-
-    Args:
-        path: The run's directory, created if it does not exist.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self.checkpoints = Checkpoints(path / "checkpoint", path / "rounds.jsonl")
-
-    def clear(self) -> None:
-        """Remove the files of an earlier run."""
-        with writing(self.path):
-            for name in (DONE, *_FILES, *_documents()):
-                (self.path / name).unlink(missing_ok=True)
-            for folder in (self.checkpoints.folder, self.path / STATE):
-                shutil.rmtree(folder, ignore_errors=True)
-        self.checkpoints = Checkpoints(self.checkpoints.folder, self.checkpoints.rounds)
-
-    def write_config(self, config: Fields) -> None:
-        """Write the resolved configuration."""
-        replace_file(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False), lasting=True)
-
-    def write_meta(self, meta: Fields) -> None:
-        """Write ``meta.json``, the facts of the run."""
-        replace_file(self.path / "meta.json", to_json(meta, indent=2) + "\n", lasting=True)
-
-    def write_document(self, name: str, content: Fields) -> None:
-        """Write the document of a diagnostic to ``<name>.json``."""
-        replace_file(self.path / f"{name}.json", to_json(content) + "\n")
-
-    def append(self, row: Fields) -> None:
-        """Append a line to ``rounds.jsonl``."""
-        rounds = self.checkpoints.rounds
-        with writing(rounds), rounds.open("a", encoding="utf-8") as file:
-            file.write(to_json(row) + "\n")
-
-    def keep_clients(self, round: int, columns: Mapping[str, Any]) -> None:
-        """Keep the per-client table of a round until the run is done."""
-        import pandas as pd
-
-        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in columns.items()}
-        with writing(self.checkpoints.folder):
-            self.checkpoints.folder.mkdir(exist_ok=True)
-        content = pd.DataFrame({"round": round, **lists}).to_parquet(index=False)
-        replace_file(self.checkpoints.folder / f"clients_{round:09d}.parquet", content)
-
-    def load(self) -> Checkpoint | None:
-        """Return the checkpoint of an unfinished run and cut its files back to it; None if there is no checkpoint.
-
-        Raises:
-            DamagedRun: If a part of the checkpoint, or what rounds.jsonl had when it was written, is missing or has
-                changed.
-        """
-        try:
-            return self.checkpoints.load()
-        except NotWritten:
-            raise  # the checkpoint is whole
-        except (OSError, ValueError) as error:
-            raise DamagedRun(f"{self.path}: {error}") from error
-
-    def finish(self, model: Mapping[str, Tensor], personal: Mapping[str, Tensor] | None, meta: Fields) -> None:
-        """Write the model, the clients' own models if any, the per-client table, the final facts, and last DONE.
-
-        DONE has the checksums of all these files; they are on the disk, in the sense of fsync, before it is.
-        """
-        import pandas as pd
-
-        from fedbench.runs.tensors import save_tensors  # imports torch
-
-        for name, tensors in (("model", model), ("personal", personal)):
-            if tensors is not None:
-                with replacing(self.path / f"{name}.safetensors") as part:
-                    save_tensors(tensors, part)
-        if tables := self.checkpoints.tables:
-            content = pd.concat([pd.read_parquet(table) for table in tables]).to_parquet(index=False)
-            replace_file(self.path / "clients.parquet", content)
-        self.write_meta(meta)
-        with writing(self.path):
-            files = [file for name in (*_FILES, *_documents()) if (file := self.path / name).exists()]
-            for file in files:
-                to_disk(file)
-            done = with_checksum({"sealed": {file.name: file_checksum(file) for file in files}})
-            replace_file(self.path / DONE, done, lasting=True)
-            to_disk(self.path)
+def _checked(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint whose files are as they were written."""
+    content = read_with_checksum(folder / _MANIFEST)
+    check_files(folder, content["sealed"])
+    return content
 
 
-def put_away(path: Path, state_of: int | None) -> None:
-    """Remove the checkpoint of a finished run, or keep it as the state that a longer run continues from.
-
-    Args:
-        path: The run's directory.
-        state_of: The round whose checkpoint is kept; None for none.
-    """
-    folder = path / "checkpoint"
-    if state_of is not None and Checkpoints(folder, path / "rounds.jsonl").round == state_of:
-        shutil.rmtree(path / STATE, ignore_errors=True)
-        shutil.rmtree(folder / "client_states", ignore_errors=True)  # the memory of the run; the checkpoint has a copy
-        folder.replace(path / STATE)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _documents() -> list[str]:
-    from fedbench.simulation.diagnostics import DIAGNOSTICS  # imports torch
-
-    return [f"{name}.json" for name in DIAGNOSTICS]
+def _on_disk(folder: Path, files: Iterable[Path]) -> dict[str, Any]:
+    """Return the checksums of files below a directory, all of which are on the disk after this."""
+    found = {}
+    for file in files:
+        to_disk(file)
+        found[file.relative_to(folder).as_posix()] = file_checksum(file)
+    return found

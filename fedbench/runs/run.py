@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 DONE = "DONE"  # file of a complete run, written last
+CHECKPOINT = "checkpoint"  # directory of what resuming a run needs that is not complete
+STATE = "state"  # directory of the checkpoint that a longer run continues from
 _END = 2**16  # bytes at the end of rounds.jsonl in which its last line is looked for first
 _SEED = re.compile(r"^seed: \d+$", re.MULTILINE)
 _IDENTITY = ("experiment", "data", "model", "algo", "hash", "seed")

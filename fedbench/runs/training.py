@@ -17,12 +17,11 @@ from fedbench.core.algorithm import Stage
 from fedbench.core.files import NotWritten
 from fedbench.core.randomness import Sampler
 from fedbench.data.dataset import FederatedDataset
-from fedbench.runs.checkpoints import Checkpoint
 from fedbench.runs.environment import environment, peak_memory_bytes, utc_now
-from fedbench.runs.interrupts import Interrupted, between_rounds
+from fedbench.runs.process import Interrupted, between_rounds
 from fedbench.runs.profiling import traced
 from fedbench.runs.progress import shown_progress
-from fedbench.runs.recorder import Recorder
+from fedbench.runs.recorder import Checkpoint, Recorder
 from fedbench.runs.run import DamagedRun, Fields
 from fedbench.runs.trackers import Tracker
 from fedbench.simulation.client_states import StateAllocator
@@ -34,7 +33,7 @@ from fedbench.simulation.loop import Snapshot, simulate
 from fedbench.simulation.measurements import Measurements
 from fedbench.simulation.task import Task
 
-_CHECKPOINT_EVERY = 10.0  # seconds of training that a killed process loses at most
+_CHECKPOINT_EVERY = 60.0  # seconds of training that a killed process loses at most
 _PIECE = 2**22  # values of models that are checked at once
 _COUNTED = ("round", "stage", "client_steps", "bytes_up", "bytes_down")  # fields of a snapshot in a checkpoint
 
@@ -54,7 +53,6 @@ class PreparedRun:
         sampler: Draws the cohorts.
         tracker: Follows the run.
         metrics: Metrics of the user's own, a column each.
-        diagnostics: Names of the diagnostics (``fedbench.simulation.diagnostics``).
         facts: Facts for meta.json.
     """
 
@@ -68,30 +66,10 @@ class PreparedRun:
     sampler: Sampler
     tracker: Tracker
     metrics: tuple[CustomMetric, ...] = ()
-    diagnostics: tuple[str, ...] = ()
     facts: Fields = field(default_factory=dict)
 
-    @property
-    def title(self) -> str:
-        """Title for the progress bar and trackers."""
-        return f"{self.config.names.algo} seed {self.config.seed} {self.config.task_name}"
 
-    @property
-    def rounds(self) -> int:
-        """Number of rounds over all stages."""
-        return sum(s.rounds for s in self.stages)
-
-    def evaluated(self, round: int) -> bool:
-        """Return whether the model is evaluated after ``round`` rounds."""
-        return round % self.config.eval_every == 0 or round == self.rounds
-
-    def keeps_clients(self, round: int, ends: bool) -> bool:
-        """Return whether the per-client table of an evaluated round is kept; ``ends``: the run ends with it."""
-        keep = self.config.keep_clients
-        return keep == "all" or ends if isinstance(keep, str) else round in keep
-
-
-def run(prepared: PreparedRun, recorder: Recorder) -> None:
+def train(prepared: PreparedRun, recorder: Recorder) -> None:
     """Carry out a run, or the rest of it, and write its files; its final status is done or diverged.
 
     Args:
@@ -101,23 +79,36 @@ def run(prepared: PreparedRun, recorder: Recorder) -> None:
     Raises:
         Exception: Whatever ended the run early; ``meta.json`` then says failed, and the checkpoint stays.
     """
-    session = _begun(prepared, recorder)
-    config, device, tracker = prepared.config.stored_tree, prepared.task.device, prepared.tracker
-    meta = {"status": "running", **prepared.facts, **environment(device), "started": utc_now(), "ended": None}
-    recorder.write_config(config)
-    recorder.write_meta(meta)
+    config, tracker = prepared.config, prepared.tracker
     try:
-        tracker.start(recorder.path, prepared.title, config)
+        session = Session(prepared, recorder)
+    except DamagedRun as error:
+        print(f"fedbench: starting over: {error}", file=sys.stderr)
+        recorder.clear()
+        session = Session(prepared, recorder)
+
+    def announce(sentence: str) -> None:
+        if prepared.engine.limits.errors == 1:
+            print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
+
+    prepared.engine.notify = announce
+    meta = {"status": "running", **prepared.facts, **session.continues, **environment(prepared.task.device)}
+    meta |= {"started": utc_now(), "ended": None}
+    recorder.begin(config.stored_tree, meta)
+    try:
+        tracker.start(recorder.path, session.title, config.stored_tree)
         with _arithmetic(prepared), between_rounds() as asked:
             session.train(asked)
-    except (KeyboardInterrupt, SystemExit):  # SystemExit: a scheduler's handler that requeues the job
-        _leave(recorder, meta | {"status": "interrupted", "ended": utc_now()})
-        tracker.finish("interrupted")
-        raise
     except BaseException as error:
+        # SystemExit: a scheduler's handler that requeues the job
+        status = "interrupted" if isinstance(error, KeyboardInterrupt | SystemExit) else "failed"
         what = str(error) if isinstance(error, NotWritten) else f"{type(error).__name__}: {error}"
-        _leave(recorder, meta | {"status": "failed", "ended": utc_now(), "error": what})
-        tracker.finish("failed")
+        meta |= {"status": status, "ended": utc_now(), **({"error": what} if status == "failed" else {})}
+        try:
+            recorder.write_meta(meta)
+        except NotWritten as full:  # the facts say running, and the run can be resumed as well
+            print(f"fedbench: {full}", file=sys.stderr)
+        tracker.finish(status)
         if allocation_failed(error):
             raise OutOfMemory(
                 "memory ran out outside of the chunks of clients, whose size is limited by engine.cohort_size; the "
@@ -125,19 +116,7 @@ def run(prepared: PreparedRun, recorder: Recorder) -> None:
                 f"keep the clients' states in a file with engine.client_state=file ({what})"
             ) from error
         raise
-    meta |= session.outcome()
-    session.finish(meta)
-    tracker.finish(str(meta["status"]))
-
-
-def _begun(prepared: PreparedRun, recorder: Recorder) -> Session:
-    """Return the session of a run, from its checkpoint if that is whole."""
-    try:
-        return Session(prepared, recorder)
-    except DamagedRun as error:
-        print(f"fedbench: starting over: {error}", file=sys.stderr)
-        recorder.clear()
-        return Session(prepared, recorder)
+    tracker.finish(session.finish(meta))
 
 
 @contextmanager
@@ -155,24 +134,20 @@ def _arithmetic(prepared: PreparedRun) -> Iterator[None]:
         prepared.engine.close()
 
 
-def _leave(recorder: Recorder, meta: Fields) -> None:
-    """Write the facts of a run that ends early; without space they say running, and the run can be resumed as well."""
-    try:
-        recorder.write_meta(meta)
-    except NotWritten as error:
-        print(f"fedbench: {error}", file=sys.stderr)
-
-
 class Session:
-    """The state of one process at work on a run: clocks, checkpoints and diagnostics.
+    """The state of one process at work on a run.
 
     Args:
         prepared: The run.
         recorder: Recorder of the run's directory; if it has a checkpoint, the run resumes from it.
 
     Attributes:
+        title: Title for the progress bar and trackers.
+        rounds: Number of rounds over all stages.
+        seconds: Time of training and of evaluation so far.
         last: The last snapshot; None before the first.
         finite: Whether the models were finite when they were last evaluated.
+        continues: For ``meta.json``, the shorter run that this one continues, if there is one.
 
     Raises:
         DamagedRun: If the checkpoint is corrupt.
@@ -180,27 +155,34 @@ class Session:
 
     def __init__(self, prepared: PreparedRun, recorder: Recorder) -> None:
         self.prepared, self.recorder = prepared, recorder
+        config, device = prepared.config, prepared.task.device
+        self.title = f"{config.names.algo} seed {config.seed} {config.task_name}"
+        self.rounds = sum(s.rounds for s in prepared.stages)
         self.seconds = {"train": 0.0, "eval": 0.0}
         self.last: Snapshot | None = None
         self.finite = True
-        folder = recorder.path / "checkpoint" / "client_states"
-        self.allocator = StateAllocator(prepared.task.device, prepared.config.engine.client_state, folder)
+        self.continues: Fields = {}
+        self.allocator = StateAllocator(device, config.engine.client_state, recorder.folder / "client_states")
         self.measurements = Measurements(prepared.task, prepared.engine)
-        watched = Watched(prepared.stages, prepared.task, self.measurements, prepared.evaluated)
+        watched = Watched(prepared.stages, prepared.task, self.measurements, self.evaluates)
         self.deployed = watched.deployed
-        self.diagnostics = {name: DIAGNOSTICS[name](watched) for name in prepared.diagnostics}
-        prepared.engine.notify = self._announce
+        asked = {name: d for name, d in DIAGNOSTICS.items() if not d.optional or getattr(config, name)}
+        self.diagnostics = {name: diagnostic(watched) for name, diagnostic in asked.items()}
         saved = recorder.load()
         if saved is None:
             recorder.clear()
         else:
             self.last = self._restore(saved)
-            self.seconds = {k: saved.progress[f"seconds_{k}"] for k in self.seconds}
-            self._follow(self.last)
-        self._saved_at, self._cost = self.seconds["train"], 0.0
+            for diagnostic in self.diagnostics.values():
+                diagnostic.follow(self.last)
+        self._saved_at = self.seconds["train"]
+
+    def evaluates(self, round: int) -> bool:
+        """Return whether the model is evaluated after ``round`` rounds."""
+        return round % self.prepared.config.eval_every == 0 or round == self.rounds
 
     def train(self, asked: Callable[[], int | None]) -> None:
-        """Run the remaining rounds.
+        """Run the remaining rounds, or those until the model has diverged.
 
         Args:
             asked: Returns the signal that asks this process to end, or None.
@@ -208,111 +190,51 @@ class Session:
         Raises:
             Interrupted: After a round, if such a signal has come; the round is in the checkpoint.
         """
-        p = self.prepared
-        trace = traced(self.recorder.path / "trace.json", p.task.device) if p.config.engine.profile else None
-        with (
-            trace or nullcontext(lambda: None) as step,
-            shown_progress(p.title, p.rounds, self.last.round if self.last else 0) as advance,
-        ):
-            for snapshot in self.rounds():
-                advance(snapshot.round, len(snapshot.cohort), self.record(snapshot))
+        config, device = self.prepared.config, self.prepared.task.device
+        trace = traced(self.recorder.path / "trace.json", device) if config.engine.profile else None
+        shown = shown_progress(self.title, self.rounds, self.last.round if self.last else 0)
+        with trace or nullcontext(lambda: None) as step, shown as advance:
+            for snapshot in self.snapshots():
+                row = self.record(snapshot) if self.evaluates(snapshot.round) else None
+                advance(snapshot.round, len(snapshot.cohort), row)
                 if not self.finite:
-                    break
-                if (number := asked()) is not None and snapshot.round < p.rounds:
-                    if self._saved_at < self.seconds["train"]:  # the checkpoint that counts is never written over
+                    return
+                if left := self.rounds - snapshot.round:
+                    number, due = asked(), self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY
+                    if due or number is not None or (config.keep_state and left == 1):
                         self._save(snapshot)
-                    raise Interrupted(number)
+                    if number is not None:
+                        raise Interrupted(number)
                 step()
 
-    def rounds(self) -> Iterator[Snapshot]:
+    def snapshots(self) -> Iterator[Snapshot]:
         """Yield the snapshots of the remaining rounds; that of a new run begins with the initial model."""
         p = self.prepared
         observers = [f for d in self.diagnostics.values() if (f := d.observer()) is not None]
-        snapshots = simulate(
-            p.stages,
-            p.task,
-            p.data,
-            p.work,
-            p.engine,
-            p.w,
-            p.config.seed,
-            p.sampler,
-            self.allocator,
-            self.last,
-            observers,
-            self.measurements,
-        )
+        fixed = (p.stages, p.task, p.data, p.work, p.engine, p.w, p.config.seed, p.sampler)
+        snapshots = simulate(*fixed, self.allocator, self.last, observers, self.measurements)
         while True:
             start = time.perf_counter()
             snapshot = next(snapshots, None)
             if snapshot is None:
                 return
-            if p.evaluated(snapshot.round) and p.task.device.type == "cuda":
+            if self.evaluates(snapshot.round) and p.task.device.type == "cuda":
                 torch.cuda.synchronize(p.task.device)
             self.seconds["train"] += time.perf_counter() - start
             self.last = snapshot
             yield snapshot
+            for diagnostic in self.diagnostics.values():
+                diagnostic.follow(snapshot)
 
-    def record(self, s: Snapshot) -> Fields | None:
-        """Evaluate and record a snapshot if that is due, and keep what resuming needs; return its row, or None."""
-        row = None
-        if self.prepared.evaluated(s.round):
-            self.finite = self._finite(s)
-            row = self._measure(s)
-        if self.finite:
-            self._follow(s)
-            if self._is_due(self.prepared.rounds - s.round):
-                self._save(s)
-        return row
-
-    def outcome(self) -> Fields:
-        """Return the facts of the finished run."""
-        p, trained, engine, last = self.prepared, self.seconds["train"], self.prepared.engine, self._end()
-        used: Fields = dict(p.facts.get("engine", {}))
-        if engine.limits.errors:  # memory has run out, and less was done at once
-            used |= {"cohort_size": engine.cohort_size, "workers": engine.workers}
-            used["memory_errors"] = engine.limits.errors
-        return {
-            "status": "done" if self._finite(last) else "diverged",
-            "ended": utc_now(),
-            "rounds": last.round,
-            "client_steps": last.client_steps,
-            "client_steps_per_second": last.client_steps / trained if trained else None,
-            "peak_memory_bytes": peak_memory_bytes(p.task.device),
-            "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
-            "engine": used,
-            "remarks": p.stages[last.stage].algorithm.remarks(last.server),
-        }
-
-    def finish(self, meta: Fields) -> None:
-        """Write what a run that has ended leaves: the documents of its diagnostics, its models and its facts."""
-        for name, diagnostic in self.diagnostics.items():
-            document = diagnostic.document()
-            if document is not None:
-                self.recorder.write_document(name, document)
-        last, layout = self._end(), self.prepared.task.layout
-        deployed = self.deployed(last)
-        personal = None if deployed.dim() == 1 else layout.named(deployed)
-        named = layout.named(deployed if personal is None else last.server["w"])
-        self.recorder.finish(named, personal, meta)
-
-    def _end(self) -> Snapshot:
-        assert self.last is not None
-        return self.last
-
-    def _announce(self, sentence: str) -> None:
-        """Say that less is done at once from now on, the first time that this happens."""
-        if self.prepared.engine.limits.errors == 1:
-            print(f"fedbench: {sentence}; meta.json will have the numbers used", file=sys.stderr)
-
-    def _measure(self, s: Snapshot) -> Fields:
+    def record(self, s: Snapshot) -> Fields:
         """Evaluate a snapshot, record the row, and return it."""
-        p = self.prepared
-        ends = s.round == p.rounds or not self.finite
-        wanted = p.keeps_clients(s.round, ends)
+        p, w, deployed = self.prepared, s.server["w"], self.deployed(s)
+        self.finite = _all_finite(w) and (deployed is w or _all_finite(deployed))
+        ends, keep = s.round == self.rounds or not self.finite, p.config.keep_clients
+        wanted = (keep == "all" or ends) if isinstance(keep, str) else s.round in keep
         train = wanted or ends or s.round % p.config.eval_train_every == 0
         start = time.perf_counter()
-        evaluation = evaluate(self.measurements, s.data, self.deployed(s), train)
+        evaluation = evaluate(self.measurements, s.data, deployed, train)
         summary = evaluation.summary()
         diagnosed = {d.column: d.measure(s, evaluation) for d in self.diagnostics.values() if d.column is not None}
         own = {metric.name: metric.measure(evaluation) for metric in p.metrics}
@@ -333,70 +255,68 @@ class Session:
         p.tracker.log(row)
         return row
 
-    def _follow(self, s: Snapshot) -> None:
-        for diagnostic in self.diagnostics.values():
-            diagnostic.follow(s)
-
-    def _is_due(self, left: int) -> bool:
-        """Return whether a checkpoint is due, ``left`` rounds before the end.
-
-        A run with more rounds continues from that of the round before the last. Otherwise a checkpoint that takes over
-        half a second to write waits 20 times as long as that.
-        """
-        if self.prepared.config.keep_state and left < 2:
-            return left == 1
-        return self.seconds["train"] - self._saved_at >= _CHECKPOINT_EVERY * max(1.0, 2 * self._cost)
+    def finish(self, meta: Fields) -> str:
+        """Write what a run that has ended leaves, and return its status: done or diverged."""
+        p, s, trained = self.prepared, self.last, self.seconds["train"]
+        assert s is not None
+        engine: Fields = dict(p.facts.get("engine", {}))
+        if p.engine.limits.errors:  # memory has run out, and less was done at once
+            engine |= {"cohort_size": p.engine.cohort_size, "workers": p.engine.workers}
+            engine["memory_errors"] = p.engine.limits.errors
+        status = "done" if self.finite else "diverged"
+        meta = meta | {
+            "status": status,
+            "ended": utc_now(),
+            "rounds": s.round,
+            "client_steps": s.client_steps,
+            "client_steps_per_second": s.client_steps / trained if trained else None,
+            "peak_memory_bytes": peak_memory_bytes(p.task.device),
+            "client_state": {"bytes": self.allocator.bytes, "place": self.allocator.place},
+            "engine": engine,
+            "remarks": p.stages[s.stage].algorithm.remarks(s.server),
+        }
+        documents = {name: found for name, d in self.diagnostics.items() if (found := d.document()) is not None}
+        deployed, layout = self.deployed(s), p.task.layout
+        personal = None if deployed.dim() == 1 else layout.named(deployed)
+        model = layout.named(deployed if personal is None else s.server["w"])
+        self.recorder.finish(model, personal, documents, meta)
+        return status
 
     def _save(self, s: Snapshot) -> None:
-        """Write a checkpoint, unless a diagnostic waits for the next round."""
-        if any(d.pending for d in self.diagnostics.values()):
-            return
-        start = time.perf_counter()
-        files, engine = self.allocator.files, self.prepared.engine
+        """Write a checkpoint."""
+        engine, files = self.prepared.engine, self.allocator.files
         tensors = {f"server/{k}": v for k, v in s.server.items()}
         tensors |= {f"clients/{k}": v for k, v in s.clients.items() if k not in files}
         if s.data is not self.prepared.data:
             tensors["labels"] = s.data.y
-        progress = {k: getattr(s, k) for k in _COUNTED} | {f"seconds_{k}": v for k, v in self.seconds.items()}
+        progress = {k: getattr(s, k) for k in _COUNTED} | {"seconds": self.seconds, **self.continues}
         progress |= {"limits": asdict(engine.limits), "cohort_size": engine.cohort_size}
-        self.recorder.checkpoints.save(Checkpoint(tensors, progress, files))
-        self._saved_at, self._cost = self.seconds["train"], time.perf_counter() - start
+        self.recorder.save(Checkpoint(tensors, progress, files))
+        self._saved_at = self.seconds["train"]
 
     def _restore(self, saved: Checkpoint) -> Snapshot:
-        p = self.prepared
-        device, data = p.task.device, p.data
+        """Go on as the run did that has written a checkpoint, and return its snapshot."""
+        p, progress = self.prepared, saved.progress
+        self.seconds = progress["seconds"]
+        self.continues = {k: progress[k] for k in ("continues",) if k in progress}
+        p.engine.resume(Limits(**progress["limits"]), progress["cohort_size"])
         server, clients = (
             {k.removeprefix(side): v for k, v in saved.tensors.items() if k.startswith(side)}
             for side in ("server/", "clients/")
         )
-        server = {k: v.to(device) for k, v in server.items()}
-        counted = {k: saved.progress[k] for k in _COUNTED}
-        p.engine.resume(Limits(**saved.progress["limits"]), saved.progress["cohort_size"])
-        fresh = p.stages[counted["stage"]].algorithm.client_init(server["w"])
-        states = self.allocator.allocate(fresh, data.num_clients)
+        server = {k: v.to(p.task.device) for k, v in server.items()}
+        fresh = p.stages[progress["stage"]].algorithm.client_init(server["w"])
+        states = self.allocator.allocate(fresh, p.data.num_clients)
         for name, v in states.items():
             if name in clients:
                 v.copy_(clients[name])
             else:
-                self._read(name, v, saved)
-        kept = {k: v.to(device) for k, v in clients.items() if k not in states}
-        if "labels" in saved.tensors:
-            data = data.relabelled(saved.tensors["labels"].to(device))
+                self.allocator.read(v, saved.files[name])
+        kept = {k: v.to(p.task.device) for k, v in clients.items() if k not in states}
+        labels = saved.tensors.get("labels")
+        data = p.data if labels is None else p.data.relabelled(labels.to(p.task.device))
+        counted = {k: progress[k] for k in _COUNTED}
         return Snapshot(server=server, clients=kept | states, data=data, cohort=np.arange(0), **counted)
-
-    def _read(self, name: str, room: Tensor, saved: Checkpoint) -> None:
-        """Read client states that a checkpoint has in a file."""
-        try:
-            self.allocator.read(room, saved.files[name])
-        except NotWritten:
-            raise  # the checkpoint is whole, and the disk full
-        except (KeyError, OSError, ValueError) as error:
-            raise DamagedRun(f"{self.recorder.path}: client states {name}: {error!r}") from error
-
-    def _finite(self, s: Snapshot) -> bool:
-        """Return whether the global model and the models that clients are judged on are finite."""
-        w, deployed = s.server["w"], self.deployed(s)
-        return all(_all_finite(v) for v in ((w,) if deployed is w else (w, deployed)))
 
 
 def _all_finite(models: Tensor) -> bool:

@@ -65,12 +65,10 @@ class Diagnostic:
     Attributes:
         column: The column that it fills in the rows of the run; None if it has no column.
         optional: Whether only runs measure it whose configuration has true under its name.
-        pending: Whether it holds something that a run resumed from a checkpoint written at this time would lack.
     """
 
     column: ClassVar[str | None] = None
     optional: ClassVar[bool] = False
-    pending: bool = False
 
     def __init__(self, run: Watched) -> None:
         self.run = run
@@ -130,7 +128,10 @@ class ImprovedClients(Diagnostic):
 
 
 class MomentSimilarity(Diagnostic):
-    """Similarity of the clients' first moments in the last round, for methods that expose "moments"."""
+    """Similarity of the clients' first moments in the last round, for methods that expose "moments".
+
+    A checkpoint has no moments: none is written after the last round.
+    """
 
     _cohort: np.ndarray | None = None
     _moments: Tensor | None = None
@@ -146,7 +147,6 @@ class MomentSimilarity(Diagnostic):
         if expose is not None:
             self._cohort = exchange.cohort[:_SHOWN]
             self._moments = expose(exchange.uploads, exchange.client_states)[:_SHOWN].clone()
-            self.pending = True  # a checkpoint has no moments: the last round is run again after an interruption
 
     def document(self) -> dict[str, Any] | None:
         """Return the round, the ids of up to 10 clients, and the matrix of their similarities."""

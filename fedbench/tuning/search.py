@@ -28,7 +28,7 @@ from fedbench.config.schema import RunConfig
 from fedbench.core.errors import RequestError
 from fedbench.core.files import config_value
 from fedbench.core.metrics import MetricInfo, metric_info
-from fedbench.runs.extend import depends_on_rounds
+from fedbench.runs.cached_run import depends_on_rounds
 from fedbench.runs.pool import Ended, Runs, carry_out_all, jobs_by_default, shared_gpus
 from fedbench.runs.results import TUNING
 from fedbench.runs.run import is_done, read_run

@@ -239,8 +239,8 @@ def test_a_damaged_checkpoint_starts_over(fed, tmp_path, monkeypatch, damage):
     _, out, _ = fed(*FAST, "results_dir=whole")
     model = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
     interrupted(fed, monkeypatch, 4, *FAST)
-    (state,) = tmp_path.rglob("state_*.safetensors")
-    path = state.parent.parent
+    (state,) = tmp_path.rglob("state.safetensors")
+    path = state.parent.parent.parent
     if damage == "state":
         state.write_bytes(state.read_bytes()[:100])
     else:
@@ -286,8 +286,8 @@ def test_ctrl_c_while_starting_ends_the_process(tmp_path, handler, result):
     """An import may swallow KeyboardInterrupt; the run must stop nevertheless, unless it is to ignore Ctrl-C."""
     code = (
         f"import os, signal\nsignal.signal(signal.SIGINT, signal.{handler})\n"
-        "from fedbench.runs.interrupts import at_once\n"
-        "with at_once():\n"
+        "from fedbench.runs.process import answered_by, end_at_once\n"
+        "with answered_by(end_at_once):\n"
         "    try:\n        os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(0.01)\n"
         "    except KeyboardInterrupt:\n        pass\n"
     )
@@ -343,7 +343,7 @@ BAD = [
         ["model=cnn"],
         "this model needs images of shape [channels, height, width], got examples of shape [60]",
     ),
-    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors does not exist"),
+    (["init.path=/nowhere.safetensors"], "init.path=/nowhere.safetensors cannot be read as a .safetensors file"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:INDEX, got 'tpu'"),
     (["device=cuda:99"], "device=cuda:99, but PyTorch finds"),
     (["engine.precision=tf32"], "engine.precision=tf32 needs a CUDA device; use float32"),
@@ -734,8 +734,8 @@ def test_client_states_survive_an_interruption(fed, tmp_path, monkeypatch, place
     _, out, _ = fed(*args, "results_dir=whole")
     whole = run_dir(tmp_path, out)
     interrupted(fed, monkeypatch, 6, *args)
-    (state,) = tmp_path.rglob("state_*.safetensors")
-    assert [p.name for p in state.parent.glob("files_*/*")] == (["c.bin"] if place == "file" else [])
+    (state,) = tmp_path.rglob("state.safetensors")
+    assert [p.name for p in state.parent.glob("*.bin")] == (["c.bin"] if place == "file" else [])
     status, out, _ = fed(*args)
     assert status == 0
     path = run_dir(tmp_path, out)

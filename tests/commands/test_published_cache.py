@@ -39,7 +39,7 @@ def clone(done, tmp_path, no_figures):
 
 @pytest.fixture
 def no_training(monkeypatch):
-    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("nothing is left to train"))
+    monkeypatch.setattr(runner, "train", lambda *_: pytest.fail("nothing is left to train"))
 
 
 def row(out, name="adafedadam/table4"):

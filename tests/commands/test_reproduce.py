@@ -398,7 +398,7 @@ def test_a_plan_is_carried_out(done):
 
 
 def test_doing_it_again_trains_nothing(copied, monkeypatch, no_figures):
-    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("nothing is left to train"))
+    monkeypatch.setattr(runner, "train", lambda *_: pytest.fail("nothing is left to train"))
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in copied.rglob("seed_0/*")}
     assert len(before) == 3 * 6
     status, out, _ = call(*SMOKE)

@@ -103,7 +103,7 @@ def test_test_examples_play_no_part(fed, tmp_path, monkeypatch):
 def test_the_same_command_goes_on_and_a_larger_budget_keeps_its_trials(fed, tmp_path, monkeypatch):
     from fedbench.runs import training
 
-    real, calls = training.run, []
+    real, calls = training.train, []
 
     def stopping(*args):
         calls.append(1)
@@ -112,7 +112,7 @@ def test_the_same_command_goes_on_and_a_larger_budget_keeps_its_trials(fed, tmp_
         return real(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run", stopping)
+        patch.setattr(training, "train", stopping)
         assert fed("tune", "algo=fedavg", "budget=4", *SMALL)[0] == 130
     before = {r.path: (r.path / "DONE").stat().st_mtime_ns for r in trial_runs(tmp_path, "fedavg")}
     found = []

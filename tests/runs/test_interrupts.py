@@ -7,8 +7,8 @@ import signal
 import pytest
 from command_line import FAST, run_dir
 
-from fedbench.runs.checkpoints import Checkpoints
-from fedbench.runs.interrupts import Interrupted, as_exceptions, between_rounds, exit_status
+from fedbench.runs.process import Interrupted, answered_by, between_rounds, exit_status, raise_interrupted
+from fedbench.runs.recorder import Recorder
 from fedbench.runs.training import Session
 
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"]
@@ -47,7 +47,7 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
     assert err.endswith("fedbench: interrupted; run the same command again to resume\n")
     (meta,) = (tmp_path / "results").rglob("meta.json")
     assert json.loads(meta.read_text())["status"] == "interrupted"
-    saved = Checkpoints(meta.parent / "checkpoint", meta.parent / "rounds.jsonl").load()
+    saved = Recorder(meta.parent).load()
     assert saved.progress["round"] == 2
     assert [signal.getsignal(getattr(signal, n)) for n in SIGNALS] == handlers
     monkeypatch.undo()
@@ -59,9 +59,9 @@ def test_a_run_ends_after_its_round_and_goes_on_later(fed, tmp_path, at_round, m
 
 def test_a_round_that_is_saved_already_is_not_saved_again(fed, at_round, monkeypatch):
     """Its files would be written over while they are the only checkpoint."""
-    saved, real = [], Checkpoints.save
+    saved, real = [], Recorder.save
     monkeypatch.setattr("fedbench.runs.training._CHECKPOINT_EVERY", 0)
-    monkeypatch.setattr(Checkpoints, "save", lambda self, c: (saved.append(c.progress["round"]), real(self, c)))
+    monkeypatch.setattr(Recorder, "save", lambda self, c: (saved.append(c.progress["round"]), real(self, c)))
     at_round(2, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     assert saved[-1] == 2
@@ -72,7 +72,7 @@ def test_a_second_signal_ends_it_at_once(fed, tmp_path, at_round):
     at_round(2, signal.SIGINT, signal.SIGTERM)
     assert fed(*FAST)[0] == 128 + signal.SIGTERM
     (meta,) = (tmp_path / "results").rglob("meta.json")
-    saved = Checkpoints(meta.parent / "checkpoint", meta.parent / "rounds.jsonl").load()
+    saved = Recorder(meta.parent).load()
     assert saved is None or saved.progress["round"] < 2
 
 
@@ -103,7 +103,7 @@ def test_a_handler_of_the_calling_program_is_left_alone():
 
 
 def test_outside_of_rounds_a_signal_is_an_exception():
-    with as_exceptions(), pytest.raises(Interrupted, match="SIGTERM") as caught:
+    with answered_by(raise_interrupted), pytest.raises(Interrupted, match="SIGTERM") as caught:
         os.kill(os.getpid(), signal.SIGTERM)
     assert exit_status(caught.value) == 143
     assert exit_status(KeyboardInterrupt()) == 130

@@ -10,7 +10,7 @@ from command_line import run_dir
 from tools import ALGORITHMS
 
 from fedbench.config.compose import compose_run
-from fedbench.runs.extend import depends_on_rounds
+from fedbench.runs.cached_run import depends_on_rounds
 
 SMALL = ["data=synthetic_leaf", "data.clients=6", "local.batch_size=20"]
 CLOCKS = ("seconds_train", "seconds_eval")
@@ -145,7 +145,7 @@ def test_which_methods_depend_on_the_number_of_rounds():
 
 def test_a_damaged_state_is_reported_and_the_run_starts_over(fed, tmp_path):
     whole, short, _, _ = both(fed, tmp_path, SMALL, 4, 6)
-    (state,) = (short / "state").glob("state_*.safetensors")
+    (state,) = (short / "state").glob("round_*/state.safetensors")
     state.write_bytes(state.read_bytes()[:-1] + b"x")
     _, lines, err = fed(*SMALL, "rounds=7", "results_dir=parts")
     assert re.search(r"starting over: the state in .* cannot be used: .*changed", err)

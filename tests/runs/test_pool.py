@@ -6,17 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from command_line import FAST
 
 from fedbench.config.compose import compose_run
-from fedbench.runs import pool, pool_view
+from fedbench.runs import pool, progress
 from fedbench.runs.pool import jobs_by_default, shared_gpus
-from fedbench.runs.pool_view import PoolView, told_apart
+from fedbench.runs.progress import PoolView
 
-LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]  # a checkpoint after every round that took long
+LONG = ["data.clients=8", "rounds=1000000", "eval_every=1000000"]
 
 
 def models(folder):
@@ -73,7 +74,7 @@ def started(tmp_path):
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     for _ in range(6000):
-        if len(with_a_checkpoint(tmp_path)) == 2:
+        if len([p for p in tmp_path.rglob("rounds.jsonl") if p.stat().st_size]) == 2:
             break
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()
@@ -81,8 +82,8 @@ def started(tmp_path):
 
 
 def with_a_checkpoint(folder):
-    """The runs that could be resumed; for a moment a run has two states."""
-    return {p.parent for p in folder.rglob("state_*.safetensors")}
+    """The runs that could be resumed."""
+    return list(folder.rglob("checkpoint/manifest.json"))
 
 
 @pytest.mark.parametrize(
@@ -145,15 +146,20 @@ def test_gpus_are_those_that_the_environment_names(monkeypatch):
 
 
 def test_runs_are_named_by_what_distinguishes_them():
-    assert told_apart([["a=1", "seed=0"], ["a=1", "seed=1"]]) == ["seed=0", "seed=1"]
-    assert told_apart([["a=1"], ["a=1"]]) == ["run 1", "run 2"]
+    for runs, names in (
+        ([["a=1", "seed=0"], ["a=1", "seed=1"]], ["seed=0", "seed=1"]),
+        ([["a=1"], ["a=1"]], ["run 1", "run 2"]),
+    ):
+        view = PoolView(runs, jobs=2)
+        for number in (0, 1):
+            view.begins(number, compose_run([]))
+        assert [task.description for task in view.bars.tasks[1:]] == names
 
 
 def test_how_far_they_are_is_told_in_one_line(monkeypatch):
-    view = PoolView([["seed=0"], ["seed=1"], ["seed=2"]], jobs=2)
+    config, view = compose_run([]), PoolView([["seed=0"], ["seed=1"], ["seed=2"]], jobs=2)
     clock = iter([0.0, 1.0, 60.0])
-    monkeypatch.setattr(pool_view.time, "monotonic", lambda: next(clock))
-    config = compose_run([])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     view.begins(0, config)
     view.begins(1, config)
     assert view.line() == "0 of 3 runs are over: 2 running"

@@ -2,12 +2,12 @@
 
 import io
 import re
-import threading
+from contextlib import nullcontext
 
 from rich.console import Console
 
 from fedbench.runs import progress
-from fedbench.runs.progress import RunProgress, Ticker, hidden, shown_progress
+from fedbench.runs.progress import hidden, shown_progress
 
 
 def test_a_bar_shows_rounds_accuracy_and_rate(monkeypatch):
@@ -23,37 +23,22 @@ def test_a_bar_shows_rounds_accuracy_and_rate(monkeypatch):
     assert "adafedadam seed 0" in line
 
 
-def test_off_a_terminal_a_line_says_how_far_a_run_is():
+def test_off_a_terminal_a_line_says_how_far_a_run_is(monkeypatch, capsys):
     """10 of 20 rounds were done before; 5 of the 10 others have taken as long as the 5 that are left will."""
-    run = RunProgress("a run", 20, done=10)
-    run.advance(15, 100, {"accuracy_mean": 0.5, "accuracy_worst30": 0.25})
-    run._start -= 61.0
-    line = run.line()
-    assert line.startswith("fedbench: a run: round 15 of 20, accuracy 50.0 % worst 30 % 25.0 % 2 clients/s, 1 min 0")
-    assert line.endswith(" left\n")
+    clock = iter([0.0, 9.0, 61.0, 62.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    with shown_progress("a run", 20, done=10) as advance:
+        advance(11, 20, None)
+        advance(15, 102, {"accuracy_mean": 0.5, "accuracy_worst30": 0.25})
+        advance(16, 1, None)
+    (line,) = capsys.readouterr().err.splitlines()
+    measured = "accuracy 50.0 % worst 30 % 25.0 % 2 clients/s"
+    assert line == f"fedbench: a run: round 15 of 20, {measured}, 1 min 01 s left"
 
 
-def test_a_ticker_calls_until_its_block_ends():
-    calls, enough = [], threading.Event()
-
-    def call():
-        calls.append(1)
-        if len(calls) == 3:
-            enough.set()
-
-    with Ticker(call, 0.001) as ticker:
-        assert enough.wait(60)
-    assert not ticker._thread.is_alive()
-
-
-def test_lines_come_from_a_run_that_is_slow_and_from_none_that_is_hidden(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "EVERY", 0.001)
-    said = threading.Event()
-    monkeypatch.setattr(progress, "_write", lambda line: said.set())
-    with shown_progress("a run", 10):
-        assert said.wait(60)
-    said.clear()
-    with hidden(), shown_progress("a run", 10) as advance:
-        advance(1, 2, None)
-    assert not said.is_set()
-    assert capsys.readouterr().err == ""
+def test_nothing_is_said_of_a_run_that_is_hidden(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "EVERY", 0)
+    for shown in (True, False):
+        with nullcontext() if shown else hidden(), shown_progress("a run", 10) as advance:
+            advance(1, 2, None)
+        assert capsys.readouterr().err.count("\n") == shown

@@ -11,8 +11,7 @@ from command_line import FAST, run_dir
 
 from fedbench.core.files import NotWritten
 from fedbench.runs import training
-from fedbench.runs.checkpoints import Checkpoint, Checkpoints
-from fedbench.runs.recorder import Recorder, put_away
+from fedbench.runs.recorder import Checkpoint, Recorder
 from fedbench.runs.results import Results
 from fedbench.runs.run import DamagedRun, read_run
 
@@ -25,12 +24,12 @@ META = {
 def write(path, meta=META):
     """A finished run of one round, with a checkpoint of round 0 before."""
     recorder = Recorder(path)
-    recorder.write_config({"rounds": 1})
+    recorder.begin({"rounds": 1}, meta | {"status": "running"})
     recorder.append({"round": 0, "accuracy_mean": 0.25})
     recorder.keep_clients(0, {"client": [0], "accuracy": [0.25]})
     big = path / "c.bin"
     big.write_bytes(b"0123")
-    recorder.checkpoints.save(Checkpoint({"w": torch.arange(3.0)}, {"round": 0}, {"c": big}))
+    recorder.save(Checkpoint({"w": torch.arange(3.0)}, {"round": 0}, {"c": big}))
     big.unlink()
     return recorder
 
@@ -38,8 +37,8 @@ def write(path, meta=META):
 def finish(recorder, meta=META):
     recorder.append({"round": 1, "accuracy_mean": 0.5})
     w = torch.zeros(2, 3)
-    recorder.finish({"a": w[0], "b": w[1]}, {"w": w.T}, dict(meta))  # which share their memory
-    put_away(recorder.path, None)
+    recorder.finish({"a": w[0], "b": w[1]}, {"w": w.T}, {}, dict(meta))  # which share their memory
+    shutil.rmtree(recorder.folder)
 
 
 def parts(folder):
@@ -57,7 +56,7 @@ def test_a_checkpoint_is_read_as_it_was_written_and_the_files_are_cut_back(tmp_p
     assert found.progress == {"round": 0}
     assert found.files["c"].read_bytes() == b"0123"
     assert [json.loads(line)["round"] for line in (tmp_path / "rounds.jsonl").read_text().splitlines()] == [0]
-    assert [p.name for p in recorder.checkpoints.tables] == ["clients_000000000.parquet"]
+    assert [p.name for p in recorder.folder.glob("clients_*")] == ["clients_000000000.parquet"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
@@ -65,7 +64,7 @@ def test_damage_to_any_part_of_a_checkpoint_is_found(tmp_path, damage):
     write(tmp_path)
     found = [*parts(tmp_path / "checkpoint"), tmp_path / "rounds.jsonl"]
     assert [p.name for p in found] == [
-        "clients_000000000.parquet", "c.bin", "manifest.json", "state_000000000.safetensors", "rounds.jsonl",
+        "clients_000000000.parquet", "manifest.json", "c.bin", "state.safetensors", "rounds.jsonl",
     ]  # fmt: skip
     for path in found:
         content = path.read_bytes()
@@ -87,11 +86,11 @@ def test_the_previous_checkpoint_counts_until_the_next_one_is_whole(tmp_path):
     recorder.append({"round": 1, "accuracy_mean": 0.5})
     missing = Checkpoint({"w": torch.zeros(3)}, {"round": 1}, {"c": tmp_path / "nowhere.bin"})
     with pytest.raises(NotWritten):
-        recorder.checkpoints.save(missing)
+        recorder.save(missing)
     assert Recorder(tmp_path).load().progress == {"round": 0}
-    recorder.checkpoints.save(Checkpoint({"w": torch.zeros(3)}, {"round": 1}))
+    recorder.save(Checkpoint({"w": torch.zeros(3)}, {"round": 1}))
     assert {p.name for p in parts(tmp_path / "checkpoint")} == {
-        "clients_000000000.parquet", "manifest.json", "state_000000001.safetensors",
+        "clients_000000000.parquet", "manifest.json", "state.safetensors",
     }  # fmt: skip
 
 
@@ -129,9 +128,14 @@ def test_all_parts_are_on_the_disk_before_what_lets_them_count(tmp_path, monkeyp
     monkeypatch.setattr(Path, "replace", renamed)
     recorder = write(tmp_path / "run")
     before = calls[: calls.index("-> manifest.json")]
-    assert {"state_000000000.safetensors", "c.bin", "clients_000000000.parquet", "rounds.jsonl", "manifest.json"} <= {
-        *before[before.index("-> clients_000000000.parquet") + 1 :]
-    }
+    assert {
+        "state.safetensors",
+        "c.bin",
+        "round_000000000",
+        "clients_000000000.parquet",
+        "rounds.jsonl",
+        "manifest.json",
+    } <= {*before[before.index("-> clients_000000000.parquet") + 1 :]}
     assert calls[-1] == "checkpoint"
     calls.clear()
     finish(recorder)
@@ -213,7 +217,7 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
     monkeypatch.setattr(training, "_CHECKPOINT_EVERY", 0)
     _, out, _ = fed(*FAST, "results_dir=whole")
     whole = (run_dir(tmp_path, out) / "model.safetensors").read_bytes()
-    real = Checkpoints.save
+    real = Recorder.save
 
     def full(self, checkpoint):
         if checkpoint.progress["round"] == 2:
@@ -221,7 +225,7 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_resumes_later(fed, tmp_path
         real(self, checkpoint)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", full)
+        patch.setattr(Recorder, "save", full)
         status, _, err = fed(*FAST)
     (path,) = (tmp_path / "results").rglob("meta.json")
     assert (status, len(err.splitlines())) == (1, 1)

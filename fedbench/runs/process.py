@@ -1,7 +1,8 @@
-"""Signals that ask a process to end: Ctrl-C, and what schedulers, closed terminals and other processes send.
+"""This process: the cores that it may use, and the signals that ask it to end.
 
-Each is answered as Ctrl-C is, unless it is ignored (as in the background of a shell) or the program that calls fedbench
-has a handler of its own. Handlers exist in the main thread only.
+Those are Ctrl-C, and what schedulers, closed terminals and other processes send. Each is answered as Ctrl-C is, unless
+it is ignored (as in the background of a shell) or the program that calls fedbench has a handler of its own. Handlers
+exist in the main thread only.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeAlias
-
-_Handler: TypeAlias = Callable[[int, FrameType | None], None]
 
 # SIGUSR1 is what SLURM is usually told to send before the time of a job is over
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -48,42 +47,41 @@ def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
     return error
 
 
-def raise_if_interrupted(error: Exception) -> None:
-    """Raise the signal during which an error came up, if there was one."""
-    if (cause := interruption(error)) is not None:
-        raise cause from None
-
-
 def answered_signals() -> list[int]:
     """Return the signals that raise an exception in this process now, so not those that it ignores."""
     return [number for number in _SIGNALS if callable(signal.getsignal(number))]
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
-    """End the process on a signal inside this block.
-
-    Some libraries swallow the exception that Python raises instead, if it comes while they are imported.
-    """
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        print("fedbench: interrupted", file=sys.stderr, flush=True)
-        os._exit(128 + number)
-
-    with _answered_by(leave):
-        yield
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def as_exceptions() -> Iterator[None]:
-    """Raise ``Interrupted`` on a signal inside this block."""
-    with _answered_by(raise_interrupted):
+def answered_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let a function of this module handle signals inside this block."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (_SIGNALS if main else ())}
+    # handlers of the program that calls fedbench stay, and so do signals that are ignored
+    ours = [n for n, h in before.items() if h in _DEFAULTS or getattr(h, "__module__", None) == __name__]
+    try:
+        for number in ours:
+            signal.signal(number, handler)
         yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def raise_interrupted(number: int, frame: FrameType | None) -> None:
-    """Raise ``Interrupted``: a handler."""
+    """Raise ``Interrupted``."""
     raise Interrupted(number)
+
+
+def end_at_once(number: int, frame: FrameType | None) -> None:
+    """End the process: some libraries swallow an exception that comes while they are imported."""
+    print("fedbench: interrupted", file=sys.stderr, flush=True)
+    os._exit(128 + number)
 
 
 @contextmanager
@@ -102,25 +100,5 @@ def between_rounds() -> Iterator[Callable[[], int | None]]:
         noted = number
         print("fedbench: ending after this round; a second signal ends at once", file=sys.stderr, flush=True)
 
-    with _answered_by(note):
+    with answered_by(note):
         yield lambda: noted
-
-
-@contextmanager
-def _answered_by(handler: _Handler) -> Iterator[None]:
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: found for number in _SIGNALS if _may_replace(found := signal.getsignal(number))}
-    handler.__dict__["of_fedbench"] = True
-    try:
-        for number in before:
-            signal.signal(number, handler)
-        yield
-    finally:
-        for number, found in before.items():
-            signal.signal(number, found)
-
-
-def _may_replace(handler: object) -> bool:
-    """Return whether a signal is not ignored, and not handled by the program that calls fedbench."""
-    return handler in (signal.SIG_DFL, signal.default_int_handler) or hasattr(handler, "of_fedbench")
