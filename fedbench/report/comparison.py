@@ -10,7 +10,8 @@ from fedbench.analysis.stats import seeds_needed
 from fedbench.analysis.table import Cell as Measured
 from fedbench.core.metrics import MetricInfo
 from fedbench.report.format import best_names, p_text, plural
-from fedbench.report.table import Cell, Table, Values, markdown, table_of
+from fedbench.report.page import Chapter
+from fedbench.report.table import Cell, Table, Values, csv_text, markdown, table_of, table_rows
 
 _LISTED = 3  # number of blocks with nothing to compare that are listed
 _TONES = {"better": "good", "worse": "bad"}
@@ -156,6 +157,26 @@ def _over_blocks(compared: ComparedRuns) -> list[Table]:
         notes = ["a method with a diverged run is last in its setting"] if over.diverged else []
         tables.append(table_of("Average ranks", ("method", "average rank"), ranks, caption, notes))
     return tables
+
+
+# ---- a comparison in a report
+
+
+def compared_chapter(compared: ComparedRuns) -> Chapter:
+    """Return the chapter of a comparison on the page."""
+    notes = tuple(("note", text) for text in loose_ends(compared))
+    return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
+
+
+def compared_files(compared: ComparedRuns) -> dict[str, str]:
+    """Return the files of a comparison by name."""
+    means = [means_table(compared, block) for block in compared.blocks]
+    differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
+    tables = {"means.csv": csv_text(table_rows(means)), "differences.csv": csv_text(table_rows(differences))}
+    return {"compared.md": compared_text(compared) + "\n", **tables}
+
+
+# ---- best values
 
 
 def best_text(best: BestValues) -> str:

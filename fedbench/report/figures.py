@@ -30,7 +30,6 @@ from fedbench.report.plots import DrawnFigure, Image, Panel, Pictures, Series, d
 from fedbench.runs.run import Run
 
 BANDS = {"t": "band: 95 % t interval over seeds", "range": plots.RANGE, "none": ""}
-_OF_COHORT = "improved_clients"  # measured on the clients of a round, which are few
 _OWN_FIELDS = ("train_loss", "accuracy_mean", "accuracy_worst30")
 _MOST_SETTINGS = 8  # settings of own runs that are drawn
 
@@ -130,10 +129,8 @@ def _curve_panels(shown: _Shown, fields: Iterable[str]) -> list[Panel]:
         for name in fields:
             curves = [(shown.line(row), found.curve(name)) for row, found in shown.at(setup)]
             series = [_series(line[1], c.values(), name, shown.look[line]) for line, c in curves if c]
-            points = max((len(s.x) for s in series), default=0)
-            window = 2 * (points // 20) + 1 if name == _OF_COHORT and points >= 20 else 1  # a tenth, an odd number
             if series:
-                panels.append(Panel(shown.title(setup), series, "round", metric_info(name).axis, window))
+                panels.append(Panel(shown.title(setup), series, "round", metric_info(name).axis))
     return panels
 
 

@@ -57,10 +57,10 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
         for part in ("tables", "figures"):
             shutil.rmtree(new / part, ignore_errors=True)
         (new / "tables").mkdir()
-        names = []
-        for name, text in manuscript_tables(compared).items():
-            names.append(f"tables/{name}.tex")
-            replace_file(new / names[-1], text)
+        tables = manuscript_tables(compared)
+        for name, text in tables.items():
+            replace_file(new / "tables" / name, text)
+        names = [f"tables/{name}" for name in tables]
         figures = _figures(runs, compared, new)
         replace_file(new / "statement.tex", statement(runs, compared[0].alpha, cite))
         replace_file(new / "main.tex", _main(names, figures))
@@ -68,7 +68,7 @@ def write_manuscript(runs: Sequence[Run], target: Path, compared: Sequence[Compa
 
 
 def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
-    """Return the floats by name: one per setting with a column per metric; of several settings also one per metric.
+    """Return the floats by file: one per setting with a column per metric; of several settings also one per metric.
 
     Args:
         compared: The comparisons of the same runs by each metric.
@@ -77,11 +77,11 @@ def manuscript_tables(compared: Sequence[ComparedRuns]) -> dict[str, str]:
     for i in range(settings):
         name, title = f"setting_{i + 1}" if settings > 1 else "setting", compared[0].blocks[i].title
         columns = [(_heading(c.metric), c, c.blocks[i]) for c in compared]
-        tables[name] = _float(name, f"{title}, test metrics at the last round", columns)
+        tables[f"{name}.tex"] = _float(name, f"{title}, test metrics at the last round", columns)
     for c in compared if settings > 1 else ():
         name, label = f"all_{c.metric.name}", c.metric.axis
         columns = [(block.title, c, block) for block in c.blocks]
-        tables[name] = _float(name, f"{label[:1].upper()}{label[1:]} at the last round", columns)
+        tables[f"{name}.tex"] = _float(name, f"{label[:1].upper()}{label[1:]} at the last round", columns)
     return tables
 
 
@@ -211,32 +211,29 @@ def statement(runs: Sequence[Run], alpha: float, cite: Cite) -> str:
     """
     done = [run for run in runs if run.done]
     outcomes = sorted(Counter(run.outcome for run in runs).items())
-    settings = by_setting(done).values()
-    seeds = sorted({sum(run.counts for run in group) for group in settings})
-    spent = [run.seconds for run in done]
-    parts = {
-        "Runs": [
-            f"{len(runs)} runs: {', '.join(f'{n} {what}' for what, n in outcomes)}; runs that diverged are in no mean "
-            "and count as worse in the tests",
-            f"{sum(spent) / 3600:.3g} hours of training and evaluation in total, {max(spent, default=0):.1f} s per run "
-            "at most; runs that are not reported, such as trials of a search, are not in these numbers",
-        ],
-        "Settings": [_setting(group) for group in settings],
-        "Tuning": _tuning(done),
-        "Error bars and tests": [
-            f"Numbers are means ± sample standard deviations (n - 1) over {' or '.join(map(str, seeds))} seeds per "
-            "setting at the last round; bands in figures reach from the lowest to the highest seed",
-            "Differences are tested with two-sided exact sign-flip tests, paired by seed, with Holm's adjustment over "
-            f"the differences of a setting, at level {alpha:g}",
-        ],
-        "Environment": [f"{name}: {text}" for name, text in environment_items(environment_of(done))],
-        "Data and licences": _licences(done, cite),
-    }
-    lines = [r"\section*{Reproducibility statement}"]
-    for title, sentences in parts.items():
-        items = [rf"  \item {latex_text(sentence)}" for sentence in sentences]
-        lines += [rf"\paragraph{{{title}.}}", r"\begin{itemize}", *items, r"\end{itemize}"]
-    return "\n".join(lines) + "\n"
+    counted = ", ".join(f"{n} {what}" for what, n in outcomes)
+    tuned = sorted({", ".join(map(str, run.config.get("tuned_on") or ())) for run in done})
+    sentences = [
+        f"{len(runs)} runs: {counted}; runs that diverged are in no mean and count as worse in the tests",
+        *(_setting(group) for group in by_setting(done).values()),
+        *(f"values chosen on validation examples with the tuning seeds {s}, which no result has" for s in tuned if s),
+        *(["to be added: how values were chosen, which the configurations do not record"] if "" in tuned else []),
+        "numbers are means ± sample standard deviations (n - 1) over seeds at the last round; bands in figures reach "
+        "from the lowest to the highest seed",
+        "differences are tested with two-sided exact sign-flip tests, paired by seed, with Holm's adjustment over the "
+        f"differences of a setting, at level {alpha:g}",
+        f"{sum(run.seconds for run in done) / 3600:.3g} hours of training and evaluation, without runs that are not "
+        "reported, such as trials of a search",
+        *(f"{name}: {text}" for name, text in environment_items(environment_of(done))),
+    ]
+    for data, target in sorted({(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}):
+        found = cite(target) if target else None
+        what = f"licence: {found[0]}; reference: {found[1]}" if found else "to be added: licence and reference"
+        sentences.append(f"{data}: {what}")
+    sentences += dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial))
+    items = [rf"  \item {latex_text(sentence)}" for sentence in sentences]
+    head = [r"\section*{Reproducibility statement}", r"\begin{itemize}"]
+    return "\n".join([*head, *items, r"\end{itemize}"]) + "\n"
 
 
 def _setting(group: Sequence[Run]) -> str:
@@ -250,29 +247,3 @@ def _setting(group: Sequence[Run]) -> str:
         f"{meta['algo']} on {meta['data']} with model {meta['model']}: {flat['rounds']} rounds, participation "
         f"{config_value(flat.get('participation'))}, seeds {seeds}, split of the data {split}; {typed}"
     )
-
-
-def _tuning(done: Sequence[Run]) -> list[str]:
-    """Return on which seeds values were chosen, as the configurations record it."""
-    by_seeds: dict[str, set[str]] = {}
-    for run in done:
-        by_seeds.setdefault(", ".join(map(str, run.config.get("tuned_on") or [])), set()).add(run.meta["algo"])
-    how = "values chosen on validation examples with the tuning seeds {}, which no result has"
-    unknown = "the configurations record no tuning; to be added: how values were chosen"
-    return [
-        f"{', '.join(sorted(methods))}: {how.format(seeds) if seeds else unknown}"
-        for seeds, methods in sorted(by_seeds.items())
-    ]
-
-
-def _licences(done: Sequence[Run], cite: Cite) -> list[str]:
-    """Return licence, reference and files of every data set."""
-    sentences = []
-    for data, target in sorted({(run.meta["data"], run.flat.get("data.source._target_", "")) for run in done}):
-        found = cite(target) if target else None
-        what = f"licence: {found[0]}; reference: {found[1]}" if found else "to be added: licence and reference"
-        sentences.append(f"{data}: {what}")
-    return [
-        *sentences,
-        *dict.fromkeys(text for run in done for text in (*run.meta.get("sources", ()), *run.unofficial)),
-    ]

@@ -16,7 +16,7 @@ from fedbench.analysis.claims.verdict import ALPHA, Verdict
 from fedbench.analysis.table import Coverage, TableData, coverage
 from fedbench.papers.readings import ADOPTED, AXES
 from fedbench.papers.schema import Claim, Paper
-from fedbench.report.format import ClaimStates, Judged, badge_of, claim_states, p_text, plural
+from fedbench.report.format import ClaimStates, Judged, claim_states, p_text, plural
 from fedbench.report.plots import DrawnFigure
 from fedbench.report.table import csv_text, markdown, table_of
 from fedbench.runs.run import Run
@@ -117,40 +117,33 @@ class PaperReport:
 # ---- files
 
 
-def claims_markdown(report: PaperReport) -> str:
-    """Return the claims of a paper as Markdown."""
-    heads = ("claim", "verdict", "readings", "printed numbers", "text", "where", "comparisons", "evidence")
-    rows = []
-    for claim, found in report.claims:
-        verdict, one = found.adopted, judged(claim, found)
-        word = badge_of(one.basis, one.verdict).word + (" (reduced)" if one.reduced else "")
-        texts = (claim.id, word, one.readings, claim.printed, claim.text, claim.reference)
-        rows.append((*texts, "; ".join(_counts_by_setup(found)), reason(verdict)))
-    return markdown([table_of("", heads, rows)], f"{report.paper.name}: claims")
+def claims_files(report: PaperReport) -> dict[str, str]:
+    """Return the files on the claims of a paper by name."""
+    texts = {"claims.md": claims_markdown(report), "claims.csv": csv_text(claims_rows(report))}
+    texts |= {"comparisons.csv": comparisons_csv(report), "readings.csv": readings_csv(report)}
+    return {f"{report.paper.id}_{name}": text for name, text in texts.items()}
 
 
-def _counts_by_setup(found: Multiverse) -> list[str]:
-    """Return the counts of a claim, and of one with several setups the verdict on each and what its readings give."""
-    counts = counts_text(found.adopted)
-    setups = []
-    for title, verdict in found.adopted.by_group.items():
-        headline = found.by_group[title].text if title in found.by_group else ""
-        also = f" ({headline})" if headline not in ("", verdict.verdict) else ""
-        setups.append(f"{title}: {verdict.verdict}{also}")
-    return [*([counts] if counts else []), *setups]
-
-
-def claims_csv(report: PaperReport) -> str:
-    """Return the claims of a paper as CSV, a row per claim."""
+def claims_rows(report: PaperReport) -> list[Fields]:
+    """Return the claims of a paper, a row each."""
     rows = []
     for claim, found in report.claims:
         verdict, one = found.adopted, judged(claim, found)
         row: Fields = {"id": claim.id, "verdict": one.verdict, "basis": one.basis, "readings": one.readings}
         row |= {"reduced": one.reduced, "printed": claim.printed, "text": claim.text, "tested": claim.tested}
         row |= {"beyond": claim.beyond, "refuted": claim.refuted, "needs": needs(claim, verdict)}
-        row |= {"where": claim.reference, "counts": counts_text(verdict), "evidence": reason(verdict)}
-        rows.append(row)
-    return csv_text(rows)
+        rows.append(row | {"where": claim.reference, "counts": counts_text(verdict), "evidence": reason(verdict)})
+    return rows
+
+
+def claims_markdown(report: PaperReport) -> str:
+    """Return the claims of a paper as Markdown."""
+    heads = ("id", "verdict", "basis", "readings", "printed", "text", "where", "counts", "evidence")
+    rows = []
+    for row in claims_rows(report):
+        verdict = row["verdict"] + (" (reduced)" if row["reduced"] else "")
+        rows.append(tuple((row | {"verdict": verdict})[head] for head in heads))
+    return markdown([table_of("", heads, rows)], f"{report.paper.name}: claims")
 
 
 def comparisons_csv(report: PaperReport) -> str:

@@ -1,7 +1,7 @@
 """Pictures from arrays. ``fedbench.report.canvas.draw`` writes them; the same data give the same bytes.
 
 The looks of lines come from ``fedbench.report.canvas``; the subject of a paper is drawn last, on top of the others. The
-legend explains bands, bars and smoothed lines. Spread over seeds is the sample STD. ``reduced`` writes "reduced
+legend explains bands and bars. Spread over seeds is the sample STD. ``reduced`` writes "reduced
 setting" in the corner.
 """
 
@@ -49,7 +49,6 @@ class Panel:
     """One pair of axes; their labels name the units.
 
     Attributes:
-        window: Number of points whose mean a line shows, over a faint line of the points; 1 for the points themselves.
         steps: Whether lines are the steps of a histogram.
     """
 
@@ -57,7 +56,6 @@ class Panel:
     series: Sequence[Series]
     x_label: str
     y_label: str
-    window: int = 1
     steps: bool = False
 
 
@@ -86,11 +84,8 @@ def curves(
     ``band_label`` explains the bands in the legend; empty for no bands.
     """
     notes: list[Any] = []
-    if band_label and any(len(s.y) > 1 for p in panels if p.window == 1 for s in p.series):
+    if band_label and any(len(s.y) > 1 for p in panels for s in p.series):
         notes.append(Patch(facecolor="0.5", alpha=0.3, label=band_label))
-    for window in sorted({p.window for p in panels if p.window > 1}):
-        text = f"line: mean of {window} evaluations; faint: each"
-        notes.append(Line2D([], [], color="0.4", linewidth=0.6, alpha=0.6, label=text))
     figure, places = _frames(title, panels, reduced, notes)
     for axes, panel in zip(places, panels, strict=True):
         for number, series in _in_order(panel.series):
@@ -99,14 +94,8 @@ def curves(
             x, y, colour = series.x[kept], series.y[:, kept], series.look.colour
             look = {**series.look.line, "drawstyle": "steps-post", "marker": ""} if panel.steps else series.look.line
             every = max(1, round(len(x) / 8))
-            mean = mean_of(y)
-            line = (
-                pd.Series(mean).rolling(panel.window, center=True, min_periods=1).mean() if panel.window > 1 else mean
-            )
-            axes.plot(x, line, label=series.label, markevery=(number * every // 3 % every, every), **look)
-            if panel.window > 1:
-                axes.plot(x, mean, color=colour, linewidth=0.6, alpha=0.4, zorder=1.6)
-            elif len(y) > 1 and band_label:
+            axes.plot(x, mean_of(y), label=series.label, markevery=(number * every // 3 % every, every), **look)
+            if len(y) > 1 and band_label:
                 ends = (np.nanmin(y, 0), np.nanmax(y, 0)) if series.band is None else [b[kept] for b in series.band]
                 axes.fill_between(x, *ends, color=colour, alpha=0.18, linewidth=0, zorder=1.5)
         if log_y and any((series.y > 0).any() for series in panel.series):

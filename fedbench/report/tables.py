@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fedbench.analysis import table as data
 from fedbench.analysis.departures import departure_texts
-from fedbench.analysis.matching import MatchedRuns
 from fedbench.analysis.settings import keys_text
 from fedbench.analysis.table import Block, Column, Line, TableData
 from fedbench.analysis.tables import closing_tables
-from fedbench.config.identity import REPORTING_KEYS
 from fedbench.core.files import config_value
 from fedbench.core.metrics import metric_info
 from fedbench.report.format import CELLS, best_names, with_spread
@@ -21,6 +19,7 @@ from fedbench.report.table import Cell, Table, Values, count, csv_text, latex, m
 from fedbench.runs.run import Run
 
 Fields = dict[str, Any]
+_OF_MACHINE = ("seed", "results_dir", "data_dir", "device", "tracker", "force")  # not part of a command for others
 OWN_CAPTION = "percent at the last round, mean ± sample STD over seeds; (w): clients weighted by their test examples"
 _LEGEND = (
     "Mean ± sample STD over seeds; in or OUT: whether the paper's number lies in the 95 % interval of the mean, "
@@ -174,29 +173,16 @@ def notes_of(table: TableData) -> list[str]:
 
 
 def command(line: Line, block: Block) -> str:
-    """Return the command that produces the runs of a paper's row; for a row without runs, at the paper's setting."""
+    """Return the command that produces the runs of a paper's row: as typed, or without runs at the paper's setting."""
     if block.setup is None or line.row is None:
         return ""
-    return command_of(block.setup.experiment, line.algo, line.wanted, line.found, block.setup.seeds)
-
-
-def command_of(experiment: str, algo: str, wanted: Mapping[str, Any], found: MatchedRuns, seeds: int) -> str:
-    """Return the command that produces the runs of a setting."""
-    parts = {**wanted}
-    numbers = list(range(seeds))
-    if found.runs:
-        run = next(iter(found.runs.values()))
-        numbers = list(dict.fromkeys(unit.seed for unit in found.runs))
-        keys, typed = set(run.meta["departures"]), {o.split("=")[0] for o in run.meta["overrides"]}
-        if "model._target_" in keys:  # with another model, only typed keys differ from its defaults
-            parts["model"] = run.meta["model"]
-            keys = {k for k in keys if not k.startswith("model.")} | {k for k in typed if k.startswith("model.")}
-        keys |= (typed & REPORTING_KEYS) | (wanted.keys() & {"rounds"})
-        flat = run.flat
-        parts |= {k: flat[k] for k in sorted(keys) if k in flat}
-    words = [f"experiment={experiment}", f"algo={algo}", *(f"{k}={config_value(v)}" for k, v in parts.items())]
-    words.append("seed=" + ",".join(map(str, numbers)))
-    return "fedbench -m " + " ".join(shlex.quote(w) for w in words)
+    keys = {"experiment": block.setup.experiment, "algo": line.algo, **line.wanted}
+    typed, seeds = [f"{k}={config_value(v)}" for k, v in keys.items()], list(range(block.setup.seeds))
+    if runs := line.found.runs:
+        overrides = next(iter(runs.values())).meta["overrides"]
+        typed = [text for text in overrides if text.partition("=")[0] not in _OF_MACHINE]
+        seeds = list(dict.fromkeys(unit.seed for unit in runs))
+    return shlex.join(["fedbench", "-m", *typed, f"seed={','.join(map(str, seeds))}"])
 
 
 # ---- a table as text
@@ -293,6 +279,13 @@ def _numbers(column: Column, cell: data.Cell) -> Fields:
     known = cell.printed
     found |= {"paper": known.mean if known else None, "paper_std": known.std if known else None}
     return found | {"difference": cell.difference, "agreement": cell.agreement}
+
+
+def table_files(table: TableData) -> dict[str, str]:
+    """Return the files of a table by name."""
+    name = table.name.replace("/", "_")
+    texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
+    return {f"{name}.{kind}": text for kind, text in texts.items()}
 
 
 def summary(runs: Sequence[Run]) -> str:

@@ -22,29 +22,13 @@ from fedbench.core.files import NotWritten, replace_file, replaced_folder, repla
 from fedbench.papers.registry import LABELS, home_of
 from fedbench.papers.registry import papers as known_papers
 from fedbench.papers.schema import Paper
-from fedbench.report.comparison import (
-    compared_tables,
-    compared_text,
-    difference_tables,
-    lead_of,
-    loose_ends,
-    means_table,
-)
+from fedbench.report.comparison import compared_chapter, compared_files
 from fedbench.report.figures import paper_figures, run_figures
 from fedbench.report.format import coverage_text, environment_items, environment_of
 from fedbench.report.manuscript import manuscript_tables
 from fedbench.report.page import Chapter, Content, page
-from fedbench.report.paper import (
-    SUMMARY,
-    PaperReport,
-    Summary,
-    claims_csv,
-    claims_markdown,
-    comparisons_csv,
-    readings_csv,
-)
-from fedbench.report.table import csv_text, table_rows
-from fedbench.report.tables import table_csv, table_latex, table_markdown
+from fedbench.report.paper import SUMMARY, PaperReport, Summary, claims_files
+from fedbench.report.tables import table_files, table_markdown
 from fedbench.runs.bundle import as_published, is_bundle, write_bundle
 from fedbench.runs.results import Results
 from fedbench.runs.run import Run
@@ -95,7 +79,11 @@ def write_report(
                 runs = [as_published(run) for run in runs]
             content = _write(runs, papers, store.place, new)
             if compare is not None:
-                chapters = (_write_compared(compare(runs), new / COMPARED), *chapters)
+                compared = compare(runs)
+                chapters = (compared_chapter(compared), *chapters)
+                (new / COMPARED).mkdir()
+                for name, text in (compared_files(compared) | manuscript_tables([compared])).items():
+                    replace_file(new / COMPARED / name, text)
             content = replace(content, notes=tuple(damaged), chapters=chapters, footer=footer)
             replace_file(new / "index.html", page(content, target if linked else None))
             with replacing(new / "runs.parquet") as part:
@@ -156,17 +144,9 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
         reports.append(PaperReport(paper, tables, figures, claims, mine))
     printed = [table for report in reports for table in report.tables]
     others = run_tables(runs, printed)
-    files: dict[str, str] = {}
-    for table in [*printed, *others]:
-        name = table.name.replace("/", "_")
-        files |= {f"{name}.md": table_markdown(table), f"{name}.csv": table_csv(table)}
-        files[f"{name}.tex"] = table_latex(table)
-    for report in reports:
-        name = report.paper.id
-        files |= {f"{name}_claims.md": claims_markdown(report), f"{name}_claims.csv": claims_csv(report)}
-        files |= {f"{name}_comparisons.csv": comparisons_csv(report), f"{name}_readings.csv": readings_csv(report)}
-    for name, text in files.items():
-        replace_file(new / "tables" / name, text)
+    for files in [*map(table_files, [*printed, *others]), *map(claims_files, reports)]:
+        for name, text in files.items():
+            replace_file(new / "tables" / name, text)
     summary = Summary(tuple(report.summary for report in reports), environment_of(runs))
     replace_file(new / SUMMARY_FILE, SUMMARY.dump_json(summary, indent=1) + b"\n")
     return Content(
@@ -175,20 +155,6 @@ def _write(runs: Sequence[Run], papers: Sequence[str], place: Path, new: Path) -
         figures=tuple(f for table in others if table.paper is None for f in run_figures(table, new / "figures")),
         environment=environment_items(summary.environment),
     )
-
-
-def _write_compared(compared: ComparedRuns, folder: Path) -> Chapter:
-    """Write the files of a comparison and return its chapter of the page."""
-    means = [means_table(compared, block) for block in compared.blocks]
-    differences = [table for block in compared.blocks for table in difference_tables(compared, block)]
-    files = {f"{name}.tex": text for name, text in manuscript_tables([compared]).items()}
-    files["compared.md"] = compared_text(compared) + "\n"
-    files |= {"means.csv": csv_text(table_rows(means)), "differences.csv": csv_text(table_rows(differences))}
-    folder.mkdir()
-    for name, text in files.items():
-        replace_file(folder / name, text)
-    notes = tuple(("note", text) for text in loose_ends(compared))
-    return Chapter("Comparison", lead_of(compared), tuple(compared_tables(compared)), facts=notes)
 
 
 def _write_bundle(runs: Sequence[Run], store: Results, damaged: Sequence[str], into: Path) -> None:

@@ -124,7 +124,7 @@ def test_what_has_not_been_measured_stands_beside_the_headline():
     assert [second[k] for k in ("data splits", "adopted", "verdict", "blocks")] == [
         "all splits that have been run", "False", "holds", "6 seeds",
     ]  # fmt: skip
-    assert "| holds   | one reading; not measured: data splits" in claims_markdown(report_of(found))
+    assert "| holds   | runs  | one reading; not measured: data splits" in claims_markdown(report_of(found))
 
 
 def test_comparisons_are_plain_numbers():

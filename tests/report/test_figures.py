@@ -5,7 +5,6 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
-import pandas as pd
 import pytest
 from fake_runs import ROUNDS, fake, fake_row, measured, number
 
@@ -281,16 +280,6 @@ def test_no_colour_occurs_twice_in_a_figure_and_a_method_alone_has_its_own(paper
                 assert look.colour == method_look(algo).colour, label
         if len(set(algos)) > 1:
             assert any(look.subject for (algo, _), look in given.items() if algo == paper), figure.id
-
-
-@pytest.mark.parametrize(("points", "window"), [(19, 1), (20, 3), (101, 11)])
-def test_few_clients_per_point_are_smoothed(tmp_path, caught, monkeypatch, points, window):
-    runs_of(tmp_path, "adafed", "figure2", papers()["adafed"].figures["figure2"].rows[:1])
-    curve = pd.Series(np.ones(points))
-    monkeypatch.setattr("fedbench.analysis.matching.MatchedRuns.curve", lambda *_: {0: curve})
-    drawn(tmp_path, "adafed", "figure2")
-    (panel,) = caught["adafed_figure2"][2]
-    assert (panel.window, panel.series[0].y.shape) == (window, (1, points))
 
 
 def test_alternative_texts_name_axes_panels_and_lines(tmp_path, caught):

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from fedbench.analysis.departures import departure_texts
 from fedbench.analysis.matching import Evidence, MatchedRuns
 from fedbench.analysis.settings import keys_text
-from fedbench.analysis.table import Cell, Column
+from fedbench.analysis.table import Block, Cell, Column, Line
 from fedbench.analysis.tables import paper_table
 from fedbench.config.compose import Composer, compose_run
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Reported
+from fedbench.papers.schema import Setup
 from fedbench.report.page import run_links
 from fedbench.report.tables import (
     basis_of,
     command,
-    command_of,
     difference,
     main_columns,
     measured,
@@ -271,11 +271,13 @@ def test_links_lead_from_the_page_to_the_runs(tmp_path):
 
 
 def test_the_command_of_a_row_that_was_not_run():
-    assert command_of("a/b", "fedavg", {}, MatchedRuns({}), 3) == "fedbench -m experiment=a/b algo=fedavg seed=0,1,2"
     wanted = {"algo.gamma": 5.0, "local.batch_size": "full", "local.epochs": [1, 5], "algo.clip": None, "algo.on": True}
-    assert command_of("a/b", "adafed", wanted, MatchedRuns({}), 1) == (
+    row = papers()["adafed"].tables["table1"].rows[0]
+    given = Line("adafed", "AdaFed", {}, MatchedRuns({}), (), "not run", row, wanted)
+    setup = Setup("s", "One", "a/b", 2, 3, 5)
+    assert command(given, Block(setup, ())) == (
         "fedbench -m experiment=a/b algo=adafed algo.gamma=5 local.batch_size=full 'local.epochs=[1,5]' "
-        "algo.clip=null algo.on=true seed=0"
+        f"algo.clip=null algo.on=true seed={','.join(map(str, range(setup.seeds)))}"
     )
 
 

@@ -139,7 +139,7 @@ def test_the_subject_is_drawn_last_and_thicker_and_keeps_its_place_in_the_legend
         assert [t.get_text() for t in figure.legends[0].get_texts()][:3] == ["AdaFed", "FedAvg", "TERM"]
 
 
-def test_bands_bars_and_smoothed_lines_are_explained():
+def test_bands_and_bars_are_explained():
     """Of one seed there is neither band nor bar, hence nothing to explain."""
 
     def texts(figure):
@@ -148,18 +148,6 @@ def test_bands_bars_and_smoothed_lines_are_explained():
     assert texts(drawn(curves, [panel(series(seeds=1))])) == ["a"]
     assert texts(drawn(means, [panel(series(seeds=1))])) == ["a"]
     assert texts(drawn(means, [panel(series())])) == ["a", "bars: ± 1 STD over seeds"]
-    rough = Panel("p", [series()], "round", "y", window=3)
-    assert texts(drawn(curves, [rough])) == ["a", "line: mean of 3 evaluations; faint: each"]
-
-
-def test_a_smoothed_line_is_a_running_mean_over_a_faint_line_of_the_points():
-    y = np.array([[0.0, 3, 6, 0, 3], [2.0, 5, 8, 2, 5]])  # means 1, 4, 7, 1, 4
-    (axes,) = drawn(curves, [Panel("p", [Series("a", np.arange(5), y, A)], "round", "y", window=3)]).axes
-    assert line(axes, "a")[1].tolist() == [2.5, 4, 4, 4, 2.5]
-    (faint,) = (li for li in axes.lines if li.get_label() != "a")
-    assert faint.get_ydata().tolist() == [1, 4, 7, 1, 4]
-    assert faint.get_alpha() < 0.5
-    assert not axes.collections  # no band
 
 
 def test_a_histogram_is_drawn_in_steps():

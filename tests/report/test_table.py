@@ -14,7 +14,7 @@ from fedbench.papers.readings import ADOPTED
 from fedbench.papers.registry import papers
 from fedbench.papers.rows import Reported
 from fedbench.papers.schema import PrintedMetric, Setup
-from fedbench.report.paper import PaperReport, claims_csv, claims_markdown
+from fedbench.report.paper import PaperReport, claims_markdown, claims_rows
 from fedbench.report.table import (
     Cell,
     Table,
@@ -134,4 +134,4 @@ def test_everything_on_record_can_be_read_back(paper):
     report = PaperReport(p, tuple(tables), (), tuple((c, multiverse(p, c, Evidence([]), (ADOPTED,))) for c in p.claims))
     ((_, claims),) = markdown_tables(claims_markdown(report))
     assert [c[0] for c in claims[1:]] == [c.id for c in p.claims]
-    assert [c["text"] for c in read_csv(claims_csv(report))] == [c.text for c in p.claims]
+    assert [c["text"] for c in claims_rows(report)] == [c.text for c in p.claims]
